@@ -1,0 +1,1 @@
+"""Penstock: the durable queue for AI work, on Postgres alone."""

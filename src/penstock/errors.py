@@ -1,0 +1,108 @@
+"""Everything Penstock raises.
+
+    PenstockError
+    ├── Refused                    the database (or the check before it) said no; nothing changed
+    │   ├── InsufficientCredits    PS402
+    │   ├── NotAllowed             PS403
+    │   ├── NotFound               PS404   no such job, kind, queue, account
+    │   ├── Conflict               PS409   not in the present state; a twin is still at work
+    │   ├── TooLarge               PS413
+    │   ├── Invalid                PS422   a field is wrong: `field` says which
+    │   └── RateLimited            PS429
+    ├── Misconfigured              found at start-up, before any work
+    │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
+    │   └── SchemaMismatch         the database's schema is older or newer than this program
+    └── Unavailable                the database cannot be reached; the outcome may be unknown
+
+The digits of a Refused code are the HTTP status the API answers with. `code` is a stable
+word for programs, the message a sentence for people, `members` what else is worth knowing.
+"""
+
+import json
+from typing import Any
+
+
+class PenstockError(Exception):
+    """Root of every error Penstock raises."""
+
+
+class Refused(PenstockError):
+    """The request was understood and refused; nothing was written."""
+
+    sqlstate = "PS400"
+
+    def __init__(
+        self, message: str, *, code: str, field: str | None = None, hint: str | None = None, **members: Any
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.field = field
+        self.hint = hint
+        self.members = members
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that says the same."""
+        return int(self.sqlstate[2:])
+
+
+class InsufficientCredits(Refused):
+    sqlstate = "PS402"
+
+
+class NotAllowed(Refused):
+    sqlstate = "PS403"
+
+
+class NotFound(Refused):
+    sqlstate = "PS404"
+
+
+class Conflict(Refused):
+    sqlstate = "PS409"
+
+
+class TooLarge(Refused):
+    sqlstate = "PS413"
+
+
+class Invalid(Refused):
+    sqlstate = "PS422"
+
+
+class RateLimited(Refused):
+    sqlstate = "PS429"
+
+
+class Misconfigured(PenstockError):
+    """Found at start-up, before any work: what is wrong and what to do."""
+
+
+class EmbeddedFailed(Misconfigured):
+    """The embedded Postgres cannot be made, started or reached."""
+
+
+class SchemaMismatch(Misconfigured):
+    """The database's schema is older or newer than this program."""
+
+
+class Unavailable(PenstockError):
+    """The database cannot be reached; whether the last call took effect may be unknown."""
+
+
+_BY_SQLSTATE: dict[str, type[Refused]] = {
+    kind.sqlstate: kind
+    for kind in (InsufficientCredits, NotAllowed, NotFound, Conflict, TooLarge, Invalid, RateLimited)
+}
+
+
+def refusal(sqlstate: str, message: str, detail: str | None, hint: str | None = None) -> Refused:
+    """The exception for a refusal raised in SQL: status from the SQLSTATE, the rest from `detail`."""
+    members: dict[str, Any] = json.loads(detail) if detail else {}
+    code = members.pop("code", "refused")
+    field = members.pop("field", None)
+    kind = _BY_SQLSTATE.get(sqlstate, Refused)
+    error = kind(message, code=code, field=field, hint=hint, **members)
+    error.sqlstate = sqlstate
+    return error
