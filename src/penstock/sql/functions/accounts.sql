@@ -1,0 +1,121 @@
+-- Plans, and the accounts that follow them. A change of a limit applies at once to what waits:
+-- queued jobs of an account that was free move into lanes, closed lanes with room are opened.
+
+create or replace function penstock.declare_plan(
+  p_name text, p_options jsonb default '{}', p_by text default null
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_plan penstock.plan;
+begin
+  perform penstock._refuse_odd_name(p_name, 'plan');
+  perform penstock._refuse_unknown_options(
+    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job', 'default']);
+  select * into v_plan from penstock.plan where name = p_name;
+  if found and v_plan.declared = p_options then
+    return;
+  end if;
+  -- The first plan declared is the default one until another says so.
+  insert into penstock.plan (name, declared, declared_by, created_at, changed_at)
+  values (p_name, p_options, p_by, penstock.clock(), penstock.clock())
+  on conflict (name) do nothing;
+  select * into v_plan from penstock.plan where name = p_name for no key update;
+  perform penstock._refuse_other_declaration(
+    'plan', p_name, v_plan.declared, v_plan.declared_by, p_options, p_by);
+  update penstock.plan set declared = p_options, declared_by = p_by where name = p_name;
+  if p_options -> 'default' = 'true' or not exists (select from penstock.plan where is_default)
+  then
+    update penstock.plan set is_default = false where is_default and name <> p_name;
+    update penstock.plan set is_default = true where name = p_name;
+  end if;
+  perform penstock._enforce_plan(p_name);
+end
+$$;
+
+create or replace function penstock.edit_plan(p_name text, p_options jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_unknown_options(
+    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job']);
+  update penstock.plan set overrides = jsonb_strip_nulls(overrides || p_options)
+  where name = p_name;
+  if not found then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
+  end if;
+  perform penstock._enforce_plan(p_name);
+end
+$$;
+
+create or replace function penstock._enforce_plan(p_name text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_options jsonb;
+  v_accounts bigint[];
+begin
+  -- Accounts first: no claim or submit is between its look at the plan and its commit.
+  select array_agg(a.id) into v_accounts from (
+    select id from penstock.account where plan = p_name order by id for no key update
+  ) a;
+  select declared || overrides into v_options from penstock.plan where name = p_name;
+  update penstock.plan set
+    priority = coalesce(penstock._option_integer(v_options, 'priority', -1000, 1000), 0),
+    concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
+    per_hour = penstock._option_integer(v_options, 'per_hour', 1, 1000000000),
+    weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
+    first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0),
+    changed_at = penstock.clock()
+  where name = p_name;
+  perform penstock._enlane_accounts(v_accounts);
+  perform penstock._open_lanes(v_accounts);
+end
+$$;
+
+create or replace function penstock.create_account(p_name text, p_plan text default null)
+returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint;
+begin
+  if p_name is null or length(p_name) not between 1 and 200 then
+    perform penstock._refuse(422, 'invalid_account',
+      'the account must be a text of 1 to 200 characters', 'account');
+  end if;
+  if p_plan is not null and not exists (select from penstock.plan where name = p_plan) then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_plan), 'plan');
+  end if;
+  insert into penstock.account (name, plan, created_at, plan_at)
+  values (p_name, coalesce(p_plan, (select name from penstock.plan where is_default)),
+          penstock.clock(), penstock.clock())
+  on conflict (name) do nothing
+  returning id into v_id;
+  if v_id is null then
+    perform penstock._refuse(409, 'account_exists',
+      format('account %s exists already', p_name), 'account');
+  end if;
+  return v_id;
+end
+$$;
+
+create or replace function penstock.set_account_plan(p_account text, p_plan text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint;
+begin
+  if p_plan is not null and not exists (select from penstock.plan where name = p_plan) then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_plan), 'plan');
+  end if;
+  update penstock.account set plan = p_plan, plan_at = penstock.clock()
+  where name = p_account returning id into v_id;
+  if v_id is null then
+    perform penstock._refuse(404, 'unknown_account',
+      format('there is no account %s', p_account), 'account');
+  end if;
+  perform penstock._enlane_accounts(array[v_id]);
+  perform penstock._open_lanes(array[v_id]);
+end
+$$;

@@ -1,0 +1,52 @@
+-- What a function outside reports of jobs that were handed to it. Each item stands for itself:
+--   accepted   it took effect          duplicate  this attempt has ended already
+--   stale      an older attempt's      unknown    no such job
+--   invalid    the token is wrong      busy       an app's transaction holds the account: again
+create or replace function penstock.resolve_callbacks(
+  p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[],
+  p_results jsonb[] default null, p_errors jsonb[] default null
+) returns table (job_id uuid, outcome text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_item record;
+  v_verdict text;
+begin
+  for v_item in
+    select t.* from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors)
+      with ordinality t (id, attempt, token, outcome, result, error, ordinal)
+    order by t.id, t.ordinal
+  loop
+    job_id := v_item.id;
+    if v_item.outcome is null or v_item.outcome not in ('succeeded', 'failed', 'retry')
+      or v_item.token is null
+    then
+      outcome := 'invalid';
+      return next;
+      continue;
+    end if;
+    select s.verdict into v_verdict
+    from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
+      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
+      null) s;
+    outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
+      else penstock._why_stale(v_item.id, v_item.attempt) end;
+    return next;
+  end loop;
+end
+$$;
+
+create or replace function penstock._why_stale(p_job uuid, p_attempt integer) returns text
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(
+    (select case when j.attempt = p_attempt and j.status = 'awaiting' then 'invalid'
+              when exists (select from penstock.attempt t
+                           where t.job_id = p_job and t.attempt = p_attempt) then 'stale'
+              else 'invalid' end
+     from penstock.job j where j.id = p_job),
+    (select case when f.attempt = p_attempt and f.ended_in_start then 'duplicate'
+              else 'stale' end
+     from penstock.finished f where f.id = p_job),
+    'unknown')
+$$;

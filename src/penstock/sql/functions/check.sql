@@ -1,0 +1,150 @@
+-- Every invariant of lifecycle.sql as a query: one row per breach, none when sound.
+
+create or replace function penstock.check()
+returns table (invariant text, subject text, detail text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select 'L1 live or finished, never both', j.id::text, 'in job and in finished'
+  from penstock.job j join penstock.finished f on f.id = j.id
+  union all
+  select 'L1 finished once', f.id::text, format('%s rows', count(*))
+  from penstock.finished f group by f.id having count(*) > 1
+  union all
+  select 'L2 a running job has a known worker', j.id::text, format('worker %s', j.worker_id)
+  from penstock.job j left join penstock.worker w on w.id = j.worker_id
+  where j.status = 'running' and w.id is null
+  union all
+  select 'L2 a cleared worker runs nothing', j.id::text, format('worker %s', j.worker_id)
+  from penstock.job j join penstock.worker w on w.id = j.worker_id
+  where w.cleared_at is not null
+  union all
+  select 'L4 every ended start has one attempt row', s.id::text,
+    format('%s starts ended, %s rows', s.ended, s.recorded)
+  from (
+    select j.id, j.attempt - (j.status in ('running', 'awaiting'))::integer as ended,
+      (select count(*) from penstock.attempts t where t.job_id = j.id) as recorded
+    from penstock.job j
+    where j.attempt > 0
+    union all
+    select f.id, f.attempt, (select count(*) from penstock.attempts t where t.job_id = f.id)
+    from penstock.finished f
+    where f.attempt <> 1 or not f.ended_in_start
+  ) s
+  where s.ended <> s.recorded
+  union all
+  select 'L4 a start ends after it began', t.job_id::text, format('attempt %s', t.attempt)
+  from penstock.attempts t where t.ended_at < t.started_at
+  union all
+  select 'L5 a queue counts what runs', q.name, format('gate says %s, %s run', g.running, c.n)
+  from penstock.queue q join penstock.gate g on g.queue_id = q.id
+  cross join lateral (
+    select count(*) as n from penstock.job j
+    where j.queue_id = q.id and j.holds & 1 = 1
+  ) c
+  where g.running <> c.n
+  union all
+  select 'L5 a queue keeps its limit', q.name,
+    format('%s of %s run', count(*), q.concurrency)
+  from penstock.queue q join penstock.job j on j.queue_id = q.id
+  where j.status in ('running', 'awaiting')
+  group by q.id
+  having count(*) > q.concurrency and max(j.started_at) > q.changed_at
+  union all
+  select 'L5 an account counts what runs', coalesce(a.name, a.id::text),
+    format('account says %s, %s run', a.running, coalesce(c.n, 0))
+  from penstock.account a
+  left join (
+    select j.account_id, count(*) as n from penstock.job j where j.holds >= 2
+    group by j.account_id
+  ) c on c.account_id = a.id
+  where a.running <> coalesce(c.n, 0)
+  union all
+  select 'L5 an account keeps its limit', coalesce(a.name, a.id::text),
+    format('%s of %s run', count(*), p.concurrency)
+  from penstock.account a join penstock.plan p on p.name = a.plan
+  join penstock.job j on j.account_id = a.id and j.status in ('running', 'awaiting')
+  group by a.id, p.concurrency, p.changed_at
+  having count(*) > p.concurrency and max(j.started_at) > greatest(a.plan_at, p.changed_at)
+  union all
+  select 'L6 a lane counts and orders what waits', format('%s/%s', l.queue_id, l.account_id),
+    format('waiting %s, head %s; found %s, first %s', l.waiting, l.head, coalesce(c.n, 0), c.first)
+  from penstock.lane l join penstock.queue q on q.id = l.queue_id
+  left join (
+    select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
+    from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
+  ) c on c.queue_id = l.queue_id and c.lane = l.account_id
+  where l.waiting <> coalesce(c.n, 0) or (q.ordering <> 'fair' and c.n > 0 and l.head <> c.first)
+  union all
+  select 'L6 a queued job of a lane has one', j.id::text, format('lane %s', j.lane)
+  from penstock.job j
+  where j.status = 'queued' and j.lane >= 0 and not exists (
+    select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
+  union all
+  select 'L6 a lane with a free slot is open', format('%s/%s', l.queue_id, l.account_id),
+    format('%s of %s run, %s wait', a.running, p.concurrency, l.waiting)
+  from penstock.lane l join penstock.account a on a.id = l.account_id
+  left join penstock.plan p on p.name = a.plan
+  where l.waiting > 0 and not l.open and (p.concurrency is null or a.running < p.concurrency)
+  union all
+  select 'L6 a fair queue has everyone in a lane', j.id::text, q.name
+  from penstock.job j join penstock.queue q on q.id = j.queue_id
+  where q.ordering = 'fair' and j.lane = -1
+  union all
+  select 'idempotency record names a job', i.scope || '/' || i.key, 'no job recorded'
+  from penstock.idempotency i where i.job_id = '00000000-0000-0000-0000-000000000000'
+$$;
+
+-- Repairs what can be derived, and says what it had to repair: nothing, on a sound system.
+create or replace function penstock.reconcile()
+returns table (what text, subject text, was text, now text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- Accounts before lanes before gates, as everyone locks them; counted again under the locks.
+  perform a.id from penstock.account a order by a.id for no key update;
+  return query
+  with sound as materialized (
+    select a.id, a.running as was, (
+      select count(*) from penstock.job j where j.account_id = a.id and j.holds >= 2) as n
+    from penstock.account a
+  )
+  update penstock.account a set running = s.n from sound s
+  where a.id = s.id and s.was <> s.n
+  returning 'account.running', coalesce(a.name, a.id::text), s.was::text, s.n::text;
+
+  return query
+  with sound as materialized (
+    select l.queue_id, l.account_id, l.waiting as was_waiting, l.head as was_head,
+      l.open as was_open, coalesce(c.n, 0) as waiting,
+      case when q.ordering = 'fair' then l.head else coalesce(c.first, l.head) end as head,
+      case when coalesce(c.n, 0) = 0 then l.open
+        when p.concurrency is null or a.running < p.concurrency then true
+        else l.open end as open
+    from penstock.lane l join penstock.queue q on q.id = l.queue_id
+    join penstock.account a on a.id = l.account_id
+    left join penstock.plan p on p.name = a.plan
+    left join (
+      select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
+      from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
+    ) c on c.queue_id = l.queue_id and c.lane = l.account_id
+  )
+  update penstock.lane l set waiting = s.waiting, head = s.head, open = s.open
+  from sound s
+  where l.queue_id = s.queue_id and l.account_id = s.account_id
+    and (s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open)
+  returning 'lane', format('%s/%s', l.queue_id, l.account_id),
+    format('%s waiting, head %s, open %s', s.was_waiting, s.was_head, s.was_open),
+    format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
+
+  perform g.queue_id from penstock.gate g order by g.queue_id for no key update;
+  return query
+  with sound as materialized (
+    select g.queue_id, q.name, g.running as was, (
+      select count(*) from penstock.job j where j.queue_id = g.queue_id and j.holds & 1 = 1) as n
+    from penstock.gate g join penstock.queue q on q.id = g.queue_id
+  )
+  update penstock.gate g set running = s.n from sound s
+  where g.queue_id = s.queue_id and s.was <> s.n
+  returning 'gate.running', s.name, s.was::text, s.n::text;
+end
+$$;

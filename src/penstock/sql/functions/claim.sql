@@ -1,0 +1,292 @@
+-- Starting jobs: the smallest rank first, within every limit, each by exactly one claimer.
+--
+-- A job in no lane is taken with SKIP LOCKED from the index. A lane is taken together with its
+-- account, both with SKIP LOCKED; holding them, nobody else can touch the lane's queued jobs.
+-- Lanes are walked by head; the first jobs of each, up to the account's free slots, compete by
+-- rank with the others. A queue with a limit begins with its gate row, so its claims come one
+-- after the other and its order is exact.
+
+-- How many starts the queue's limits allow now, at most p_limit, taken from its gate.
+create or replace function penstock._pass_gate(
+  p_queue penstock.queue, p_limit integer, p_now timestamptz
+) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_gate penstock.gate;
+  v_free integer := p_limit;
+  v_step interval := p_queue.rate_period / p_queue.rate_count;
+begin
+  -- A look without the lock first: an idle poll of a full queue waits for nobody.
+  perform from penstock.gate g
+  where g.queue_id = p_queue.id
+    and (p_queue.concurrency is null or g.running < p_queue.concurrency);
+  if not found then
+    return 0;
+  end if;
+  select * into v_gate from penstock.gate g where g.queue_id = p_queue.id for no key update;
+  if p_queue.concurrency is not null then
+    v_free := least(v_free, p_queue.concurrency - v_gate.running); -- guard: queue limit
+  end if;
+  if v_step is not null then
+    -- GCRA: rate_next_at is when the next start would be due at the even pace; it may lie ahead
+    -- of now by the burst. In any window there are at most window / step + burst starts.
+    v_free := least(v_free, floor(date_part('epoch',
+      p_now + v_step * p_queue.rate_burst - greatest(v_gate.rate_next_at, p_now))
+      / date_part('epoch', v_step) + 1e-6)::integer); -- guard: rate
+  end if;
+  return greatest(v_free, 0);
+end
+$$;
+
+-- Locks open lanes and their accounts, the smallest head first, and closes those whose account is
+-- full after all: a cap shared by two queues may have been filled from the other one. Without that
+-- such a lane would stand in front for ever and the claim would come back empty.
+create or replace function penstock._hold_lanes(p_queue integer, p_limit integer)
+returns bigint[]
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_held bigint[] := '{}';
+  v_next bigint[];
+  v_full bigint[];
+begin
+  -- Each round that goes on has closed lanes for good, so rounds are few; the bound is for safety.
+  for v_round in 1 .. 100 loop
+    select array_agg(h.account_id) into v_next from (
+      select l.account_id
+      from penstock.lane l join penstock.account a on a.id = l.account_id
+      where l.queue_id = p_queue and l.open and l.waiting > 0 and l.account_id <> all (v_held)
+      order by l.head limit p_limit - cardinality(v_held)
+      for no key update of l, a skip locked
+    ) h;
+    exit when v_next is null;
+    with full_lane as (
+      update penstock.lane l set open = false
+      from penstock.account a join penstock.plan p on p.name = a.plan
+      where l.queue_id = p_queue and l.account_id = any (v_next) and a.id = l.account_id
+        and a.running >= p.concurrency -- guard: account full
+      returning l.account_id
+    )
+    select array_agg(f.account_id) into v_full from full_lane f;
+    select v_held || coalesce(array_agg(n.id), '{}') into v_held
+    from unnest(v_next) n (id) where v_full is null or n.id <> all (v_full);
+    exit when v_full is null or cardinality(v_held) >= p_limit;
+  end loop;
+  return v_held;
+end
+$$;
+
+-- Chooses up to p_limit jobs among the held lanes and p_plain (jobs in no lane, locked), and
+-- moves lanes and accounts on. Every chosen job of a lane takes one slot of its account.
+create or replace function penstock._choose(
+  p_queue penstock.queue, p_limit integer, p_lanes bigint[], p_plain uuid[], p_plain_ranks bigint[]
+) returns uuid[]
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_chosen uuid[];
+begin
+  with lane as materialized (
+    select l.account_id, l.head, penstock._fair_step(p.weight) as step,
+      a.running, p.concurrency,
+      least(p_limit, coalesce(p.concurrency - a.running, p_limit)) as free -- guard: account limit
+    from unnest(p_lanes) u (id)
+    join penstock.lane l on l.account_id = u.id and l.queue_id = p_queue.id
+    join penstock.account a on a.id = l.account_id
+    left join penstock.plan p on p.name = a.plan
+  ),
+  -- One more than may start: the next in line becomes the lane's head.
+  candidate as materialized (
+    select j.id, l.account_id, j.rank, j.nth, j.nth <= l.free as may_start,
+      case when p_queue.ordering = 'fair' then l.head + (j.nth - 1) * l.step else j.rank end as tag
+    from lane l
+    cross join lateral (
+      select f.id, f.rank, row_number() over () as nth
+      from (
+        select j.id, j.rank from penstock.job j
+        where j.queue_id = p_queue.id and j.lane = l.account_id and j.status = 'queued'
+        order by j.rank limit l.free + 1
+      ) f
+    ) j
+    union all
+    select u.id, null, u.rank, 1, true, u.rank
+    from unnest(p_plain, p_plain_ranks) u (id, rank)
+  ),
+  chosen as materialized (
+    select c.id, c.account_id from candidate c
+    where c.may_start order by c.tag, c.nth limit p_limit
+  ),
+  taken as materialized (
+    select c.account_id, count(*) as n from chosen c
+    where c.account_id is not null group by c.account_id
+  ),
+  moved_lanes as (
+    update penstock.lane l set
+      waiting = l.waiting - t.n,
+      head = case when p_queue.ordering = 'fair' then l.head + t.n * s.step
+        else coalesce(
+          (select c.rank from candidate c where c.account_id = t.account_id and c.nth = t.n + 1),
+          l.head) end,
+      open = s.concurrency is null or s.running + t.n < s.concurrency
+    from taken t join lane s on s.account_id = t.account_id
+    where l.account_id = t.account_id and l.queue_id = p_queue.id
+  ),
+  counted as (
+    update penstock.account a set running = a.running + t.n
+    from taken t where a.id = t.account_id
+  )
+  select array_agg(c.id) into v_chosen from chosen c;
+  return v_chosen;
+end
+$$;
+
+-- Starts up to p_limit jobs of a queue for a worker, which has that many free slots.
+-- p_wait: where every open lane is busy (sixteen submitters on one account can keep a claim that
+-- skips locked rows empty-handed for long), wait for the first account before anything else.
+create or replace function penstock.claim_jobs(
+  p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false
+) returns table (
+  id uuid, attempt integer, kind text, account text, topic text, batch_id uuid, payload jsonb,
+  metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer,
+  max_attempts integer, created_at timestamptz, started_at timestamptz, timeout_at timestamptz
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_queue penstock.queue := penstock._find_queue(p_queue);
+  v_gated boolean;
+  v_limit integer := p_limit;
+  v_jobs uuid[];
+  v_ranks bigint[];
+  v_lanes bigint[];
+  v_strays uuid[];
+  v_started integer;
+begin
+  -- Limits do not change under a claim: declare.sql takes this lock alone. Read again under it.
+  perform pg_advisory_xact_lock_shared(1886413171, v_queue.id);
+  select * into v_queue from penstock.queue q where q.id = v_queue.id;
+  v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null;
+  if v_queue.paused_at is not null or p_limit < 1 then
+    return;
+  end if;
+  if not exists (
+    select from penstock.worker w
+    where w.id = p_worker and w.lost_at is null and w.stopped_at is null) -- guard: worker lives
+  then
+    perform penstock._refuse(409, 'worker_lost',
+      format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
+      p_hint => 'Drop what it runs and register again.');
+  end if;
+
+  if exists (select from penstock.job j where j.queue_id = v_queue.id and j.expires_at <= v_now
+             and j.status in ('scheduled', 'queued')) then
+    perform penstock.expire_jobs(v_queue.id);
+  end if;
+  if exists (select from penstock.job j where j.queue_id = v_queue.id and j.run_at <= v_now
+             and j.status = 'scheduled') then
+    perform penstock.stage_due_jobs(v_queue.id);
+  end if;
+
+  if p_wait then
+    perform penstock._await_lane(v_queue.id);
+  end if;
+  if v_gated then
+    v_limit := penstock._pass_gate(v_queue, p_limit, v_now);
+    if v_limit = 0 then
+      return;
+    end if;
+  end if;
+
+  select array_agg(n.id), array_agg(n.rank) into v_jobs, v_ranks from (
+    select j.id, j.rank from penstock.job j
+    where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
+    order by j.rank limit v_limit for update skip locked
+  ) n;
+  -- A submit may have begun before its account got a limit: such a job belongs into a lane.
+  select array_agg(j.id) into v_strays
+  from unnest(v_jobs) u (id) join penstock.job j on j.id = u.id
+  join penstock.account a on a.id = j.account_id join penstock.plan p on p.name = a.plan
+  where j.account_id <> 0 and p.concurrency is not null; -- guard: stray
+  if v_strays is not null then
+    perform penstock._enlane_strays(v_strays);
+    select array_agg(n.id), array_agg(n.rank) into v_jobs, v_ranks
+    from unnest(v_jobs, v_ranks) n (id, rank) where n.id <> all (v_strays);
+  end if;
+  if exists (select from penstock.lane l
+             where l.queue_id = v_queue.id and l.open and l.waiting > 0) then
+    v_lanes := penstock._hold_lanes(v_queue.id, v_limit);
+    if v_lanes <> '{}' then
+      v_jobs := penstock._choose(v_queue, v_limit, v_lanes, v_jobs, v_ranks);
+    end if;
+  end if;
+  if v_jobs is null then
+    return;
+  end if;
+
+  return query
+  update penstock.job j set
+    status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
+    holds = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
+    started_at = v_now, updated_at = v_now, progressed_at = v_now, expires_at = null,
+    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
+    -- The worker itself stops what is over its time; upkeep comes a little later.
+    deadline_at = v_now + least(
+      coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
+      v_queue.stuck_after),
+    stage = null, stage_at = null, progress = null
+  from unnest(v_jobs) u (id), penstock.kind k, penstock.account a
+  where j.id = u.id and k.id = j.kind_id and a.id = j.account_id
+    and j.status = 'queued' -- guard: queued
+  returning j.id, j.attempt, k.name, a.name, j.topic, j.batch_id, j.payload, j.metadata,
+    j.priority, j.failures, j.deferrals, j.crashes, j.max_attempts, j.created_at, j.started_at,
+    j.timeout_at;
+  get diagnostics v_started = row_count;
+  if v_started <> cardinality(v_jobs) then
+    raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
+  end if;
+  if v_gated then
+    update penstock.gate g set
+      running = g.running + v_started,
+      rate_next_at = case when v_queue.rate_count is null then g.rate_next_at
+        else greatest(g.rate_next_at, v_now)
+          + v_queue.rate_period / v_queue.rate_count * v_started end
+    where g.queue_id = v_queue.id;
+  end if;
+end
+$$;
+
+-- Waits, briefly, for the account of the first open lane. Only before the gate is taken: a finish
+-- may hold that account and want the gate.
+create or replace function penstock._await_lane(p_queue integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
+as $$
+begin
+  perform from penstock.account a
+  where a.id = (select l.account_id from penstock.lane l
+                where l.queue_id = p_queue and l.open and l.waiting > 0 order by l.head limit 1)
+  for no key update;
+exception when lock_not_available then
+  null;
+end
+$$;
+
+create or replace function penstock._enlane_strays(p_jobs uuid[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_accounts bigint[];
+begin
+  select array_agg(l.id) into v_accounts from (
+    select a.id from penstock.account a
+    where a.id in (select j.account_id from penstock.job j where j.id = any (p_jobs))
+    order by a.id for no key update skip locked
+  ) l;
+  perform penstock._enlane_jobs(array(
+    select j.id from penstock.job j
+    where j.id = any (p_jobs) and j.account_id = any (v_accounts)));
+end
+$$;

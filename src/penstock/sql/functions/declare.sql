@@ -1,0 +1,285 @@
+-- Queues, kinds and plans: what code and TOML declare, what an operator overrides, what is in force.
+--
+-- Declarations come at every start of an app; an edit at run time is an override that outlives
+-- them until reset. Two apps that declare one thing differently are told both their names.
+-- The columns in force are written here only, from declared || overrides.
+
+create or replace function penstock._queue_options() returns text[]
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select array['concurrency', 'rate', 'burst', 'order', 'aging_step_seconds', 'timeout_seconds',
+    'stale_after_seconds', 'stuck_after_seconds', 'attempts', 'backoff', 'delay_seconds',
+    'backoff_max_seconds', 'recovery', 'retention_seconds', 'retention_failed_seconds']
+$$;
+
+-- '500/min' or '10/s': how many starts in which period.
+create or replace function penstock._parse_rate(
+  p_rate jsonb, out rate_count integer, out rate_period interval
+)
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_parts text[];
+begin
+  if p_rate is null or p_rate = 'null' then
+    return;
+  end if;
+  v_parts := regexp_match(p_rate #>> '{}', '^\s*([1-9][0-9]{0,8})\s*/\s*(s|sec|min|m|h|hour|d|day)\s*$');
+  if v_parts is null then
+    perform penstock._refuse(422, 'invalid_option',
+      format('rate must look like "500/min" (per s, min, h or d), not %s', p_rate), 'rate');
+  end if;
+  rate_count := v_parts[1];
+  rate_period := case left(v_parts[2], 1)
+    when 's' then interval '1 second' when 'm' then interval '1 minute'
+    when 'h' then interval '1 hour' else interval '1 day' end;
+end
+$$;
+
+create or replace function penstock._option_kept(
+  p_options jsonb, p_key text, p_default interval
+) returns interval
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_options ->> p_key = 'forever' then
+    return null;
+  end if;
+  return coalesce(penstock._option_seconds(p_options, p_key), p_default);
+end
+$$;
+
+-- Puts declared || overrides in force. The caller holds the queue's advisory lock: no claim is
+-- under way, so a limit that begins now counts everything that runs.
+create or replace function penstock._enforce_queue(p_queue integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_old penstock.queue;
+  v_options jsonb;
+  v_timeout interval;
+  v_rate record;
+  v_burst integer;
+  v_order text;
+begin
+  select * into v_old from penstock.queue where id = p_queue for no key update;
+  v_options := v_old.declared || v_old.overrides;
+  v_timeout := coalesce(penstock._option_seconds(v_options, 'timeout_seconds'), '2 minutes');
+  v_order := coalesce(
+    penstock._option_word(v_options, 'order', array['strict', 'aging', 'fair']), 'aging');
+  select * into v_rate from penstock._parse_rate(v_options -> 'rate');
+  v_burst := penstock._option_integer(v_options, 'burst', 1, 1000000000);
+  if v_rate.rate_count is not null then
+    -- Unless said otherwise, what the rate gives in one second may come at once.
+    v_burst := coalesce(v_burst, greatest(1,
+      ceil(v_rate.rate_count / extract(epoch from v_rate.rate_period))::integer));
+  elsif v_burst is not null then
+    perform penstock._refuse(422, 'invalid_option', 'burst needs a rate', 'burst');
+  end if;
+  if v_order <> v_old.ordering and exists (select from penstock.job j where j.queue_id = p_queue)
+  then
+    perform penstock._refuse(409, 'queue_in_use',
+      format('the order of queue %s cannot change from %s to %s while it has live jobs',
+             v_old.name, v_old.ordering, v_order), 'order',
+      p_hint => 'Let it drain, or declare a new queue.');
+  end if;
+
+  update penstock.queue q set
+    concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
+    rate_count = v_rate.rate_count,
+    rate_period = v_rate.rate_period,
+    rate_burst = v_burst,
+    ordering = v_order,
+    aging_step = coalesce(
+      penstock._option_seconds(v_options, 'aging_step_seconds', true), '10 seconds'),
+    timeout = v_timeout,
+    stale_after = coalesce(
+      penstock._option_seconds(v_options, 'stale_after_seconds'), '3 minutes'),
+    stuck_after = coalesce(penstock._option_seconds(v_options, 'stuck_after_seconds'),
+                           greatest(interval '5 minutes', v_timeout)),
+    max_attempts = coalesce(penstock._option_integer(v_options, 'attempts', 1, 1000), 3),
+    backoff = coalesce(penstock._option_word(
+      v_options, 'backoff', array['constant', 'linear', 'exponential']), 'linear'),
+    backoff_delay = coalesce(
+      penstock._option_seconds(v_options, 'delay_seconds', true), '5 minutes'),
+    backoff_max = coalesce(
+      penstock._option_seconds(v_options, 'backoff_max_seconds', true), '1 day'),
+    recovery = coalesce(penstock._option_integer(v_options, 'recovery', 0, 1000), 3),
+    succeeded_class = penstock._ensure_class(
+      penstock._option_kept(v_options, 'retention_seconds', '7 days')),
+    failed_class = penstock._ensure_class(
+      penstock._option_kept(v_options, 'retention_failed_seconds', '90 days')),
+    changed_at = penstock.clock()
+  where q.id = p_queue;
+
+  -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
+  if v_old.concurrency is null and v_old.rate_count is null then
+    update penstock.job j set holds = j.holds | 1
+    where j.queue_id = p_queue and j.status in ('running', 'awaiting') and j.holds & 1 = 0;
+    update penstock.gate g set running = (
+      select count(*) from penstock.job j where j.queue_id = p_queue and j.holds & 1 = 1)
+    where g.queue_id = p_queue;
+  end if;
+end
+$$;
+
+-- Claims hold this shared while they read a queue's limits; a change of them takes it alone.
+create or replace function penstock._lock_queue_limits(p_queue integer) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$ select pg_advisory_xact_lock(1886413171, p_queue) $$;
+
+create or replace function penstock._find_queue(p_name text) returns penstock.queue
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue;
+begin
+  select * into v_queue from penstock.queue where name = p_name;
+  if not found then
+    perform penstock._refuse(404, 'unknown_queue', format('there is no queue %s', p_name), 'queue',
+      jsonb_build_object('queue', p_name));
+  end if;
+  return v_queue;
+end
+$$;
+
+create or replace function penstock._refuse_other_declaration(
+  p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text
+) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_old_by is distinct from p_new_by and p_old <> p_new then
+    perform penstock._refuse(409, 'declared_differently',
+      format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
+             coalesce(p_old_by, 'an unnamed app'), p_old, coalesce(p_new_by, 'an unnamed app'),
+             p_new), p_what);
+  end if;
+end
+$$;
+
+create or replace function penstock.declare_queue(
+  p_name text, p_options jsonb default '{}', p_by text default null
+) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue;
+  v_class smallint;
+begin
+  perform penstock._refuse_odd_name(p_name, 'queue');
+  perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
+  select * into v_queue from penstock.queue where name = p_name;
+  if found and v_queue.declared = p_options then
+    return v_queue.id;
+  end if;
+  if v_queue.id is null then
+    v_class := penstock._ensure_class('7 days');
+    insert into penstock.queue (name, declared, declared_by, succeeded_class, failed_class,
+      created_at, changed_at)
+    values (p_name, p_options, p_by, v_class, v_class, penstock.clock(), penstock.clock())
+    on conflict (name) do nothing;
+  end if;
+  -- The limits' lock before the row's, as edit_queue takes them.
+  perform penstock._lock_queue_limits(q.id) from penstock.queue q where q.name = p_name;
+  select * into v_queue from penstock.queue where name = p_name for no key update;
+  insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
+  perform penstock._refuse_other_declaration(
+    'queue', p_name, v_queue.declared, v_queue.declared_by, p_options, p_by);
+  update penstock.queue set declared = p_options, declared_by = p_by where id = v_queue.id;
+  perform penstock._enforce_queue(v_queue.id);
+  return v_queue.id;
+end
+$$;
+
+-- An edit at run time; a key set to null goes back to what is declared.
+create or replace function penstock.edit_queue(p_name text, p_options jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_name);
+begin
+  perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
+  perform penstock._lock_queue_limits(v_queue.id);
+  update penstock.queue set overrides = jsonb_strip_nulls(overrides || p_options)
+  where id = v_queue.id;
+  perform penstock._enforce_queue(v_queue.id);
+end
+$$;
+
+create or replace function penstock.reset_queue(p_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_name);
+begin
+  perform penstock._lock_queue_limits(v_queue.id);
+  update penstock.queue set overrides = '{}' where id = v_queue.id;
+  perform penstock._enforce_queue(v_queue.id);
+end
+$$;
+
+create or replace function penstock.pause_queue(p_name text, p_reason text default null)
+returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_name);
+begin
+  update penstock.queue
+  set paused_at = coalesce(paused_at, penstock.clock()), paused_reason = p_reason
+  where id = v_queue.id;
+end
+$$;
+
+create or replace function penstock.resume_queue(p_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_name);
+begin
+  update penstock.queue set paused_at = null, paused_reason = null where id = v_queue.id;
+end
+$$;
+
+create or replace function penstock.declare_kind(
+  p_name text, p_queue text, p_options jsonb default '{}', p_by text default null
+) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_queue);
+  v_kind penstock.kind;
+  v_declared jsonb := p_options || jsonb_build_object('queue', p_queue);
+begin
+  perform penstock._refuse_odd_name(p_name, 'kind');
+  perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
+    'priority_offset', 'dedupe_field', 'topic_field', 'topic', 'account_field', 'account',
+    'computed']);
+  select * into v_kind from penstock.kind where name = p_name;
+  if found and v_kind.declared = v_declared then
+    return v_kind.id;
+  end if;
+  insert into penstock.kind (name, queue_id, declared, declared_by, created_at)
+  values (p_name, v_queue.id, v_declared, p_by, penstock.clock())
+  on conflict (name) do nothing;
+  select * into v_kind from penstock.kind where name = p_name for no key update;
+  perform penstock._refuse_other_declaration(
+    'kind', p_name, v_kind.declared, v_kind.declared_by, v_declared, p_by);
+  update penstock.kind set
+    queue_id = v_queue.id, declared = v_declared, declared_by = p_by,
+    max_attempts = penstock._option_integer(p_options, 'attempts', 1, 1000),
+    timeout = penstock._option_seconds(p_options, 'timeout_seconds'),
+    priority_offset = coalesce(
+      penstock._option_integer(p_options, 'priority_offset', -1000, 1000), 0),
+    dedupe_field = penstock._option_text(p_options, 'dedupe_field'),
+    topic_field = penstock._option_text(p_options, 'topic_field'),
+    topic_fixed = penstock._option_text(p_options, 'topic'),
+    account_field = penstock._option_text(p_options, 'account_field'),
+    account_fixed = penstock._option_text(p_options, 'account'),
+    computed = coalesce(
+      (select array_agg(c) from jsonb_array_elements_text(p_options -> 'computed') c), '{}')
+  where id = v_kind.id;
+  return v_kind.id;
+end
+$$;

@@ -1,0 +1,64 @@
+-- Live jobs out of a schema that is about to go, and back into one that has come.
+
+create or replace function penstock.export_jobs() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('kind', k.name, 'kind_declared', k.declared, 'queue', q.name,
+    'queue_declared', q.declared, 'account', a.name, 'plan', a.plan, 'plan_declared', p.declared,
+    'job', to_jsonb(j) - 'queue_id' - 'kind_id' - 'account_id' - 'worker_id')
+  from penstock.job j
+  join penstock.kind k on k.id = j.kind_id join penstock.queue q on q.id = j.queue_id
+  join penstock.account a on a.id = j.account_id left join penstock.plan p on p.name = a.plan
+  order by j.rank
+$$;
+
+-- Brings one exported job back under its own id, waiting; what ran then starts again. False when
+-- the id is there already, so that a file can be imported twice.
+create or replace function penstock.import_job(p_line jsonb) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job penstock.job := jsonb_populate_record(null::penstock.job, p_line -> 'job');
+  v_plan text := p_line ->> 'plan';
+  v_account text := p_line ->> 'account';
+  v_old uuid := v_job.id;
+begin
+  if penstock._status_of(v_old) is not null then
+    return false;
+  end if;
+  if not exists (select from penstock.queue where name = p_line ->> 'queue') then
+    perform penstock.declare_queue(p_line ->> 'queue', p_line -> 'queue_declared');
+  end if;
+  if not exists (select from penstock.kind where name = p_line ->> 'kind') then
+    perform penstock.declare_kind(p_line ->> 'kind', p_line ->> 'queue',
+      (p_line -> 'kind_declared') - 'queue');
+  end if;
+  if v_plan is not null and not exists (select from penstock.plan where name = v_plan) then
+    perform penstock.declare_plan(v_plan, p_line -> 'plan_declared');
+  end if;
+  if v_account is not null and not exists (
+    select from penstock.account where name = v_account) then
+    perform penstock.create_account(v_account, v_plan);
+  end if;
+  perform penstock._adopt_job(s.id, v_job)
+  from penstock.submit_many(array[p_line ->> 'kind'], array[v_job.payload], array[v_account],
+    array[v_job.dedupe_key], array[v_job.topic], array[v_job.priority],
+    case when v_job.status = 'scheduled' and v_job.run_at > penstock.clock()
+      then array[v_job.run_at] end,
+    p_max_attempts => array[v_job.max_attempts], p_timeouts => array[v_job.timeout],
+    p_metadata => array[v_job.metadata], p_batch => v_job.batch_id,
+    p_retry_of => v_job.retry_of) s
+  where not s.deduplicated;
+  return found;
+end
+$$;
+
+-- Gives a job just submitted the identity and the counters it had before.
+create or replace function penstock._adopt_job(p_new uuid, p_old penstock.job) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.job j set id = p_old.id, failures = p_old.failures,
+    deferrals = p_old.deferrals, crashes = p_old.crashes, created_at = p_old.created_at,
+    expires_at = p_old.expires_at, error = p_old.error
+  where j.id = p_new
+$$;

@@ -1,0 +1,281 @@
+-- Ending starts: finished for good, or given back; with every slot they held.
+--
+-- What a worker reports, what a callback brings and what upkeep finds all go through
+-- _settle_jobs, so there is one place where a start ends and a slot is freed. Verdicts:
+--   done    it took effect; `status` is where the job is now
+--   stale   the job or the attempt is no longer the caller's: nothing changed (L3)
+--   busy    an app's open transaction holds the account: nothing changed, try again
+-- Outcomes a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
+-- again), deferred (the provider's fault: free), snoozed (asked for: free), released (not begun
+-- or given back: free); from recover.sql also timed_out (a failure), stuck and lost (crashes), and
+-- lost_with_others (free: which of a dead worker's jobs killed it is not known).
+
+-- Whether a start with this outcome ends the job, and as what.
+create or replace function penstock._final_status(
+  p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer,
+  p_recovery integer, p_cancel_requested boolean
+) returns penstock.job_status
+language sql immutable parallel safe
+as $$
+  select (case
+    when p_outcome in ('succeeded', 'failed', 'cancelled') then p_outcome
+    when p_cancel_requested then 'cancelled'
+    when p_outcome in ('retry', 'timed_out') and p_failures + 1 >= p_max_attempts then 'failed'
+    when p_outcome in ('stuck', 'lost') and p_crashes >= p_recovery then 'failed'
+    end)::penstock.job_status
+$$;
+
+-- p_worker, p_callback: who must own the start; upkeep gives neither and is held by the attempt
+-- it has read. p_delays: when to try again; null follows the queue's policy.
+create or replace function penstock._settle_jobs(
+  p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
+  p_results jsonb[], p_errors jsonb[], p_delays interval[]
+) returns table (job_id uuid, verdict text, status penstock.job_status)
+language plpgsql set search_path = pg_catalog, pg_temp
+  -- The finish goes by primary key whatever the statistics say: a partial index on running rows
+  -- once looked cheaper, read dead entries and took three times as long.
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+  set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_accounts bigint[];
+  v_ended record;
+  v_gone_on record;
+begin
+  -- Accounts first, without waiting: one open app transaction must not stop everyone else.
+  select array_agg(h.account_id) into v_accounts from (
+    select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
+    where j.holds >= 2
+  ) h;
+  if v_accounts is not null then
+    select array_agg(l.id) into v_accounts from (
+      select a.id from penstock.account a where a.id = any (v_accounts)
+      order by a.id for no key update skip locked
+    ) l;
+  end if;
+
+  with told as materialized (
+    select t.id, t.attempt, t.outcome, t.result, t.error
+    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
+      t (id, attempt, outcome, result, error)
+    order by t.id
+  ),
+  ended as (
+    delete from penstock.job j using told t, penstock.queue q
+    where j.id = t.id and q.id = j.queue_id
+      and j.attempt = t.attempt -- guard: fence
+      and j.status in ('running', 'awaiting') -- guard: started
+      and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
+      and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
+      and (j.holds < 2 or j.account_id = any (v_accounts)) -- guard: account held
+      and penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
+            j.cancel_requested_at is not null) is not null
+    returning j.*, t.outcome, t.result, t.error as told_error, q.succeeded_class, q.failed_class,
+      penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
+        j.cancel_requested_at is not null) as final
+  ),
+  moved as (
+    insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
+      attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
+      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id, retry_of,
+      dedupe_key, topic, stage, progress, error, metadata, payload, result)
+    select e.id, case e.final when 'failed' then e.failed_class else e.succeeded_class end,
+      e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
+      e.failures + case when e.outcome in ('failed', 'retry', 'timed_out') then 1 else 0 end,
+      e.deferrals, e.crashes, e.max_attempts, e.version + 1, e.worker_id, e.created_at, e.run_at,
+      e.started_at, e.timeout_at, v_now, e.recovered_at, e.timeout, true, e.batch_id, e.retry_of,
+      e.dedupe_key, e.topic, e.stage, e.progress,
+      case e.final
+        when 'succeeded' then null
+        when 'failed' then coalesce(e.told_error, '{"class": "bug", "message": "failed"}')
+          || case e.outcome
+               when 'failed' then '{}'::jsonb
+               when 'stuck' then '{"reason": "stuck_exhausted"}'
+               when 'lost' then '{"reason": "stuck_exhausted"}'
+               else '{"reason": "attempts_exhausted"}' end
+        else coalesce(e.told_error, '{"class": "cancelled", "message": "cancelled"}')
+      end,
+      e.metadata, e.payload, case when e.final = 'succeeded' then e.result end
+    from ended e
+  )
+  select array_agg(e.id) as ids, array_agg(e.final) as statuses,
+    array_agg(e.queue_id) filter (where e.holds & 1 = 1) as gates,
+    array_agg(e.account_id) filter (where e.holds >= 2) as accounts
+  into v_ended
+  from ended e;
+
+  if coalesce(cardinality(v_ended.ids), 0) < cardinality(p_jobs) then
+    select * into v_gone_on from penstock._give_back(
+      p_worker, p_callback, p_jobs, p_attempts, p_outcomes, p_errors, p_delays, v_accounts, v_now);
+    perform penstock._keep_orphans(p_worker, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
+      v_ended.ids || v_gone_on.ids, v_now);
+    perform penstock._free_slots(
+      v_ended.gates || v_gone_on.gates, v_ended.accounts || v_gone_on.accounts);
+    return query
+    select u.id,
+      case when d.id is not null then 'done'
+        when j.attempt = u.attempt and j.status in ('running', 'awaiting')
+          and (p_worker is null or j.worker_id is not distinct from p_worker)
+          and (p_callback is null or j.callback_hash is not distinct from p_callback) then 'busy'
+        else 'stale' end,
+      coalesce(d.status, j.status)
+    from unnest(p_jobs, p_attempts) u (id, attempt)
+    left join (
+      select * from unnest(v_ended.ids || v_gone_on.ids, v_ended.statuses || v_gone_on.statuses)
+        n (id, status)
+    ) d on d.id = u.id
+    left join penstock.job j on j.id = u.id;
+  else
+    perform penstock._free_slots(v_ended.gates, v_ended.accounts);
+    return query
+    select u.id, 'done', u.status from unnest(v_ended.ids, v_ended.statuses) u (id, status);
+  end if;
+end
+$$;
+
+-- Starts that end while their job goes on: back to scheduled, or to queued when due at once.
+create or replace function penstock._give_back(
+  p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
+  p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamptz,
+  out ids uuid[], out statuses penstock.job_status[], out gates integer[], out accounts bigint[]
+)
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queues integer[];
+  v_lanes bigint[];
+  v_ranks bigint[];
+begin
+  with held as materialized (
+    select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
+      t.outcome, t.error,
+      j.failures + case when t.outcome in ('retry', 'timed_out') then 1 else 0 end as failures,
+      j.deferrals + case when t.outcome = 'deferred' then 1 else 0 end as deferrals,
+      j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
+      p_now + coalesce(t.delay, case
+        when t.outcome in ('retry', 'timed_out')
+          then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
+        when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
+        else interval '0' end) as run_at
+    from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays)
+      t (id, attempt, outcome, error, delay)
+    join penstock.job j on j.id = t.id
+    join penstock.queue q on q.id = j.queue_id
+    where j.attempt = t.attempt -- guard: fence
+      and j.status in ('running', 'awaiting') -- guard: started
+      and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
+      and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
+      and (j.holds < 2 or j.account_id = any (p_accounts)) -- guard: account held
+      and penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
+            j.cancel_requested_at is not null) is null
+    order by j.id for no key update of j
+  ),
+  gone_on as (
+    update penstock.job j set
+      status = (case when h.run_at <= p_now then 'queued' else 'scheduled' end)
+        ::penstock.job_status,
+      run_at = h.run_at, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
+      recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
+        else j.recovered_at end,
+      error = coalesce(h.error, j.error), worker_id = null, callback_hash = null, holds = 0,
+      timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
+    from held h where j.id = h.id
+    returning j.id, j.status, j.lane, j.rank, j.queue_id
+  ),
+  logged as (
+    insert into penstock.attempt (job_id, attempt, worker_id, started_at, ended_at, outcome, error)
+    select h.id, h.attempt, h.worker_id, h.started_at, p_now,
+      case h.outcome when 'retry' then 'retried' when 'lost_with_others' then 'lost'
+        else h.outcome end,
+      h.error
+    from held h
+  )
+  select array_agg(g.id), array_agg(g.status),
+    array_agg(h.queue_id) filter (where h.holds & 1 = 1),
+    array_agg(h.account_id) filter (where h.holds >= 2),
+    array_agg(g.queue_id) filter (where g.lane >= 0 and g.status = 'queued'),
+    array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
+    array_agg(g.rank) filter (where g.lane >= 0 and g.status = 'queued')
+  into ids, statuses, gates, accounts, v_queues, v_lanes, v_ranks
+  from gone_on g join held h on h.id = g.id;
+  if v_lanes is not null then
+    perform penstock._join_lanes(v_queues, v_lanes, v_ranks);
+  end if;
+end
+$$;
+
+-- Gives slots back, one array element per slot: of accounts, then of queues.
+create or replace function penstock._free_slots(p_gates integer[], p_accounts bigint[])
+returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_accounts is not null then
+    update penstock.account a set running = a.running - f.n
+    from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) f
+    where a.id = f.id;
+    perform penstock._open_lanes(p_accounts);
+  end if;
+  if p_gates is not null then
+    update penstock.gate g set running = g.running - f.n
+    from (
+      select u.id, count(*) as n from unnest(p_gates) u (id) group by u.id order by u.id
+    ) f
+    where g.queue_id = f.id;
+  end if;
+end
+$$;
+
+-- A result that came too late is kept for people, and its cost can be seen.
+create or replace function penstock._keep_orphans(
+  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[],
+  p_errors jsonb[], p_done uuid[], p_now timestamptz
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error)
+  select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error
+  from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
+    t (id, attempt, outcome, result, error)
+  left join penstock.job j on j.id = t.id and j.attempt = t.attempt
+    and j.status in ('running', 'awaiting')
+  where t.outcome = 'succeeded' and j.id is null
+    and (p_done is null or t.id <> all (p_done));
+end
+$$;
+
+-- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
+create or replace function penstock.finish_jobs(
+  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
+  p_results jsonb[] default null, p_errors jsonb[] default null, p_delays interval[] default null
+) returns table (job_id uuid, verdict text, status penstock.job_status)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_bad text;
+begin
+  if p_worker is null then
+    perform penstock._refuse(422, 'invalid_finish', 'worker is required', 'worker');
+  end if;
+  select o into v_bad from unnest(p_outcomes) o
+  where o is null or o not in ('succeeded', 'failed', 'cancelled', 'retry', 'deferred', 'snoozed',
+                               'released') limit 1;
+  if found then
+    perform penstock._refuse(422, 'invalid_finish',
+      format('outcome must be succeeded, failed, cancelled, retry, deferred, snoozed or released, '
+             'not %s', coalesce(v_bad, 'null')), 'outcome');
+  end if;
+  if p_delays is not null and exists (
+    select from unnest(p_delays) d where d < interval '0' or d > interval '3650 days') then
+    perform penstock._refuse(422, 'invalid_finish',
+      'a delay must be 0 or more and at most ten years', 'delay_seconds');
+  end if;
+  return query
+  select s.job_id, s.verdict, s.status
+  from penstock._settle_jobs(p_worker, null, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
+                             p_delays) s;
+end
+$$;

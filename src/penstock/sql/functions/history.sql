@@ -1,0 +1,191 @@
+-- Where finished jobs and ended starts are kept, and how they leave: by dropping partitions.
+--
+-- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`
+-- by ranges of the job's id. Partitions are made 14 days ahead. One is dropped when nothing in it
+-- is younger than the retention. Ids outside every range (a job delayed for longer than its class
+-- is kept) go to a default partition, from which rows are deleted in bounded steps.
+-- Making uses CREATE + ATTACH, which does not lock the parent against writers; DROP does, so it
+-- gives up after a moment and is tried again by the next upkeep.
+
+create or replace function penstock._ensure_range(
+  p_parent text, p_key text, p_start timestamptz, p_end timestamptz
+) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_name text := p_parent || to_char(p_start at time zone 'UTC', '_YYYYMMDD');
+  v_low uuid := penstock.id_floor(p_start);
+  v_high uuid := penstock.id_floor(p_end);
+begin
+  if to_regclass(format('penstock.%I', v_name)) is not null then
+    return false;
+  end if;
+  execute format('create table penstock.%I (like penstock.%I including all)', v_name, p_parent);
+  -- Where upkeep was away for weeks, rows of this range wait in the default partition.
+  execute format('with moved as (delete from penstock.%I where %I >= %L and %I < %L returning *) '
+                 'insert into penstock.%I select * from moved',
+                 p_parent || '_rest', p_key, v_low, p_key, v_high, v_name);
+  execute format('alter table penstock.%I attach partition penstock.%I '
+                 'for values from (%L) to (%L)', p_parent, v_name, v_low, v_high);
+  return true;
+end
+$$;
+
+-- The partitions of one parent from yesterday to 14 days ahead.
+create or replace function penstock._ensure_ranges(
+  p_parent text, p_key text, p_days integer
+) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_step interval := make_interval(days => p_days);
+  v_now timestamptz := penstock.clock();
+  v_start timestamptz;
+  v_made integer := 0;
+begin
+  v_start := date_bin(v_step, v_now - interval '1 day', '2024-01-01 00:00+00');
+  while v_start < v_now + interval '14 days' loop
+    v_made := v_made
+      + penstock._ensure_range(p_parent, p_key, v_start, v_start + v_step)::integer;
+    v_start := v_start + v_step;
+  end loop;
+  return v_made;
+end
+$$;
+
+create or replace function penstock._ensure_class(p_kept interval) returns smallint
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_class penstock.retention_class;
+begin
+  select * into v_class from penstock.retention_class c where c.kept is not distinct from p_kept;
+  if found then
+    return v_class.id;
+  end if;
+  -- One maker at a time: two apps may declare the same new retention at the same moment.
+  perform pg_advisory_xact_lock(hashtextextended('penstock.retention_class', 0));
+  select * into v_class from penstock.retention_class c where c.kept is not distinct from p_kept;
+  if found then
+    return v_class.id;
+  end if;
+  insert into penstock.retention_class (kept, partition_days)
+  values (p_kept, case when p_kept <= interval '14 days' then 1
+                       when p_kept <= interval '400 days' then 7 else 28 end)
+  returning * into v_class;
+  execute format('create table penstock.%I partition of penstock.finished for values in (%s) '
+                 'partition by range (id)', 'finished_' || v_class.id, v_class.id);
+  execute format('create table penstock.%I partition of penstock.%I default',
+                 'finished_' || v_class.id || '_rest', 'finished_' || v_class.id);
+  perform penstock._ensure_ranges('finished_' || v_class.id, 'id', v_class.partition_days);
+  return v_class.id;
+end
+$$;
+
+-- Partitions for the coming days. Called by upkeep; returns how many it made.
+create or replace function penstock.make_partitions() returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+as $$
+declare
+  v_class penstock.retention_class;
+  v_made integer := 0;
+begin
+  for v_class in select * from penstock.retention_class order by id loop
+    v_made := v_made
+      + penstock._ensure_ranges('finished_' || v_class.id, 'id', v_class.partition_days);
+  end loop;
+  return v_made + penstock._ensure_ranges('attempt', 'job_id', 7);
+end
+$$;
+
+-- The range partitions of a parent with their bounds, oldest first.
+create or replace function penstock._ranges(p_parent text)
+returns table (name text, low uuid, high uuid)
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select c.relname::text, (b.bounds)[1]::uuid, (b.bounds)[2]::uuid
+  from pg_inherits i
+  join pg_class c on c.oid = i.inhrelid
+  cross join lateral (
+    select regexp_match(pg_get_expr(c.relpartbound, c.oid), '\(''([^'']+)''\) TO \(''([^'']+)''\)')
+  ) b (bounds)
+  where i.inhparent = to_regclass(format('penstock.%I', p_parent)) and b.bounds is not null
+  order by 2
+$$;
+
+-- Drops what retention no longer keeps; returns the names of dropped partitions and how many rows
+-- were deleted one by one. One partition at most per parent and call: DROP must stay short.
+create or replace function penstock.prune_history(p_rows integer default 5000)
+returns table (what text, rows bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms'
+as $$
+declare
+  v_class penstock.retention_class;
+  v_part record;
+  v_now timestamptz := penstock.clock();
+  v_young boolean;
+  v_count bigint;
+begin
+  for v_class in select * from penstock.retention_class where kept is not null order by id loop
+    for v_part in
+      select * from penstock._ranges('finished_' || v_class.id)
+      where high <= penstock.id_floor(v_now - v_class.kept)
+    loop
+      execute format('select exists (select from penstock.%I where finished_at > %L)',
+                     v_part.name, v_now - v_class.kept) into v_young;
+      if not v_young then
+        execute format('drop table penstock.%I', v_part.name);
+        what := v_part.name; rows := null;
+        return next;
+        exit;
+      end if;
+    end loop;
+    execute format(
+      'delete from penstock.%I where ctid = any (array(
+         select ctid from penstock.%I where finished_at <= %L limit %s))',
+      'finished_' || v_class.id || '_rest', 'finished_' || v_class.id || '_rest',
+      v_now - v_class.kept, p_rows);
+    get diagnostics v_count = row_count;
+    if v_count > 0 then
+      what := 'finished_' || v_class.id || '_rest'; rows := v_count;
+      return next;
+    end if;
+  end loop;
+
+  -- Ended starts live as long as any job, live or kept, has an id in their range.
+  for v_part in
+    select * from penstock._ranges('attempt') where high <= penstock.id_floor(v_now)
+  loop
+    if not exists (select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
+      and not exists (
+        select from penstock.finished f where f.id >= v_part.low and f.id < v_part.high)
+    then
+      execute format('drop table penstock.%I', v_part.name);
+      what := v_part.name; rows := null;
+      return next;
+      exit;
+    end if;
+  end loop;
+
+  delete from penstock.orphan o
+  where o.id = any (array(
+    select k.id from penstock.orphan k where k.arrived_at < v_now - interval '90 days'
+    order by k.arrived_at limit p_rows));
+  get diagnostics v_count = row_count;
+  if v_count > 0 then
+    what := 'orphan'; rows := v_count;
+    return next;
+  end if;
+
+  delete from penstock.idempotency i
+  where i.ctid = any (array(
+    select k.ctid from penstock.idempotency k
+    where k.created_at < v_now - (select s.idempotency_kept from penstock.setting s)
+    limit p_rows));
+  get diagnostics v_count = row_count;
+  if v_count > 0 then
+    what := 'idempotency'; rows := v_count;
+    return next;
+  end if;
+end
+$$;

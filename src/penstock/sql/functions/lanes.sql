@@ -1,0 +1,129 @@
+-- A lane is all that one limited account has waiting in one queue, seen as one thing.
+--
+-- The claim walks open lanes by `head` and never looks into a closed one, so a million blocked
+-- jobs cost it nothing. Whoever calls a function of this file holds the accounts' row locks: the
+-- count of what runs, and so "open", cannot move meanwhile. (A submit that looked before it locked
+-- would miss a finish in between and leave a closed lane beside a free slot for ever.)
+-- Under `fair`, `head` is the lane's virtual time in nanoseconds: each start adds 10 us / weight.
+-- At under 100,000 starts a second it cannot run ahead of the wall clock, so a lane that begins to
+-- wait in an idle queue starts at "now" and no shared row has to remember where the queue was.
+
+create or replace function penstock._fair_step(p_weight integer) returns bigint
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$ select 10000 / greatest(coalesce(p_weight, 1), 1) $$;
+
+-- Counts jobs into their lanes, one array element per job.
+create or replace function penstock._join_lanes(
+  p_queues integer[], p_accounts bigint[], p_ranks bigint[]
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into penstock.lane as l (queue_id, account_id, head, waiting, open)
+  select g.queue_id, g.account_id,
+    case when q.ordering = 'fair'
+      then coalesce(
+        (select o.head from penstock.lane o
+         where o.queue_id = g.queue_id and o.open and o.waiting > 0 order by o.head limit 1),
+        (date_part('epoch', penstock.clock()) * 1e9)::bigint)
+      else g.head end,
+    g.waiting, coalesce(a.running < p.concurrency, true)
+  from (
+    select u.queue_id, u.account_id, min(u.rank) as head, count(*) as waiting
+    from unnest(p_queues, p_accounts, p_ranks) u (queue_id, account_id, rank)
+    group by u.queue_id, u.account_id
+  ) g
+  join penstock.queue q on q.id = g.queue_id
+  join penstock.account a on a.id = g.account_id
+  left join penstock.plan p on p.name = a.plan
+  order by g.account_id, g.queue_id
+  on conflict (account_id, queue_id) do update set
+    waiting = l.waiting + excluded.waiting,
+    head = case
+      when (select q.ordering = 'fair' from penstock.queue q where q.id = excluded.queue_id)
+        then case when l.waiting = 0 then greatest(l.head, excluded.head) else l.head end
+      when l.waiting = 0 then excluded.head
+      else least(l.head, excluded.head) end,
+    open = excluded.open;
+end
+$$;
+
+-- Counts jobs out that leave without having been started: cancelled, expired.
+create or replace function penstock._leave_lanes(p_queues integer[], p_accounts bigint[])
+returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update penstock.lane l set
+    waiting = l.waiting - g.gone,
+    head = case when q.ordering = 'fair' then l.head
+      else coalesce(
+        (select j.rank from penstock.job j
+         where j.queue_id = l.queue_id and j.lane = l.account_id and j.status = 'queued'
+         order by j.rank limit 1),
+        l.head) end
+  from (
+    select u.queue_id, u.account_id, count(*) as gone
+    from unnest(p_queues, p_accounts) u (queue_id, account_id)
+    group by u.queue_id, u.account_id
+  ) g
+  join penstock.queue q on q.id = g.queue_id
+  where l.queue_id = g.queue_id and l.account_id = g.account_id;
+end
+$$;
+
+-- Opens the closed lanes, in all queues, of accounts that have a free slot.
+create or replace function penstock._open_lanes(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update penstock.lane l set open = true
+  from penstock.account a left join penstock.plan p on p.name = a.plan
+  where a.id = any (p_accounts) and l.account_id = a.id and not l.open and l.waiting > 0
+    and (p.concurrency is null or a.running < p.concurrency);
+end
+$$;
+
+-- Moves queued jobs that are in no lane, of accounts that have a limit now, into their lanes.
+create or replace function penstock._enlane_jobs(p_jobs uuid[]) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  with moved as (
+    update penstock.job j set lane = j.account_id
+    from penstock.account a join penstock.plan p on p.name = a.plan
+    where j.id = any (p_jobs) and j.status = 'queued' and j.lane = -1
+      and a.id = j.account_id and p.concurrency is not null
+    returning j.queue_id, j.account_id, j.rank
+  )
+  select penstock._join_lanes(array_agg(queue_id), array_agg(account_id), array_agg(rank))
+  from moved having count(*) > 0
+$$;
+
+-- All of it for accounts whose plan has changed; what they run is counted from now on.
+create or replace function penstock._enlane_accounts(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_jobs uuid[];
+begin
+  select array_agg(j.id) into v_jobs
+  from penstock.job j join penstock.account a on a.id = j.account_id
+  join penstock.plan p on p.name = a.plan
+  where j.account_id = any (p_accounts) and p.concurrency is not null
+    and j.status = 'queued' and j.lane = -1;
+  if v_jobs is not null then
+    perform penstock._enlane_jobs(v_jobs);
+  end if;
+
+  with counted as (
+    update penstock.job j set holds = j.holds | 2
+    from penstock.account a join penstock.plan p on p.name = a.plan
+    where j.account_id = any (p_accounts) and a.id = j.account_id and p.concurrency is not null
+      and j.status in ('running', 'awaiting') and j.holds & 2 = 0
+    returning j.account_id
+  )
+  update penstock.account a set running = a.running + c.n
+  from (select account_id, count(*) as n from counted group by account_id) c
+  where a.id = c.account_id;
+end
+$$;

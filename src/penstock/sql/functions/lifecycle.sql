@@ -1,0 +1,262 @@
+-- The life of a job. Its status is set here and in submit.sql, claim.sql, finish.sql, recover.sql;
+-- nowhere else.
+--
+--   submit_many              claim_jobs               finish_jobs, resolve_callbacks
+--  ------------->  queued  ------------->  running  ---------------------------------> succeeded
+--  |                ^  |                    |  |  |
+--  | stage_due_jobs |  |                    |  |  +-- finish_jobs: failed, or retry with none
+--  v                |  |                    |  |      left; recover_jobs: none left -----> failed
+--  scheduled -------+  |                    |  |
+--   ^    |             |                    |  +-- hand_over_jobs -->  awaiting
+--   |    |             |                    |                             |
+--   +----|-------------|--------------------+-----------------------------+
+--   |    |             |   finish_jobs: retry, deferred, snoozed, released (also to queued)
+--   |    |             |   resolve_callbacks: retry      recover_jobs: timed out, stuck, lost
+--   |    v             v
+--   |   cancel_job --------------------------------------------------------------> cancelled
+--   |   expire_jobs ------------------------------------------------------------->  failed
+--   cancel_job of a running or awaiting job only asks: finish_jobs or recover_jobs ends it.
+--   retry_job of a finished job submits a new one (retry_of) and leaves the old one as it is.
+--
+-- Invariants. Code and tests cite these by number; penstock.check() looks for a breach of each.
+--   L1  A job is live (in job) or finished (in finished), never both; finished never moves again.
+--   L2  A running job has a worker, an awaiting one a callback; both have a deadline.
+--   L3  attempt counts starts and only grows. It is the fence: a write by a worker or a callback
+--       names job, attempt, and worker or token, and changes nothing unless all match a job that
+--       still runs or awaits. What comes too late is kept aside in orphan.
+--   L4  Every ended start has one row in the view attempts, every start at most one.
+--   L5  A queue with a limit counts what runs in gate.running, a limited account in
+--       account.running; both equal the live jobs that hold such a slot (job.holds), and no start
+--       takes one beyond the limit. An awaiting job keeps its slots.
+--   L6  A lane's waiting and head are those of its queued jobs; while jobs wait in it, it is open
+--       exactly when the account has a free slot, except that the claim of another queue may have
+--       filled the account since: then the next claim that meets the lane closes it.
+--   L7  failures < max_attempts while a job lives: there is no limbo.
+--   L8  One live job per (kind, account, dedupe key).
+--
+-- Locks, in this order, ids ascending: account, lane, job, gate. claim_jobs alone begins with the
+-- gate, and after it takes only what it need not wait for. What upkeep and workers do (finish,
+-- recover, stage, expire) skips accounts that are locked, because an app's own transaction may
+-- hold one for as long as it likes after a submit. What an app calls never takes a gate.
+
+-- The order of claims as one number. Microseconds since 2020 fit in 50 bits until 2055.
+-- strict: priority, then arrival.  aging: arrival, each priority point worth one step of waiting.
+-- fair: as strict, but only among the jobs of one lane.
+create or replace function penstock._rank(
+  p_ordering text, p_priority integer, p_step interval, p_due_at timestamptz, p_ordinal bigint
+) returns bigint
+language sql stable parallel safe
+as $$
+  select ((date_part('epoch', p_due_at) - 1577836800) * 1e6)::bigint + p_ordinal
+    + case p_ordering
+        when 'aging' then (p_priority * date_part('epoch', p_step) * 1e6)::bigint
+        else p_priority::bigint * 1125899906842624 end
+$$;
+
+-- The wait before start number p_failures + 1.
+create or replace function penstock._backoff(
+  p_policy text, p_delay interval, p_max interval, p_failures integer
+) returns interval
+language sql immutable parallel safe
+as $$
+  select least(p_max, p_delay * case p_policy
+    when 'constant' then 1
+    when 'linear' then p_failures
+    else 2 ^ least(p_failures - 1, 30) end)
+$$;
+
+-- The wait before recovery number p_crashes: 0 s, 10 s, then 60 s.
+create or replace function penstock._recovery_wait(p_crashes integer) returns interval
+language sql immutable parallel safe
+as $$
+  select case when p_crashes <= 1 then interval '0' when p_crashes = 2 then interval '10 seconds'
+    else interval '60 seconds' end
+$$;
+
+-- Ends jobs that wait, and returns them. p_accounts: accounts the caller has locked; a job that
+-- waits in the lane of another account is left alone.
+create or replace function penstock._end_waiting(
+  p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]
+) returns setof uuid
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_ended record;
+begin
+  with ended as (
+    delete from penstock.job j using penstock.queue q
+    where j.id = any (p_jobs) and q.id = j.queue_id
+      and j.status in ('scheduled', 'queued') -- guard: waits
+      and (j.lane = -1 or j.account_id = any (p_accounts)) -- guard: lane held
+    returning j.*, q.succeeded_class, q.failed_class
+  ),
+  moved as (
+    insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
+      attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
+      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id, retry_of,
+      dedupe_key, topic, stage, progress, error, metadata, payload)
+    select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
+      p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt, e.failures,
+      e.deferrals, e.crashes, e.max_attempts, e.version + 1, null, e.created_at, e.run_at,
+      e.started_at, e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
+      e.dedupe_key, e.topic, e.stage, e.progress, p_error, e.metadata, e.payload
+    from ended e
+  )
+  select array_agg(e.id) as ids,
+    array_agg(e.queue_id) filter (where e.lane >= 0 and e.status = 'queued') as queues,
+    array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts
+  into v_ended
+  from ended e;
+  if v_ended.queues is not null then
+    perform penstock._leave_lanes(v_ended.queues, v_ended.accounts);
+  end if;
+  return query select unnest(v_ended.ids);
+end
+$$;
+
+-- The accounts whose lanes these jobs wait in, locked without waiting for any.
+create or replace function penstock._lock_lanes_of(p_jobs uuid[]) returns bigint[]
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_accounts bigint[];
+begin
+  select array_agg(l.id) into v_accounts from (
+    select a.id from penstock.account a
+    where a.id in (select j.lane from penstock.job j where j.id = any (p_jobs) and j.lane >= 0)
+    order by a.id for no key update skip locked
+  ) l;
+  return v_accounts;
+end
+$$;
+
+-- Cancels a job that waits; asks a running or awaiting one to end. A finished one is left alone.
+create or replace function penstock.cancel_job(id uuid) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job penstock.job;
+  v_error jsonb := '{"class": "cancelled", "message": "cancelled while it waited",
+                     "retryable": false}';
+begin
+  -- Several rounds: the job may be claimed, end, or change lanes between look and act.
+  for v_round in 1 .. 10 loop
+    select * into v_job from penstock.job j where j.id = cancel_job.id;
+    if not found then
+      return penstock.read_job(cancel_job.id);
+    end if;
+    if v_job.status in ('running', 'awaiting') then
+      update penstock.job j set cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
+        updated_at = penstock.clock(), version = version + 1
+      where j.id = cancel_job.id and j.status in ('running', 'awaiting');
+    else
+      perform a.id from penstock.account a where a.id = v_job.lane for no key update;
+      perform penstock._end_waiting(array[v_job.id], 'cancelled', v_error, array[v_job.lane]);
+    end if;
+    if found then
+      return penstock.read_job(cancel_job.id);
+    end if;
+  end loop;
+  perform penstock._refuse(409, 'job_contended', 'the job changes too fast to cancel', 'id',
+    p_hint => 'Try again.');
+end
+$$;
+
+-- Moves due jobs of a queue from scheduled to queued, at most p_limit. Their rank was fixed when
+-- they were submitted, from the moment they would be due.
+create or replace function penstock.stage_due_jobs(p_queue integer, p_limit integer default 1000)
+returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_jobs uuid[];
+  v_accounts bigint[];
+  v_staged record;
+begin
+  -- Jobs before accounts, against the order: nothing here waits, so nothing can deadlock.
+  select array_agg(d.id) into v_jobs from (
+    select j.id from penstock.job j
+    where j.queue_id = p_queue
+      and j.status = 'scheduled'
+      and j.run_at <= v_now -- guard: due
+    order by j.run_at limit p_limit for update skip locked
+  ) d;
+  if v_jobs is null then
+    return 0;
+  end if;
+  v_accounts := penstock._lock_lanes_of(v_jobs);
+  with staged as (
+    update penstock.job j set status = 'queued', updated_at = v_now, version = j.version + 1
+    where j.id = any (v_jobs)
+      and (j.lane = -1 or j.account_id = any (v_accounts)) -- guard: lane held
+    returning j.queue_id, j.lane, j.rank
+  )
+  select count(*) as n,
+    array_agg(s.queue_id) filter (where s.lane >= 0) as queues,
+    array_agg(s.lane) filter (where s.lane >= 0) as lanes,
+    array_agg(s.rank) filter (where s.lane >= 0) as ranks
+  into v_staged
+  from staged s;
+  if v_staged.lanes is not null then
+    perform penstock._join_lanes(v_staged.queues, v_staged.lanes, v_staged.ranks);
+  end if;
+  return v_staged.n;
+end
+$$;
+
+-- Fails jobs of a queue that have not begun by the moment their caller set, at most p_limit.
+create or replace function penstock.expire_jobs(p_queue integer, p_limit integer default 1000)
+returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_jobs uuid[];
+  v_ended integer;
+begin
+  select array_agg(d.id) into v_jobs from (
+    select j.id from penstock.job j
+    where j.queue_id = p_queue
+      and j.status in ('scheduled', 'queued')
+      and j.expires_at <= penstock.clock() -- guard: expired
+    order by j.expires_at limit p_limit for update skip locked
+  ) d;
+  if v_jobs is null then
+    return 0;
+  end if;
+  select count(*) into v_ended from penstock._end_waiting(v_jobs, 'failed',
+    '{"class": "expired", "reason": "expired", "message": "not started in time",
+      "retryable": false}',
+    penstock._lock_lanes_of(v_jobs));
+  return v_ended;
+end
+$$;
+
+-- A start goes on outside: the worker is free, the slots stay taken until the callback comes, the
+-- time is over or someone cancels. Recorded before the call goes out, so no answer can be too early.
+create or replace function penstock.hand_over_jobs(
+  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]
+) returns table (job_id uuid, verdict text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (select from unnest(p_tokens) t where t is null or length(t) < 16) then
+    perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
+  end if;
+  return query
+  with held as (
+    update penstock.job j set
+      status = 'awaiting', worker_id = null, callback_hash = sha256(convert_to(t.token, 'UTF8')),
+      deadline_at = least(j.timeout_at, penstock.clock() + q.stuck_after),
+      progressed_at = penstock.clock(), updated_at = penstock.clock(), version = j.version + 1
+    from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token), penstock.queue q
+    where j.id = t.id and q.id = j.queue_id
+      and j.attempt = t.attempt -- guard: fence
+      and j.status = 'running' and j.worker_id = p_worker -- guard: owner
+    returning j.id
+  )
+  select t.id, case when h.id is null then 'stale' else 'done' end
+  from unnest(p_jobs) t (id) left join held h on h.id = t.id;
+end
+$$;

@@ -1,0 +1,48 @@
+-- What a payload may be. jsonb takes nesting that kills a JSON parser and numbers that print as a
+-- hundred thousand digits; both are refused before they are stored. (NUL and broken characters
+-- cannot be in a jsonb; the engine names the field before the server would.)
+
+create or replace function penstock._payload_fault(p_payload jsonb, p_setting penstock.setting)
+returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_text text := p_payload::text;
+  v_brackets text;
+begin
+  if octet_length(v_text) > p_setting.payload_max_bytes then
+    return 'payload_too_large';
+  end if;
+  -- Text this short can hold neither; nearly all payloads leave here or after the counts below.
+  if length(v_text) <= 2 * p_setting.payload_max_depth then
+    return null;
+  end if;
+  v_brackets := translate(v_text, '[{', '');
+  if length(v_text) - length(v_brackets) <= p_setting.payload_max_depth
+    and length(v_text) - length(translate(v_text, ':', '')) <= p_setting.payload_max_keys
+    and not v_text ~ format('[0-9]{%s}', least(p_setting.number_max_digits, 254) + 1)
+  then
+    return null;
+  end if;
+
+  -- Now exactly, without what stands in strings.
+  v_text := regexp_replace(v_text, '"([^"\\]|\\.)*"', '', 'g');
+  if length(v_text) - length(translate(v_text, ':', '')) > p_setting.payload_max_keys then
+    return 'payload_too_many_keys';
+  end if;
+  if exists (
+    select from regexp_matches(v_text, '[0-9.]+', 'g') m (number)
+    where length(m.number[1]) > p_setting.number_max_digits)
+  then
+    return 'payload_number_too_long';
+  end if;
+  v_brackets := regexp_replace(v_text, '[^][{}]', '', 'g');
+  for v_level in 1 .. p_setting.payload_max_depth loop
+    v_brackets := regexp_replace(v_brackets, '\[\]|\{\}', '', 'g');
+    if v_brackets = '' then
+      return null;
+    end if;
+  end loop;
+  return 'payload_too_deep';
+end
+$$;

@@ -1,0 +1,93 @@
+-- What upkeep does about starts that nobody ends: workers lost, time over, no progress, a cancel
+-- nobody heard. It reads an attempt and settles that attempt; a living worker that ends its job
+-- first wins, and two recoveries at once do not count twice (L3).
+--
+-- Budgets: time over is a failure; stuck, and lost alone, is a crash, and after queue.recovery of
+-- them the next ends the job with stuck_exhausted. A worker that dies with several jobs gives them
+-- back free of charge.
+
+create or replace function penstock._give_up_workers(p_now timestamptz) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_given_up integer;
+begin
+  update penstock.worker w set lost_at = p_now
+  where w.cleared_at is null
+    and w.lost_at is null and w.stopped_at is null
+    and w.beat_at + w.lease < p_now; -- guard: lease over
+  get diagnostics v_given_up = row_count;
+  update penstock.worker w set lost_jobs = (
+    select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
+  where w.cleared_at is null and w.lost_jobs is null
+    and (w.lost_at is not null or w.stopped_at is not null);
+  return v_given_up;
+end
+$$;
+
+create or replace function penstock._recoverable(p_now timestamptz, p_limit integer)
+returns table (id uuid, attempt integer, outcome text, error jsonb)
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select c.id, c.attempt, c.outcome, jsonb_build_object('class', c.class, 'message', c.message,
+    'retryable', c.outcome <> 'cancelled')
+  from (
+    select j.id, j.attempt, 'cancelled' as outcome, 'cancelled' as class,
+      'cancelled while it ran' as message
+    from penstock.job j
+    where j.cancel_requested_at is not null and (
+      j.status = 'awaiting'
+      -- Its worker had time enough to stop it in good order.
+      or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
+    union all
+    select j.id, j.attempt,
+      case when w.lost_jobs > 1 and w.stopped_at is null then 'lost_with_others'
+        when w.stopped_at is not null then 'released' else 'lost' end,
+      'worker_lost', format('worker %s was lost', w.name)
+    from penstock.worker w join penstock.job j on j.worker_id = w.id
+    where w.cleared_at is null and (w.lost_at is not null or w.stopped_at is not null)
+      and j.deadline_at is not null
+    union all
+    select j.id, j.attempt, case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
+      case when j.timeout_at > p_now then 'stalled' when j.status = 'awaiting' then 'no_callback'
+        else 'timeout' end,
+      case when j.timeout_at > p_now then 'no progress for too long'
+        when j.status = 'awaiting' then 'no callback came in time' else 'over its time' end
+    from penstock.job j
+    where j.deadline_at <= p_now -- guard: over its deadline
+  ) c
+  limit p_limit
+$$;
+
+-- One bounded pass; returns what it did. `busy` ones come again in the next pass.
+create or replace function penstock.recover_jobs(p_limit integer default 500)
+returns table (job_id uuid, outcome text, verdict text, status penstock.job_status)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_found record;
+begin
+  perform penstock._give_up_workers(v_now);
+  -- A job may be due twice over (lost, and past its deadline): the first reason counts.
+  select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,
+    array_agg(r.outcome) as outcomes, array_agg(r.error) as errors
+  into v_found
+  from (
+    select distinct on (f.id) f.id, f.attempt, f.outcome, f.error
+    from penstock._recoverable(v_now, p_limit) with ordinality f (id, attempt, outcome, error, o)
+    order by f.id, f.o
+  ) r;
+  if v_found.ids is not null then
+    return query
+    select s.job_id, u.outcome, s.verdict, s.status
+    from penstock._settle_jobs(null, null, v_found.ids, v_found.attempts, v_found.outcomes, null,
+                               v_found.errors, null) s
+    join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
+  end if;
+  update penstock.worker w set cleared_at = v_now
+  where w.cleared_at is null and (w.lost_at is not null or w.stopped_at is not null)
+    and not exists (select from penstock.job j where j.worker_id = w.id);
+end
+$$;

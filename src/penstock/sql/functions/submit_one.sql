@@ -1,0 +1,216 @@
+-- One job: with an idempotency key where the caller has one, and in a form for plain SQL.
+
+-- As submit_many for one job. With a key, the record of it is written in the same transaction:
+-- a repetition gets the first one's job, one with other arguments is refused, and a twin that
+-- comes while the first is not committed yet waits for it, five seconds at most.
+create or replace function penstock.submit_one(
+  p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
+  p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
+  p_delay interval default null, p_max_attempts integer default null,
+  p_timeout interval default null, p_expires interval default null,
+  p_metadata jsonb default null, p_key text default null, p_scope text default ''
+) returns table (
+  id uuid, status penstock.job_status, deduplicated boolean, replayed boolean
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_print bytea;
+  v_record penstock.idempotency;
+  v_lock_timeout text := current_setting('lock_timeout');
+begin
+  if p_key is not null then
+    if length(p_key) not between 1 and 255 then
+      perform penstock._refuse(422, 'invalid_job',
+        'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
+    end if;
+    v_print := sha256(convert_to(jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
+      p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
+      p_metadata)::text, 'UTF8'));
+    begin
+      perform set_config('lock_timeout', '5s', true);
+      insert into penstock.idempotency (scope, key, fingerprint, job_id, deduplicated, created_at)
+      values (p_scope, p_key, v_print, '00000000-0000-0000-0000-000000000000', false,
+              penstock.clock())
+      on conflict do nothing
+      returning * into v_record;
+      perform set_config('lock_timeout', v_lock_timeout, true);
+    exception when lock_not_available then
+      perform penstock._refuse(409, 'idempotency_in_progress',
+        'a request with this idempotency key is still being accepted', 'idempotency_key',
+        p_hint => 'Repeat it with the same key.');
+    end;
+    if v_record.key is null then
+      select * into v_record from penstock.idempotency i
+      where i.scope = p_scope and i.key = p_key;
+      if v_record.fingerprint is distinct from v_print then
+        perform penstock._refuse(422, 'idempotency_key_reused',
+          'this idempotency key was used with other arguments', 'idempotency_key');
+      end if;
+      return query
+      select v_record.job_id, penstock._status_of(v_record.job_id), v_record.deduplicated, true;
+      return;
+    end if;
+  end if;
+
+  select s.id, s.status, s.deduplicated into id, status, deduplicated
+  from penstock.submit_many(array[p_kind], array[p_payload], array[p_account],
+    array[p_dedupe_key], array[p_topic], array[p_priority], array[p_run_at], array[p_delay],
+    array[p_max_attempts], array[p_timeout], array[p_expires], array[p_metadata]) s;
+  if p_key is not null then
+    update penstock.idempotency i set job_id = submit_one.id,
+      deduplicated = submit_one.deduplicated
+    where i.scope = p_scope and i.key = p_key;
+  end if;
+  replayed := false;
+  return next;
+end
+$$;
+
+create or replace function penstock._status_of(p_id uuid) returns penstock.job_status
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(
+    (select j.status from penstock.job j where j.id = p_id),
+    (select f.status from penstock.finished f where f.id = p_id))
+$$;
+
+-- Tells resting workers to look. A hint: a lost one costs a poll interval, never a job.
+create or replace function penstock.wake_workers(p_queues text[]) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$ select pg_notify('penstock_job', q.name) from unnest(p_queues) q (name) $$;
+
+-- Plain SQL cannot evaluate what an app declared as a function of its own code.
+create or replace function penstock._refuse_computed(p_kind text) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_computed text[];
+begin
+  select k.computed into v_computed from penstock.kind k where k.name = p_kind;
+  if v_computed <> '{}' then
+    perform penstock._refuse(422, 'kind_needs_code',
+      format('%s of job kind %s is a function in the app''s code', v_computed[1], p_kind),
+      v_computed[1], p_hint => 'Submit it through the app, or declare it as a field or a value.');
+  end if;
+end
+$$;
+
+-- For any language, inside its own transaction. Answers the job as read_job does.
+create or replace function penstock.submit_job(
+  kind text, payload jsonb, account text default null, priority integer default null,
+  delay_seconds double precision default null, run_at timestamptz default null,
+  dedupe_key text default null, topic text default null, max_attempts integer default null,
+  timeout_seconds double precision default null, expires_seconds double precision default null,
+  metadata jsonb default null, idempotency_key text default null
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  v_one record;
+begin
+  perform penstock._refuse_computed(submit_job.kind);
+  select * into v_one from penstock.submit_one(
+    submit_job.kind, submit_job.payload, submit_job.account, submit_job.dedupe_key,
+    submit_job.topic, submit_job.priority, submit_job.run_at,
+    penstock._seconds(submit_job.delay_seconds, 'delay_seconds'), submit_job.max_attempts,
+    penstock._seconds(submit_job.timeout_seconds, 'timeout_seconds'),
+    penstock._seconds(submit_job.expires_seconds, 'expires_seconds'), submit_job.metadata,
+    submit_job.idempotency_key, 'sql');
+  perform pg_notify('penstock_job', q.name)
+  from penstock.job j join penstock.queue q on q.id = j.queue_id
+  where j.id = v_one.id and j.status = 'queued' and not v_one.deduplicated and not v_one.replayed;
+  return penstock.read_job(v_one.id)
+    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed);
+end
+$$;
+
+create or replace function penstock._seconds(p_seconds double precision, p_field text)
+returns interval
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_seconds = 'NaN' or abs(p_seconds) > 3650 * 86400.0 then
+    perform penstock._refuse(422, 'invalid_job',
+      format('%s must be a number of seconds of at most ten years', p_field), p_field);
+  end if;
+  return make_interval(secs => p_seconds);
+end
+$$;
+
+create or replace function penstock._moment(p_text text, p_field text) returns timestamptz
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return p_text::timestamptz;
+exception when data_exception then
+  perform penstock._refuse(422, 'invalid_job',
+    format('%s must be a moment such as 2030-01-31T12:00:00Z', p_field), p_field);
+end
+$$;
+
+-- An array of objects with the arguments of submit_job as keys; all are accepted, or none.
+create or replace function penstock.submit_jobs(jobs jsonb) returns setof jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_known text[] := array['kind', 'payload', 'account', 'priority', 'delay_seconds', 'run_at',
+    'dedupe_key', 'topic', 'max_attempts', 'timeout_seconds', 'expires_seconds', 'metadata'];
+  v_batch uuid := penstock.new_id(penstock.clock());
+  v_item jsonb;
+  v_all record;
+  v_ids uuid[];
+  v_twins boolean[];
+begin
+  if jsonb_typeof(jobs) is distinct from 'array' or jsonb_array_length(jobs) = 0 then
+    perform penstock._refuse(422, 'invalid_job', 'jobs must be an array of one job or more', 'jobs');
+  end if;
+  for v_item in select e from jsonb_array_elements(jobs) e loop
+    perform penstock._refuse_unknown_options(v_item, v_known);
+    perform penstock._option_integer(v_item, 'priority', -1000, 1000);
+    perform penstock._option_integer(v_item, 'max_attempts', 1, 1000);
+    perform penstock._option_seconds(v_item, 'delay_seconds', true);
+    perform penstock._option_seconds(v_item, 'timeout_seconds');
+    perform penstock._option_seconds(v_item, 'expires_seconds');
+    perform penstock._moment(v_item ->> 'run_at', 'run_at');
+    perform penstock._refuse_computed(v_item ->> 'kind');
+  end loop;
+  insert into penstock.batch (id, total, created_at)
+  values (v_batch, jsonb_array_length(jobs), penstock.clock());
+
+  select array_agg(e ->> 'kind' order by o) as kinds,
+    array_agg(e -> 'payload' order by o) as payloads,
+    array_agg(e ->> 'account' order by o) as accounts,
+    array_agg(e ->> 'dedupe_key' order by o) as dedupe_keys,
+    array_agg(e ->> 'topic' order by o) as topics,
+    array_agg((e ->> 'priority')::integer order by o) as priorities,
+    array_agg(penstock._moment(e ->> 'run_at', 'run_at') order by o) as run_ats,
+    array_agg(make_interval(secs => (e ->> 'delay_seconds')::double precision) order by o)
+      as delays,
+    array_agg((e ->> 'max_attempts')::integer order by o) as max_attempts,
+    array_agg(make_interval(secs => (e ->> 'timeout_seconds')::double precision) order by o)
+      as timeouts,
+    array_agg(make_interval(secs => (e ->> 'expires_seconds')::double precision) order by o)
+      as expires,
+    array_agg(case when e ->> 'metadata' is not null then e -> 'metadata' end order by o)
+      as metadata
+  into v_all
+  from jsonb_array_elements(jobs) with ordinality i (e, o);
+
+  select array_agg(s.id order by s.ordinal), array_agg(s.deduplicated order by s.ordinal)
+  into v_ids, v_twins
+  from penstock.submit_many(v_all.kinds, v_all.payloads, v_all.accounts, v_all.dedupe_keys,
+    v_all.topics, v_all.priorities, v_all.run_ats, v_all.delays, v_all.max_attempts,
+    v_all.timeouts, v_all.expires, v_all.metadata, v_batch) s;
+  perform pg_notify('penstock_job', n.name) from (
+    select distinct q.name from unnest(v_ids) u (id) join penstock.job j on j.id = u.id
+    join penstock.queue q on q.id = j.queue_id where j.status = 'queued'
+  ) n;
+  return query
+  select penstock.read_job(u.id) || jsonb_build_object('deduplicated', u.twin)
+  from unnest(v_ids, v_twins) with ordinality u (id, twin, o)
+  order by u.o;
+end
+$$;

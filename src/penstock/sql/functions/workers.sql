@@ -1,0 +1,41 @@
+-- Workers and their leases. A lease belongs to the worker, not to each job: one row, one beat.
+-- A worker once given up for lost stays lost: it drops what it runs and registers again.
+
+create or replace function penstock.register_worker(
+  p_name text, p_lease interval default '15 seconds'
+) returns bigint
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  insert into penstock.worker (name, lease, started_at, beat_at)
+  values (p_name, p_lease, penstock.clock(), penstock.clock())
+  returning id
+$$;
+
+-- True: the lease goes on. False: it was lost, and so is everything the worker runs.
+create or replace function penstock.beat_worker(p_worker bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update penstock.worker set beat_at = penstock.clock()
+  where id = p_worker
+    and lost_at is null and stopped_at is null; -- guard: not lost
+  return found;
+end
+$$;
+
+-- The worker leaves in good order. What it still holds is given back by the next recovery.
+create or replace function penstock.stop_worker(p_worker bigint) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.worker set stopped_at = penstock.clock()
+  where id = p_worker and stopped_at is null and lost_at is null
+$$;
+
+create or replace view penstock.worker_health as
+select w.name as worker_id, w.beat_at as last_heartbeat,
+  (select count(*) from penstock.job j
+   where j.deadline_at is not null and j.worker_id = w.id)::integer as running,
+  w.lost_at is null and w.stopped_at is null
+    and w.beat_at + w.lease >= penstock.clock() as alive
+from penstock.worker w
+where w.stopped_at is null and (w.lost_at is null or w.lost_at > penstock.clock() - interval '1 day');
