@@ -17,8 +17,8 @@ begin
     return;
   end if;
   -- The first plan declared is the default one until another says so.
-  insert into penstock.plan (name, declared, declared_by, created_at, changed_at)
-  values (p_name, p_options, p_by, penstock.clock(), penstock.clock())
+  insert into penstock.plan (name, declared, declared_by, created_at)
+  values (p_name, p_options, p_by, penstock.clock())
   on conflict (name) do nothing;
   select * into v_plan from penstock.plan where name = p_name for no key update;
   perform penstock._refuse_other_declaration(
@@ -55,21 +55,50 @@ declare
   v_options jsonb;
   v_accounts bigint[];
 begin
-  -- Accounts first: no claim or submit is between its look at the plan and its commit.
-  select array_agg(a.id) into v_accounts from (
-    select id from penstock.account where plan = p_name order by id for no key update
-  ) a;
   select declared || overrides into v_options from penstock.plan where name = p_name;
+  -- The plan's row before its accounts': who makes an account holds the plan's row shared.
   update penstock.plan set
     priority = coalesce(penstock._option_integer(v_options, 'priority', -1000, 1000), 0),
     concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
     per_hour = penstock._option_integer(v_options, 'per_hour', 1, 1000000000),
     weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
-    first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0),
-    changed_at = penstock.clock()
+    first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0)
   where name = p_name;
-  perform penstock._enlane_accounts(v_accounts);
-  perform penstock._open_lanes(v_accounts);
+  select array_agg(a.id) into v_accounts from (
+    select id from penstock.account where plan = p_name order by id for no key update
+  ) a;
+  perform penstock._enforce_limits(v_accounts);
+end
+$$;
+
+-- Puts the plans' limits in force for accounts the caller has locked.
+create or replace function penstock._enforce_limits(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update penstock.account a set
+    concurrency = (select p.concurrency from penstock.plan p where p.name = a.plan),
+    weight = coalesce((select p.weight from penstock.plan p where p.name = a.plan), 1),
+    limited_at = penstock.clock()
+  where a.id = any (p_accounts);
+  perform penstock._enlane_accounts(p_accounts);
+  perform penstock._open_lanes(p_accounts);
+end
+$$;
+
+-- The plan of that name, or the default one; held so that its limits do not change meanwhile.
+create or replace function penstock._hold_plan(p_name text) returns penstock.plan
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_plan penstock.plan;
+begin
+  select * into v_plan from penstock.plan
+  where case when p_name is null then is_default else name = p_name end for share;
+  if not found and p_name is not null then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
+  end if;
+  return v_plan;
 end
 $$;
 
@@ -78,18 +107,16 @@ returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_plan penstock.plan := penstock._hold_plan(p_plan);
   v_id bigint;
 begin
   if p_name is null or length(p_name) not between 1 and 200 then
     perform penstock._refuse(422, 'invalid_account',
       'the account must be a text of 1 to 200 characters', 'account');
   end if;
-  if p_plan is not null and not exists (select from penstock.plan where name = p_plan) then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_plan), 'plan');
-  end if;
-  insert into penstock.account (name, plan, created_at, plan_at)
-  values (p_name, coalesce(p_plan, (select name from penstock.plan where is_default)),
-          penstock.clock(), penstock.clock())
+  insert into penstock.account (name, plan, concurrency, weight, created_at, limited_at)
+  values (p_name, v_plan.name, v_plan.concurrency, coalesce(v_plan.weight, 1), penstock.clock(),
+          penstock.clock())
   on conflict (name) do nothing
   returning id into v_id;
   if v_id is null then
@@ -104,18 +131,14 @@ create or replace function penstock.set_account_plan(p_account text, p_plan text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_plan penstock.plan := penstock._hold_plan(p_plan);
   v_id bigint;
 begin
-  if p_plan is not null and not exists (select from penstock.plan where name = p_plan) then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_plan), 'plan');
-  end if;
-  update penstock.account set plan = p_plan, plan_at = penstock.clock()
-  where name = p_account returning id into v_id;
+  update penstock.account set plan = v_plan.name where name = p_account returning id into v_id;
   if v_id is null then
     perform penstock._refuse(404, 'unknown_account',
       format('there is no account %s', p_account), 'account');
   end if;
-  perform penstock._enlane_accounts(array[v_id]);
-  perform penstock._open_lanes(array[v_id]);
+  perform penstock._enforce_limits(array[v_id]);
 end
 $$;

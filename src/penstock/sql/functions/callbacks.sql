@@ -28,7 +28,7 @@ begin
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
       array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
-      null) s;
+      null, null) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     return next;

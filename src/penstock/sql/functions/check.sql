@@ -60,11 +60,16 @@ as $$
   where a.running <> coalesce(c.n, 0)
   union all
   select 'L5 an account keeps its limit', coalesce(a.name, a.id::text),
-    format('%s of %s run', count(*), p.concurrency)
-  from penstock.account a join penstock.plan p on p.name = a.plan
+    format('%s of %s run', count(*), a.concurrency)
+  from penstock.account a
   join penstock.job j on j.account_id = a.id and j.status in ('running', 'awaiting')
-  group by a.id, p.concurrency, p.changed_at
-  having count(*) > p.concurrency and max(j.started_at) > greatest(a.plan_at, p.changed_at)
+  group by a.id
+  having count(*) > a.concurrency and max(j.started_at) > a.limited_at
+  union all
+  select 'L5 an account follows its plan', coalesce(a.name, a.id::text),
+    format('%s and %s', a.concurrency, p.concurrency)
+  from penstock.account a left join penstock.plan p on p.name = a.plan
+  where (a.concurrency, a.weight) is distinct from (p.concurrency, coalesce(p.weight, 1))
   union all
   select 'L6 a lane counts and orders what waits', format('%s/%s', l.queue_id, l.account_id),
     format('waiting %s, head %s; found %s, first %s', l.waiting, l.head, coalesce(c.n, 0), c.first)
@@ -81,10 +86,9 @@ as $$
     select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
   union all
   select 'L6 a lane with a free slot is open', format('%s/%s', l.queue_id, l.account_id),
-    format('%s of %s run, %s wait', a.running, p.concurrency, l.waiting)
+    format('%s of %s run, %s wait', a.running, a.concurrency, l.waiting)
   from penstock.lane l join penstock.account a on a.id = l.account_id
-  left join penstock.plan p on p.name = a.plan
-  where l.waiting > 0 and not l.open and (p.concurrency is null or a.running < p.concurrency)
+  where l.waiting > 0 and not l.open and (a.concurrency is null or a.running < a.concurrency)
   union all
   select 'L6 a fair queue has everyone in a lane', j.id::text, q.name
   from penstock.job j join penstock.queue q on q.id = j.queue_id
@@ -118,11 +122,10 @@ begin
       l.open as was_open, coalesce(c.n, 0) as waiting,
       case when q.ordering = 'fair' then l.head else coalesce(c.first, l.head) end as head,
       case when coalesce(c.n, 0) = 0 then l.open
-        when p.concurrency is null or a.running < p.concurrency then true
+        when a.concurrency is null or a.running < a.concurrency then true
         else l.open end as open
     from penstock.lane l join penstock.queue q on q.id = l.queue_id
     join penstock.account a on a.id = l.account_id
-    left join penstock.plan p on p.name = a.plan
     left join (
       select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
       from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane

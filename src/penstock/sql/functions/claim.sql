@@ -1,10 +1,10 @@
 -- Starting jobs: the smallest rank first, within every limit, each by exactly one claimer.
 --
--- A job in no lane is taken with SKIP LOCKED from the index. A lane is taken together with its
--- account, both with SKIP LOCKED; holding them, nobody else can touch the lane's queued jobs.
--- Lanes are walked by head; the first jobs of each, up to the account's free slots, compete by
--- rank with the others. A queue with a limit begins with its gate row, so its claims come one
--- after the other and its order is exact.
+-- A job in no lane is taken with SKIP LOCKED from the index. A lane is taken by its account's row,
+-- with SKIP LOCKED; holding that, nobody else can touch the lane or its queued jobs. Lanes are
+-- walked by head; the first jobs of each, up to the account's free slots, compete by rank with the
+-- others. A queue with a limit begins with its gate row, so its claims come one after the other
+-- and its order is exact.
 
 -- How many starts the queue's limits allow now, at most p_limit, taken from its gate.
 create or replace function penstock._pass_gate(
@@ -39,68 +39,33 @@ begin
 end
 $$;
 
--- Locks open lanes and their accounts, the smallest head first, and closes those whose account is
--- full after all: a cap shared by two queues may have been filled from the other one. Without that
--- such a lane would stand in front for ever and the claim would come back empty.
-create or replace function penstock._hold_lanes(p_queue integer, p_limit integer)
-returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_held bigint[] := '{}';
-  v_next bigint[];
-  v_full bigint[];
-begin
-  -- Each round that goes on has closed lanes for good, so rounds are few; the bound is for safety.
-  for v_round in 1 .. 100 loop
-    select array_agg(h.account_id) into v_next from (
-      select l.account_id
-      from penstock.lane l join penstock.account a on a.id = l.account_id
-      where l.queue_id = p_queue and l.open and l.waiting > 0 and l.account_id <> all (v_held)
-      order by l.head limit p_limit - cardinality(v_held)
-      for no key update of l, a skip locked
-    ) h;
-    exit when v_next is null;
-    with full_lane as (
-      update penstock.lane l set open = false
-      from penstock.account a join penstock.plan p on p.name = a.plan
-      where l.queue_id = p_queue and l.account_id = any (v_next) and a.id = l.account_id
-        and a.running >= p.concurrency -- guard: account full
-      returning l.account_id
-    )
-    select array_agg(f.account_id) into v_full from full_lane f;
-    select v_held || coalesce(array_agg(n.id), '{}') into v_held
-    from unnest(v_next) n (id) where v_full is null or n.id <> all (v_full);
-    exit when v_full is null or cardinality(v_held) >= p_limit;
-  end loop;
-  return v_held;
-end
-$$;
-
--- Chooses up to p_limit jobs among the held lanes and p_plain (jobs in no lane, locked), and
--- moves lanes and accounts on. Every chosen job of a lane takes one slot of its account.
+-- Chooses up to p_limit jobs among the lanes of p_accounts (locked) and p_plain (jobs in no lane,
+-- locked), and moves lanes and accounts on. Every chosen job of a lane takes one slot of its
+-- account. A lane whose account is full after all (a cap shared by two queues may have been filled
+-- from the other one) is closed: left open it would stand in front for ever.
 create or replace function penstock._choose(
-  p_queue penstock.queue, p_limit integer, p_lanes bigint[], p_plain uuid[], p_plain_ranks bigint[]
+  p_queue penstock.queue, p_limit integer, p_accounts bigint[], p_heads bigint[],
+  p_running integer[], p_limits integer[], p_weights integer[], p_plain uuid[],
+  p_plain_ranks bigint[]
 ) returns uuid[]
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_chosen uuid[];
 begin
-  with lane as materialized (
-    select l.account_id, l.head, penstock._fair_step(p.weight) as step,
-      a.running, p.concurrency,
-      least(p_limit, coalesce(p.concurrency - a.running, p_limit)) as free -- guard: account limit
-    from unnest(p_lanes) u (id)
-    join penstock.lane l on l.account_id = u.id and l.queue_id = p_queue.id
-    join penstock.account a on a.id = l.account_id
-    left join penstock.plan p on p.name = a.plan
-  ),
-  -- One more than may start: the next in line becomes the lane's head.
-  candidate as materialized (
-    select j.id, l.account_id, j.rank, j.nth, j.nth <= l.free as may_start,
+  with candidate as materialized (
+    -- One more than may start: the next in line becomes the lane's head.
+    select j.id, l.account_id, j.rank, j.nth, l.step, l.running, l.concurrency,
+      j.nth <= l.free as may_start,
       case when p_queue.ordering = 'fair' then l.head + (j.nth - 1) * l.step else j.rank end as tag
-    from lane l
+    from (
+      select u.account_id, u.head, penstock._fair_step(u.weight) as step, u.running,
+        u.concurrency,
+        greatest(0, least(p_limit, coalesce(u.concurrency - u.running, p_limit)))
+          as free -- guard: account limit
+      from unnest(p_accounts, p_heads, p_running, p_limits, p_weights)
+        u (account_id, head, running, concurrency, weight)
+    ) l
     cross join lateral (
       select f.id, f.rank, row_number() over () as nth
       from (
@@ -110,33 +75,36 @@ begin
       ) f
     ) j
     union all
-    select u.id, null, u.rank, 1, true, u.rank
+    select u.id, null, u.rank, 1, null, null, null, true, u.rank
     from unnest(p_plain, p_plain_ranks) u (id, rank)
   ),
-  chosen as materialized (
-    select c.id, c.account_id from candidate c
-    where c.may_start order by c.tag, c.nth limit p_limit
+  placed as materialized (
+    select c.*, c.may_start
+      and row_number() over (partition by c.may_start order by c.tag, c.nth) <= p_limit as chosen
+    from candidate c
   ),
   taken as materialized (
-    select c.account_id, count(*) as n from chosen c
-    where c.account_id is not null group by c.account_id
+    select c.account_id, count(*) filter (where c.chosen) as n,
+      min(c.rank) filter (where not c.chosen) as next_rank,
+      min(c.step) as step, min(c.running) as running, min(c.concurrency) as concurrency
+    from placed c where c.account_id is not null
+    group by c.account_id
+    having bool_or(c.chosen) or min(c.running) >= min(c.concurrency)
   ),
   moved_lanes as (
     update penstock.lane l set
       waiting = l.waiting - t.n,
-      head = case when p_queue.ordering = 'fair' then l.head + t.n * s.step
-        else coalesce(
-          (select c.rank from candidate c where c.account_id = t.account_id and c.nth = t.n + 1),
-          l.head) end,
-      open = s.concurrency is null or s.running + t.n < s.concurrency
-    from taken t join lane s on s.account_id = t.account_id
+      head = case when p_queue.ordering = 'fair' then l.head + t.n * t.step
+        else coalesce(t.next_rank, l.head) end,
+      open = t.concurrency is null or t.running + t.n < t.concurrency
+    from taken t
     where l.account_id = t.account_id and l.queue_id = p_queue.id
   ),
   counted as (
     update penstock.account a set running = a.running + t.n
     from taken t where a.id = t.account_id
   )
-  select array_agg(c.id) into v_chosen from chosen c;
+  select array_agg(c.id order by c.tag, c.nth) into v_chosen from placed c where c.chosen;
   return v_chosen;
 end
 $$;
@@ -147,7 +115,7 @@ $$;
 create or replace function penstock.claim_jobs(
   p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false
 ) returns table (
-  id uuid, attempt integer, kind text, account text, topic text, batch_id uuid, payload jsonb,
+  id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb,
   metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer,
   max_attempts integer, created_at timestamptz, started_at timestamptz, timeout_at timestamptz
 )
@@ -162,7 +130,9 @@ declare
   v_limit integer := p_limit;
   v_jobs uuid[];
   v_ranks bigint[];
-  v_lanes bigint[];
+  v_held record;
+  v_chosen uuid[];
+  v_owned boolean;
   v_strays uuid[];
   v_started integer;
 begin
@@ -201,28 +171,37 @@ begin
     end if;
   end if;
 
-  select array_agg(n.id), array_agg(n.rank) into v_jobs, v_ranks from (
-    select j.id, j.rank from penstock.job j
+  select array_agg(n.id), array_agg(n.rank), bool_or(n.account_id <> 0)
+  into v_jobs, v_ranks, v_owned from (
+    select j.id, j.rank, j.account_id from penstock.job j
     where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
-    order by j.rank limit v_limit for update skip locked
+    order by j.rank limit v_limit for no key update skip locked
   ) n;
-  -- A submit may have begun before its account got a limit: such a job belongs into a lane.
-  select array_agg(j.id) into v_strays
-  from unnest(v_jobs) u (id) join penstock.job j on j.id = u.id
-  join penstock.account a on a.id = j.account_id join penstock.plan p on p.name = a.plan
-  where j.account_id <> 0 and p.concurrency is not null; -- guard: stray
-  if v_strays is not null then
-    perform penstock._enlane_strays(v_strays);
+  if v_owned then
+    -- A submit may have begun before its account got a limit: such a job belongs into a lane.
+    v_strays := penstock._enlane_strays(v_jobs);
     select array_agg(n.id), array_agg(n.rank) into v_jobs, v_ranks
-    from unnest(v_jobs, v_ranks) n (id, rank) where n.id <> all (v_strays);
+    from unnest(v_jobs, v_ranks) n (id, rank) where n.id <> all (v_strays); -- guard: stray
   end if;
-  if exists (select from penstock.lane l
-             where l.queue_id = v_queue.id and l.open and l.waiting > 0) then
-    v_lanes := penstock._hold_lanes(v_queue.id, v_limit);
-    if v_lanes <> '{}' then
-      v_jobs := penstock._choose(v_queue, v_limit, v_lanes, v_jobs, v_ranks);
-    end if;
-  end if;
+  -- Rounds: one that finds only full accounts has closed their lanes and looks further.
+  for v_round in 1 .. 100 loop
+    select array_agg(h.account_id) as accounts, array_agg(h.head) as heads,
+      array_agg(h.running) as running, array_agg(h.concurrency) as limits,
+      array_agg(h.weight) as weights
+    into v_held from (
+      -- What is read of the account is what it is under the lock, however old the snapshot.
+      select l.account_id, l.head, a.running, a.concurrency, a.weight
+      from penstock.lane l join penstock.account a on a.id = l.account_id
+      where l.queue_id = v_queue.id and l.open and l.waiting > 0
+      order by l.head limit v_limit
+      for no key update of a skip locked
+    ) h;
+    exit when v_held.accounts is null;
+    v_chosen := penstock._choose(v_queue, v_limit, v_held.accounts, v_held.heads, v_held.running,
+      v_held.limits, v_held.weights, v_jobs, v_ranks);
+    exit when v_chosen is not null;
+  end loop;
+  v_jobs := coalesce(v_chosen, v_jobs);
   if v_jobs is null then
     return;
   end if;
@@ -231,19 +210,21 @@ begin
   update penstock.job j set
     status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
     holds = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
-    started_at = v_now, updated_at = v_now, progressed_at = v_now, expires_at = null,
+    started_at = v_now, updated_at = v_now, progressed_at = null, expires_at = null,
     timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
     -- The worker itself stops what is over its time; upkeep comes a little later.
     deadline_at = v_now + least(
       coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
       v_queue.stuck_after),
     stage = null, stage_at = null, progress = null
-  from unnest(v_jobs) u (id), penstock.kind k, penstock.account a
-  where j.id = u.id and k.id = j.kind_id and a.id = j.account_id
+  from unnest(v_jobs) u (id), penstock.kind k
+  where j.id = u.id and k.id = j.kind_id
     and j.status = 'queued' -- guard: queued
-  returning j.id, j.attempt, k.name, a.name, j.topic, j.batch_id, j.payload, j.metadata,
-    j.priority, j.failures, j.deferrals, j.crashes, j.max_attempts, j.created_at, j.started_at,
-    j.timeout_at;
+  returning j.id, j.attempt, k.name,
+    case when j.account_id <> 0
+      then (select a.name from penstock.account a where a.id = j.account_id) end,
+    case when j.lane >= 0 then j.lane end, j.topic, j.batch_id, j.payload, j.metadata, j.priority, j.failures, j.deferrals,
+    j.crashes, j.max_attempts, j.created_at, j.started_at, j.timeout_at;
   get diagnostics v_started = row_count;
   if v_started <> cardinality(v_jobs) then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
@@ -274,19 +255,29 @@ exception when lock_not_available then
 end
 $$;
 
-create or replace function penstock._enlane_strays(p_jobs uuid[]) returns void
+-- Returns those of p_jobs, in no lane, whose account has a limit; puts them into their lanes where
+-- it can have the account at once, else leaves them to the next claim.
+create or replace function penstock._enlane_strays(p_jobs uuid[]) returns uuid[]
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_strays uuid[];
   v_accounts bigint[];
 begin
-  select array_agg(l.id) into v_accounts from (
-    select a.id from penstock.account a
-    where a.id in (select j.account_id from penstock.job j where j.id = any (p_jobs))
-    order by a.id for no key update skip locked
-  ) l;
-  perform penstock._enlane_jobs(array(
-    select j.id from penstock.job j
-    where j.id = any (p_jobs) and j.account_id = any (v_accounts)));
+  select coalesce(array_agg(j.id), '{}') into v_strays
+  from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
+  join penstock.account a on a.id = j.account_id
+  where j.account_id <> 0 and a.concurrency is not null;
+  if v_strays <> '{}' then
+    select array_agg(l.id) into v_accounts from (
+      select a.id from penstock.account a
+      where a.id in (select j.account_id from penstock.job j where j.id = any (v_strays))
+      order by a.id for no key update skip locked
+    ) l;
+    perform penstock._enlane_jobs(array(
+      select j.id from penstock.job j
+      where j.id = any (v_strays) and j.account_id = any (v_accounts)));
+  end if;
+  return v_strays;
 end
 $$;

@@ -17,19 +17,25 @@ create or replace function penstock._final_status(
 ) returns penstock.job_status
 language sql immutable parallel safe
 as $$
-  select (case
-    when p_outcome in ('succeeded', 'failed', 'cancelled') then p_outcome
-    when p_cancel_requested then 'cancelled'
-    when p_outcome in ('retry', 'timed_out') and p_failures + 1 >= p_max_attempts then 'failed'
-    when p_outcome in ('stuck', 'lost') and p_crashes >= p_recovery then 'failed'
-    end)::penstock.job_status
+  -- Each branch is of the type itself: a cast of text would keep this from being inlined.
+  select case
+    when p_outcome = 'succeeded' then 'succeeded'::penstock.job_status
+    when p_outcome = 'failed' then 'failed'::penstock.job_status
+    when p_outcome = 'cancelled' or p_cancel_requested then 'cancelled'::penstock.job_status
+    when p_outcome in ('retry', 'timed_out') and p_failures + 1 >= p_max_attempts
+      then 'failed'::penstock.job_status
+    when p_outcome in ('stuck', 'lost') and p_crashes >= p_recovery
+      then 'failed'::penstock.job_status
+    end
 $$;
 
 -- p_worker, p_callback: who must own the start; upkeep gives neither and is held by the attempt
--- it has read. p_delays: when to try again; null follows the queue's policy.
+-- it has read. p_delays: when to try again; null follows the queue's policy. p_accounts: whose
+-- slots these starts hold, where the caller knows from the claim, which saves a look at each;
+-- a start that holds a slot of another account is `busy`. Null: look.
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_results jsonb[], p_errors jsonb[], p_delays interval[]
+  p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[]
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -40,16 +46,18 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_accounts bigint[];
+  v_accounts bigint[] := p_accounts;
   v_ended record;
   v_gone_on record;
 begin
   -- Accounts first, without waiting: one open app transaction must not stop everyone else.
-  select array_agg(h.account_id) into v_accounts from (
-    select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-    where j.holds >= 2
-  ) h;
-  if v_accounts is not null then
+  if v_accounts is null then
+    select array_agg(h.account_id) into v_accounts from (
+      select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
+      where j.holds >= 2
+    ) h;
+  end if;
+  if v_accounts <> '{}' then
     select array_agg(l.id) into v_accounts from (
       select a.id from penstock.account a where a.id = any (v_accounts)
       order by a.id for no key update skip locked
@@ -85,7 +93,7 @@ begin
       e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + case when e.outcome in ('failed', 'retry', 'timed_out') then 1 else 0 end,
       e.deferrals, e.crashes, e.max_attempts, e.version + 1, e.worker_id, e.created_at, e.run_at,
-      e.started_at, e.timeout_at, v_now, e.recovered_at, e.timeout, true, e.batch_id, e.retry_of,
+      e.started_at, null, v_now, e.recovered_at, e.timeout, true, e.batch_id, e.retry_of,
       e.dedupe_key, e.topic, e.stage, e.progress,
       case e.final
         when 'succeeded' then null
@@ -174,8 +182,8 @@ begin
   ),
   gone_on as (
     update penstock.job j set
-      status = (case when h.run_at <= p_now then 'queued' else 'scheduled' end)
-        ::penstock.job_status,
+      status = case when h.run_at <= p_now then 'queued'::penstock.job_status
+        else 'scheduled'::penstock.job_status end,
       run_at = h.run_at, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
@@ -213,10 +221,16 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_accounts is not null then
-    update penstock.account a set running = a.running - f.n
-    from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) f
-    where a.id = f.id;
-    perform penstock._open_lanes(p_accounts);
+    with freed as (
+      update penstock.account a set running = a.running - f.n
+      from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) f
+      where a.id = f.id
+      returning a.id, a.running, a.concurrency
+    )
+    update penstock.lane l set open = true
+    from freed a
+    where l.account_id = a.id and not l.open and l.waiting > 0
+      and (a.concurrency is null or a.running < a.concurrency);
   end if;
   if p_gates is not null then
     update penstock.gate g set running = g.running - f.n
@@ -250,7 +264,8 @@ $$;
 -- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_results jsonb[] default null, p_errors jsonb[] default null, p_delays interval[] default null
+  p_results jsonb[] default null, p_errors jsonb[] default null,
+  p_delays interval[] default null, p_accounts bigint[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -276,6 +291,6 @@ begin
   return query
   select s.job_id, s.verdict, s.status
   from penstock._settle_jobs(p_worker, null, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
-                             p_delays) s;
+                             p_delays, p_accounts) s;
 end
 $$;

@@ -9,7 +9,7 @@
 -- wait in an idle queue starts at "now" and no shared row has to remember where the queue was.
 
 create or replace function penstock._fair_step(p_weight integer) returns bigint
-language sql immutable set search_path = pg_catalog, pg_temp
+language sql immutable parallel safe
 as $$ select 10000 / greatest(coalesce(p_weight, 1), 1) $$;
 
 -- Counts jobs into their lanes, one array element per job.
@@ -27,7 +27,7 @@ begin
          where o.queue_id = g.queue_id and o.open and o.waiting > 0 order by o.head limit 1),
         (date_part('epoch', penstock.clock()) * 1e9)::bigint)
       else g.head end,
-    g.waiting, coalesce(a.running < p.concurrency, true)
+    g.waiting, coalesce(a.running < a.concurrency, true)
   from (
     select u.queue_id, u.account_id, min(u.rank) as head, count(*) as waiting
     from unnest(p_queues, p_accounts, p_ranks) u (queue_id, account_id, rank)
@@ -35,7 +35,6 @@ begin
   ) g
   join penstock.queue q on q.id = g.queue_id
   join penstock.account a on a.id = g.account_id
-  left join penstock.plan p on p.name = a.plan
   order by g.account_id, g.queue_id
   on conflict (account_id, queue_id) do update set
     waiting = l.waiting + excluded.waiting,
@@ -78,9 +77,9 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
   update penstock.lane l set open = true
-  from penstock.account a left join penstock.plan p on p.name = a.plan
+  from penstock.account a
   where a.id = any (p_accounts) and l.account_id = a.id and not l.open and l.waiting > 0
-    and (p.concurrency is null or a.running < p.concurrency);
+    and (a.concurrency is null or a.running < a.concurrency);
 end
 $$;
 
@@ -90,9 +89,9 @@ language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   with moved as (
     update penstock.job j set lane = j.account_id
-    from penstock.account a join penstock.plan p on p.name = a.plan
+    from penstock.account a
     where j.id = any (p_jobs) and j.status = 'queued' and j.lane = -1
-      and a.id = j.account_id and p.concurrency is not null
+      and a.id = j.account_id and a.concurrency is not null
     returning j.queue_id, j.account_id, j.rank
   )
   select penstock._join_lanes(array_agg(queue_id), array_agg(account_id), array_agg(rank))
@@ -108,8 +107,7 @@ declare
 begin
   select array_agg(j.id) into v_jobs
   from penstock.job j join penstock.account a on a.id = j.account_id
-  join penstock.plan p on p.name = a.plan
-  where j.account_id = any (p_accounts) and p.concurrency is not null
+  where j.account_id = any (p_accounts) and a.concurrency is not null
     and j.status = 'queued' and j.lane = -1;
   if v_jobs is not null then
     perform penstock._enlane_jobs(v_jobs);
@@ -117,8 +115,8 @@ begin
 
   with counted as (
     update penstock.job j set holds = j.holds | 2
-    from penstock.account a join penstock.plan p on p.name = a.plan
-    where j.account_id = any (p_accounts) and a.id = j.account_id and p.concurrency is not null
+    from penstock.account a
+    where j.account_id = any (p_accounts) and a.id = j.account_id and a.concurrency is not null
       and j.status in ('running', 'awaiting') and j.holds & 2 = 0
     returning j.account_id
   )

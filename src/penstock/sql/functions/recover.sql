@@ -83,7 +83,7 @@ begin
     return query
     select s.job_id, u.outcome, s.verdict, s.status
     from penstock._settle_jobs(null, null, v_found.ids, v_found.attempts, v_found.outcomes, null,
-                               v_found.errors, null) s
+                               v_found.errors, null, null) s
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
   update penstock.worker w set cleared_at = v_now

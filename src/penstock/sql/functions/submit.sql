@@ -115,6 +115,7 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_new text[];
+  v_plan penstock.plan;
 begin
   select array_agg(n.name order by n.name) into v_new
   from (select distinct u.name from unnest(p_names) u (name)) n
@@ -132,8 +133,9 @@ begin
     perform penstock._refuse(422, 'invalid_job',
       'account must be a text of 1 to 200 characters', 'account');
   end if;
-  insert into penstock.account (name, plan, created_at, plan_at)
-  select n.name, (select p.name from penstock.plan p where p.is_default), penstock.clock(),
+  v_plan := penstock._hold_plan(null);
+  insert into penstock.account (name, plan, concurrency, weight, created_at, limited_at)
+  select n.name, v_plan.name, v_plan.concurrency, coalesce(v_plan.weight, 1), penstock.clock(),
     penstock.clock()
   from unnest(v_new) n (name)
   on conflict (name) do nothing;
@@ -200,9 +202,9 @@ begin
   select bool_or(q.ordering = 'fair') into v_laned
   from penstock.kind k join penstock.queue q on q.id = k.queue_id where k.name = any (p_kinds);
   perform a.id
-  from penstock.account a left join penstock.plan p on p.name = a.plan
+  from penstock.account a
   where (a.name = any (v_names) or (v_laned and a.id = 0))
-    and (v_laned or p.concurrency is not null)
+    and (v_laned or a.concurrency is not null)
   order by a.id for no key update of a;
   v_laned := v_laned or found;
 
@@ -211,7 +213,7 @@ begin
     with item as materialized (
       select x.ordinal, penstock.new_id(v_now) as id, k.queue_id, k.id as kind_id,
         coalesce(a.id, 0) as account_id,
-        case when q.ordering = 'fair' or p.concurrency is not null then coalesce(a.id, 0)
+        case when q.ordering = 'fair' or a.concurrency is not null then coalesce(a.id, 0)
              else -1 end as lane,
         coalesce(x.priority, greatest(-1000, least(1000,
           coalesce(p.priority, 0) + k.priority_offset))) as priority,
@@ -236,7 +238,8 @@ begin
         dedupe_key, topic, metadata, payload)
       select i.id, penstock._rank(i.ordering, i.priority, i.aging_step, i.run_at, i.ordinal),
         i.lane, i.account_id, i.queue_id, i.kind_id,
-        (case when i.run_at > v_now then 'scheduled' else 'queued' end)::penstock.job_status,
+        case when i.run_at > v_now then 'scheduled'::penstock.job_status
+             else 'queued'::penstock.job_status end,
         i.priority, i.max_attempts, v_now, v_now, i.run_at, i.run_at + i.expires, i.timeout,
         p_batch, p_retry_of, i.key, i.topic, i.metadata, i.payload
       from item i

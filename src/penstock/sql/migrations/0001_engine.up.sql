@@ -119,7 +119,6 @@ create table penstock.plan (
   first_job integer not null default 0,
   is_default boolean not null default false,
   created_at timestamptz not null,
-  changed_at timestamptz not null,
   constraint name_is_plain check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'),
   constraint priority_in_range check (priority between -1000 and 1000),
   constraint concurrency_is_positive check (concurrency >= 1),
@@ -135,15 +134,18 @@ create table penstock.account (
   name text unique,
   plan text references penstock.plan,
   running integer not null default 0,
+  -- In force, copied from the plan: claims and finishes look at no other row for them.
+  concurrency integer,
+  weight integer not null default 1,
+  limited_at timestamptz not null,
   balance bigint not null default 0,
   created_at timestamptz not null,
-  plan_at timestamptz not null,
   constraint name_is_short check (length(name) between 1 and 200),
   constraint running_is_not_negative check (running >= 0),
   constraint balance_not_negative check (balance >= 0)
 ) with (fillfactor = 50);
 -- Nobody: the account of jobs without one.
-insert into penstock.account (id, created_at, plan_at)
+insert into penstock.account (id, created_at, limited_at)
 values (0, clock_timestamp(), clock_timestamp());
 
 -- The jobs of one limited account in one queue, seen as one thing that waits.
