@@ -1,0 +1,111 @@
+"""The caller's own connection, of whatever driver, as something that fetches rows.
+
+A submit belongs into the transaction of the app that makes it, and apps have their own drivers.
+One statement goes through each of them here: asyncpg, psycopg (both kinds), any DB-API connection
+(psycopg2, Django's), and SQLAlchemy's sessions and connections (both kinds). Drivers are known by
+their shape, not imported: none but asyncpg needs to be installed.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+
+from penstock.errors import Invalid, refusal
+
+# Each row answers row["column"] and row.values(): a dict, or asyncpg's Record.
+Rows = list[Any]
+Fetch = Callable[[str, Sequence[Any]], Awaitable[Rows]]
+
+_NUMBERED = re.compile(r"\$(\d+)")
+
+
+def borrow(conn: Any) -> Fetch:
+    """How to run a statement with $1, $2 … on this connection, in its present transaction."""
+    if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+        return _asyncpg(conn)
+    if type(conn).__module__.startswith("sqlalchemy."):
+        return _sqlalchemy(conn)
+    if hasattr(conn, "cursor"):
+        return _dbapi(conn)
+    raise Invalid(
+        f"conn must be a connection of asyncpg, psycopg, SQLAlchemy or a DB-API driver, "
+        f"not {type(conn).__module__}.{type(conn).__qualname__}",
+        code="invalid_connection",
+        field="conn",
+    )
+
+
+def blocks(conn: Any) -> bool:
+    """Whether this connection is used without an event loop."""
+    if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+        return False
+    run = getattr(conn, "execute", None) or getattr(conn, "cursor", None)
+    return not inspect.iscoroutinefunction(run)
+
+
+def _asyncpg(conn: Any) -> Fetch:
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        rows: Rows = await conn.fetch(sql, *args)
+        return rows
+
+    return fetch
+
+
+def _dbapi(conn: Any) -> Fetch:
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        text, named = _NUMBERED.sub(r"%(p\1)s", sql.replace("%", "%%")), _named(args)
+        try:
+            cursor = conn.cursor()
+            await _settled(cursor.execute(text, named))
+            names = [column[0] for column in cursor.description]
+            rows = await _settled(cursor.fetchall())
+            await _settled(cursor.close())
+        except Exception as error:
+            raise _ours(error) from error
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    return fetch
+
+
+def _sqlalchemy(conn: Any) -> Fetch:
+    # Imported here: who holds such a connection has it installed, nobody else needs it.
+    from sqlalchemy import text
+
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        try:
+            result = await _settled(conn.execute(text(_NUMBERED.sub(r":p\1", sql)), _named(args)))
+        except Exception as error:
+            raise _ours(error) from error
+        return [dict(row) for row in result.mappings()]
+
+    return fetch
+
+
+async def _settled(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _named(args: Sequence[Any]) -> dict[str, Any]:
+    return {f"p{number}": value for number, value in enumerate(args, 1)}
+
+
+def _ours(error: BaseException) -> BaseException:
+    """The refusal behind a driver's exception, or that exception itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
+        if isinstance(state, str) and state.startswith("PS"):
+            return _refusal(seen, state)
+        seen = getattr(seen, "orig", None) or seen.__cause__
+    return error
+
+
+def _refusal(error: BaseException, state: str) -> BaseException:
+    told = getattr(error, "diag", None)  # psycopg keeps the server's words here
+    if told is not None:
+        return refusal(state, told.message_primary, told.message_detail, told.message_hint)
+    words = str(getattr(error, "message", None) or error)
+    return refusal(state, words, getattr(error, "detail", None), getattr(error, "hint", None))

@@ -1,0 +1,81 @@
+"""JSON on its way to the database: what Postgres would refuse unclearly is refused here by name.
+
+Size, depth, keys and long numbers are judged in SQL (payload.sql), for every caller alike. Here is
+only what cannot get there: values that are not JSON, NUL, and characters that are none.
+"""
+
+import json
+from typing import Any
+
+from penstock.errors import Invalid
+
+
+def encode(value: Any, field: str, *, index: int = 0) -> str:
+    """`value` as JSON text that Postgres can store as jsonb."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text.encode()
+    except RecursionError:
+        raise _invalid(field, "is nested too deep", index) from None
+    except UnicodeEncodeError:
+        raise _invalid(field, "holds half a surrogate pair, which is no character", index) from None
+    except (TypeError, ValueError) as error:
+        raise _invalid(field, f"is not JSON: {_plain(error)}", index) from None
+    if "\\u0000" in text and _holds_nul(value):
+        raise _invalid(field, "holds a NUL character, which Postgres cannot store", index)
+    return text
+
+
+def encode_each(values: list[Any] | None, field: str) -> list[str | None] | None:
+    """Each of `values` as JSON text; None stays None."""
+    if values is None:
+        return None
+    return [
+        None if value is None else encode(value, field, index=index)
+        for index, value in enumerate(values)
+    ]
+
+
+def refuse_nul(text: str | None, field: str, *, index: int = 0) -> None:
+    """A text Postgres can store: no NUL in it, and all of it characters."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise _invalid(field, f"must be a text, not {type(text).__name__}", index, "invalid_job")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _invalid(
+            field, "holds half a surrogate pair, which is no character", index, "invalid_job"
+        ) from None
+    if "\x00" in text:
+        raise _invalid(
+            field, "holds a NUL character, which Postgres cannot store", index, "invalid_job"
+        )
+
+
+def _holds_nul(value: Any) -> bool:
+    """Whether a NUL is in any string of it; the escape may also be six plain characters."""
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case str() as text:
+                if "\x00" in text:
+                    return True
+            case dict() as mapping:
+                todo.extend(mapping.keys())
+                todo.extend(mapping.values())
+            case list() | tuple() as items:
+                todo.extend(items)
+            case _:
+                pass
+    return False
+
+
+def _plain(error: Exception) -> str:
+    # The driver of json puts the value's class into its words, never the value.
+    return str(error).split("\n", maxsplit=1)[0]
+
+
+def _invalid(field: str, what: str, index: int, code: str | None = None) -> Invalid:
+    return Invalid(f"{field} {what}", code=code or f"invalid_{field}", field=field, index=index)

@@ -1,0 +1,300 @@
+"""Jobs: one method per SQL function of the lifecycle. Nothing is decided here."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.db.borrowed import Fetch, borrow
+from penstock.engine.encode import encode, encode_each, refuse_nul
+from penstock.engine.outcomes import Outcome, columns
+from penstock.errors import Invalid
+from penstock.states import JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """What a caller asks for; None leaves the choice to kind, plan and queue."""
+
+    kind: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    account: str | None = None
+    dedupe_key: str | None = None
+    topic: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """An accepted job: its id, or its live twin's when `deduplicated`."""
+
+    id: UUID
+    status: JobStatus
+    deduplicated: bool
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A started job. (id, attempt) is the fence: every later write names both."""
+
+    id: UUID
+    attempt: int
+    kind: str
+    account: str | None
+    slot_account: int | None
+    topic: str | None
+    batch_id: UUID | None
+    payload: dict[str, Any]
+    metadata: dict[str, Any] | None
+    priority: int
+    failures: int
+    deferrals: int
+    crashes: int
+    max_attempts: int
+    created_at: datetime
+    started_at: datetime
+    timeout_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a report: `done`, `stale` (no longer ours, nothing changed) or `busy`."""
+
+    job_id: UUID
+    verdict: str
+    status: JobStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What became of one item of a callback."""
+
+    job_id: UUID
+    outcome: str
+
+
+class Jobs:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def submit(
+        self,
+        job: NewJob,
+        *,
+        idempotency_key: str | None = None,
+        scope: str = "",
+        conn: Any = None,
+    ) -> Submitted:
+        """Accept one job, in the caller's transaction when `conn` is given.
+
+        A repetition with the same idempotency key gets the first one's job, `replayed`.
+        """
+        refuse_nul(idempotency_key, "idempotency_key")
+        _refuse_odd(job, 0)
+        [row] = await self._on(conn)(
+            "select id, status::text, deduplicated, replayed from penstock.submit_one("
+            "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text),"
+            " cast($4 as text), cast($5 as text), cast($6 as integer), cast($7 as timestamptz),"
+            " cast($8 as interval), cast($9 as integer), cast($10 as interval),"
+            " cast($11 as interval), cast(cast($12 as text) as jsonb), cast($13 as text),"
+            " cast($14 as text))",
+            (
+                job.kind,
+                encode(job.payload, "payload"),
+                job.account,
+                job.dedupe_key,
+                job.topic,
+                job.priority,
+                job.run_at,
+                job.delay,
+                job.max_attempts,
+                job.timeout,
+                job.expires,
+                None if job.metadata is None else encode(job.metadata, "metadata"),
+                idempotency_key,
+                scope,
+            ),
+        )
+        return Submitted(
+            _uuid(row["id"]), JobStatus(row["status"]), row["deduplicated"], row["replayed"]
+        )
+
+    async def submit_many(
+        self, jobs: Sequence[NewJob], *, batch: UUID | None = None, conn: Any = None
+    ) -> list[Submitted]:
+        """Accept any number of jobs, all or none, in order."""
+        for index, job in enumerate(jobs):
+            _refuse_odd(job, index)
+        rows = await self._on(conn)(
+            "select ordinal, id, status::text, deduplicated from penstock.submit_many("
+            "cast($1 as text[]), cast(cast($2 as text[]) as jsonb[]), cast($3 as text[]),"
+            " cast($4 as text[]), cast($5 as text[]), cast($6 as integer[]),"
+            " cast($7 as timestamptz[]), cast($8 as interval[]), cast($9 as integer[]),"
+            " cast($10 as interval[]), cast($11 as interval[]),"
+            " cast(cast($12 as text[]) as jsonb[]), cast($13 as uuid)) order by ordinal",
+            (
+                [job.kind for job in jobs],
+                encode_each([job.payload for job in jobs], "payload"),
+                _column(jobs, "account"),
+                _column(jobs, "dedupe_key"),
+                _column(jobs, "topic"),
+                _column(jobs, "priority"),
+                _column(jobs, "run_at"),
+                _column(jobs, "delay"),
+                _column(jobs, "max_attempts"),
+                _column(jobs, "timeout"),
+                _column(jobs, "expires"),
+                encode_each(_column(jobs, "metadata"), "metadata"),
+                batch,
+            ),
+        )
+        return [
+            Submitted(_uuid(row["id"]), JobStatus(row["status"]), row["deduplicated"])
+            for row in rows
+        ]
+
+    async def claim(self, worker: int, queue: str, limit: int) -> list[Claimed]:
+        """Start up to `limit` due jobs for a worker that has as many free slots.
+
+        A first try skips whatever is locked. Where that leaves it empty-handed although open
+        lanes wait (many submitters on one account can do that), a second one waits for a moment.
+        """
+        return await self._claim(worker, queue, limit, wait=False) or await self._claim(
+            worker, queue, limit, wait=True
+        )
+
+    async def _claim(self, worker: int, queue: str, limit: int, *, wait: bool) -> list[Claimed]:
+        rows = await self._fetch(
+            "select id, attempt, kind, account, slot_account, topic, batch_id, payload, metadata,"
+            " priority, failures, deferrals, crashes, max_attempts, created_at, started_at,"
+            " timeout_at from penstock.claim_jobs($1, $2, $3, $4)",
+            (worker, queue, limit, wait),
+        )
+        return [Claimed(*row.values()) for row in rows]
+
+    async def finish(self, worker: int, ended: Sequence[tuple[Claimed, Outcome]]) -> list[Verdict]:
+        """Report how starts ended, any number in one transaction. Safe to repeat.
+
+        `stale` means the job was given to another attempt, or has ended: drop what it produced.
+        `busy` means an app's open transaction holds the job's account: report it again.
+        """
+        told = [columns(outcome) for _, outcome in ended]
+        rows = await self._fetch(
+            "select job_id, verdict, status::text from penstock.finish_jobs($1, $2, $3, $4,"
+            " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8)",
+            (
+                worker,
+                [job.id for job, _ in ended],
+                [job.attempt for job, _ in ended],
+                [outcome for outcome, _, _, _ in told],
+                encode_each([result for _, result, _, _ in told], "result"),
+                encode_each([error for _, _, error, _ in told], "error"),
+                [delay for _, _, _, delay in told],
+                list({job.slot_account for job, _ in ended if job.slot_account is not None}),
+            ),
+        )
+        return [_verdict(row) for row in rows]
+
+    async def hand_over(self, worker: int, started: Sequence[tuple[Claimed, str]]) -> list[Verdict]:
+        """Let starts go on outside, each under the token its callback will bring."""
+        rows = await self._fetch(
+            "select job_id, verdict, null as status from penstock.hand_over_jobs($1, $2, $3, $4)",
+            (
+                worker,
+                [job.id for job, _ in started],
+                [job.attempt for job, _ in started],
+                [token for _, token in started],
+            ),
+        )
+        return [_verdict(row) for row in rows]
+
+    async def resolve(self, items: Sequence[tuple[UUID, int, str, Outcome]]) -> list[Resolved]:
+        """Apply what callbacks bring, each item for itself: (job, attempt, token, outcome)."""
+        told = [columns(outcome) for _, _, _, outcome in items]
+        rows = await self._fetch(
+            "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4,"
+            " $5::text[]::jsonb[], $6::text[]::jsonb[])",
+            (
+                [job for job, _, _, _ in items],
+                [attempt for _, attempt, _, _ in items],
+                [token for _, _, token, _ in items],
+                [outcome for outcome, _, _, _ in told],
+                encode_each([result for _, result, _, _ in told], "result"),
+                encode_each([error for _, _, error, _ in told], "error"),
+            ),
+        )
+        return [Resolved(row["job_id"], row["outcome"]) for row in rows]
+
+    async def cancel(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+        """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
+        return await self._one("select penstock.cancel_job(cast($1 as uuid)) as job", job_id, conn)
+
+    async def retry(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+        """Submit a finished job again as a new one, or run a scheduled one now."""
+        return await self._one("select penstock.retry_job(cast($1 as uuid)) as job", job_id, conn)
+
+    async def read(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+        """The job as every surface shows it."""
+        return await self._one("select penstock.read_job(cast($1 as uuid)) as job", job_id, conn)
+
+    async def wake(self, queues: Sequence[str]) -> None:
+        """Tell resting workers that these queues have work. After commit; a hint only."""
+        await self._fetch("select penstock.wake_workers($1)", (list(queues),))
+
+    async def _one(self, sql: str, job_id: UUID, conn: Any) -> dict[str, Any]:
+        [row] = await self._on(conn)(sql, (job_id,))
+        job = row["job"]
+        # Some drivers leave jsonb as text.
+        answer: dict[str, Any] = json.loads(job) if isinstance(job, str) else job
+        return answer
+
+    def _on(self, conn: Any) -> Fetch:
+        return self._fetch if conn is None else borrow(conn)
+
+
+def _refuse_odd(job: NewJob, index: int) -> None:
+    """What would fail in the driver, before the database could name the field."""
+    for name in ("kind", "account", "dedupe_key", "topic"):
+        refuse_nul(getattr(job, name), name, index=index)
+    for name in ("priority", "max_attempts"):
+        value = getattr(job, name)
+        if value is not None and (
+            not isinstance(value, int) or isinstance(value, bool) or abs(value) > _INT_MAX
+        ):
+            raise Invalid(
+                f"{name} must be a whole number, not {value!r}",
+                code="invalid_job",
+                field=name,
+                index=index,
+            )
+    if not isinstance(job.payload, Mapping):
+        raise Invalid(
+            "payload must be a JSON object", code="invalid_payload", field="payload", index=index
+        )
+
+
+_INT_MAX = 2**31 - 1
+
+
+def _column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
+    """One field of all, or None where none has it: an absent array costs nothing."""
+    values = [getattr(job, name) for job in jobs]
+    return values if any(value is not None for value in values) else None
+
+
+def _verdict(row: Mapping[str, Any]) -> Verdict:
+    status = row["status"]
+    return Verdict(row["job_id"], row["verdict"], JobStatus(status) if status else None)
+
+
+def _uuid(value: Any) -> UUID:
+    return value if isinstance(value, UUID) else UUID(str(value))

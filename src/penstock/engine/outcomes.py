@@ -1,0 +1,89 @@
+"""How a start ended, as a value. One match turns it into the columns that finish_jobs takes."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, assert_never
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """What went wrong: a class of contract.md, and a sentence for people."""
+
+    cls: str
+    message: str
+    retryable: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        return {"class": self.cls, "message": self.message, "retryable": self.retryable}
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """For good: no attempts are left to it, whatever the count says."""
+
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A failure that may be tried again, after the queue's backoff or `after`."""
+
+    error: Error
+    after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The provider's fault: tried again, and no attempt is charged."""
+
+    error: Error
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked for later; costs nothing."""
+
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Given back as it was: the worker is leaving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    error: Error | None = None
+
+
+Outcome = Succeeded | Failed | Retry | Deferred | Snoozed | Released | Cancelled
+
+# outcome, result, error, delay
+Columns = tuple[str, Any, dict[str, Any] | None, timedelta | None]
+
+
+def columns(outcome: Outcome) -> Columns:
+    """The row that finish_jobs takes for it."""
+    match outcome:
+        case Succeeded(result):
+            return "succeeded", result, None, None
+        case Failed(error):
+            return "failed", None, error.as_json(), None
+        case Retry(error, after):
+            return "retry", None, error.as_json(), after
+        case Deferred(error, after):
+            return "deferred", None, error.as_json(), after
+        case Snoozed(after):
+            return "snoozed", None, None, after
+        case Released():
+            return "released", None, None, None
+        case Cancelled(error):
+            return "cancelled", None, error.as_json() if error else None, None
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,74 @@
+"""Queues, kinds, plans and accounts: declared by code, edited by operators."""
+
+from typing import Any
+
+from penstock.db.borrowed import Fetch
+from penstock.engine.encode import encode
+
+
+class Queues:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def declare(self, name: str, *, by: str | None = None, **options: Any) -> None:
+        """Say what a queue is.
+
+        The same words again change nothing; other words from another app are refused with both
+        names.
+        """
+        await self._fetch(
+            "select penstock.declare_queue($1, $2::text::jsonb, $3)", (name, _json(options), by)
+        )
+
+    async def declare_kind(
+        self, name: str, queue: str, *, by: str | None = None, **options: Any
+    ) -> None:
+        """Say which queue a kind of job waits in, and where its account and keys come from."""
+        await self._fetch(
+            "select penstock.declare_kind($1, $2, $3::text::jsonb, $4)",
+            (name, queue, _json(options), by),
+        )
+
+    async def edit(self, name: str, **options: Any) -> None:
+        """Override options at run time, over restarts; None goes back to what is declared."""
+        await self._fetch("select penstock.edit_queue($1, $2::text::jsonb)", (name, _json(options)))
+
+    async def reset(self, name: str) -> None:
+        """Drop every override."""
+        await self._fetch("select penstock.reset_queue($1)", (name,))
+
+    async def pause(self, name: str, *, reason: str | None = None) -> None:
+        """Start nothing more; what runs goes on."""
+        await self._fetch("select penstock.pause_queue($1, $2)", (name, reason))
+
+    async def resume(self, name: str) -> None:
+        await self._fetch("select penstock.resume_queue($1)", (name,))
+
+
+class Accounts:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def declare_plan(self, name: str, *, by: str | None = None, **options: Any) -> None:
+        """Say what a plan allows. A changed limit applies at once to what waits."""
+        await self._fetch(
+            "select penstock.declare_plan($1, $2::text::jsonb, $3)", (name, _json(options), by)
+        )
+
+    async def edit_plan(self, name: str, **options: Any) -> None:
+        """Override a plan at run time; None goes back to what is declared."""
+        await self._fetch("select penstock.edit_plan($1, $2::text::jsonb)", (name, _json(options)))
+
+    async def create(self, name: str, *, plan: str | None = None) -> int:
+        """Make an account, with the default plan unless told; its number."""
+        [row] = await self._fetch("select penstock.create_account($1, $2) as id", (name, plan))
+        number: int = row["id"]
+        return number
+
+    async def set_plan(self, name: str, plan: str) -> None:
+        """Change an account's plan; its limits apply at once to what waits."""
+        await self._fetch("select penstock.set_account_plan($1, $2)", (name, plan))
+
+
+def _json(options: dict[str, Any]) -> str:
+    return encode(options, "options")

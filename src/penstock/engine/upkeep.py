@@ -1,0 +1,85 @@
+"""What keeps the house in order, in bounded steps that any process may run at any time."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from penstock.db.borrowed import Fetch
+from penstock.states import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A start that nobody ended, and what became of its job."""
+
+    job_id: UUID
+    outcome: str
+    verdict: str
+    status: JobStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A breach of an invariant of lifecycle.sql: there should be none, ever."""
+
+    invariant: str
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A counter that was wrong: what it said, what it says now."""
+
+    what: str
+    subject: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A partition that was dropped (`rows` is None), or rows that were deleted."""
+
+    what: str
+    rows: int | None
+
+
+class Upkeep:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def recover(self, *, limit: int = 500) -> list[Recovered]:
+        """End starts whose worker is lost, whose time is over, or that make no progress."""
+        rows = await self._fetch(
+            "select job_id, outcome, verdict, status::text from penstock.recover_jobs($1)", (limit,)
+        )
+        return [
+            Recovered(
+                row["job_id"],
+                row["outcome"],
+                row["verdict"],
+                JobStatus(row["status"]) if row["status"] else None,
+            )
+            for row in rows
+        ]
+
+    async def make_partitions(self) -> int:
+        """Partitions of history for the coming days; how many were missing."""
+        [row] = await self._fetch("select penstock.make_partitions() as made", ())
+        made: int = row["made"]
+        return made
+
+    async def prune(self) -> list[Pruned]:
+        """Drop what retention no longer keeps."""
+        rows = await self._fetch("select what, rows from penstock.prune_history()", ())
+        return [Pruned(row["what"], row["rows"]) for row in rows]
+
+    async def check(self) -> list[Violation]:
+        """Look for a breach of every invariant."""
+        rows = await self._fetch("select invariant, subject, detail from penstock.check()", ())
+        return [Violation(row["invariant"], row["subject"], row["detail"]) for row in rows]
+
+    async def reconcile(self) -> list[Repair]:
+        """Repair counters from what they count; nothing to do on a sound system."""
+        rows = await self._fetch("select what, subject, was, now from penstock.reconcile()", ())
+        return [Repair(row["what"], row["subject"], row["was"], row["now"]) for row in rows]

@@ -1,0 +1,28 @@
+"""Workers and their leases."""
+
+from datetime import timedelta
+
+from penstock.db.borrowed import Fetch
+
+LEASE = timedelta(seconds=15)
+
+
+class Workers:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def register(self, name: str, *, lease: timedelta = LEASE) -> int:
+        """A new identity, good for one boot; `name` is for people."""
+        [row] = await self._fetch("select penstock.register_worker($1, $2) as id", (name, lease))
+        worker: int = row["id"]
+        return worker
+
+    async def beat(self, worker: int) -> bool:
+        """Renew the lease. False: it was lost, and everything the worker runs with it."""
+        [row] = await self._fetch("select penstock.beat_worker($1) as alive", (worker,))
+        alive: bool = row["alive"]
+        return alive
+
+    async def stop(self, worker: int) -> None:
+        """Leave in good order; what is still held is given back by the next recovery."""
+        await self._fetch("select penstock.stop_worker($1)", (worker,))
