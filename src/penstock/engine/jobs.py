@@ -128,9 +128,7 @@ class Jobs:
             _uuid(row["id"]), JobStatus(row["status"]), row["deduplicated"], row["replayed"]
         )
 
-    async def submit_many(
-        self, jobs: Sequence[NewJob], *, batch: UUID | None = None, conn: Any = None
-    ) -> list[Submitted]:
+    async def submit_many(self, jobs: Sequence[NewJob], *, conn: Any = None) -> list[Submitted]:
         """Accept any number of jobs, all or none, in order."""
         for index, job in enumerate(jobs):
             _refuse_odd(job, index)
@@ -140,7 +138,7 @@ class Jobs:
             " cast($4 as text[]), cast($5 as text[]), cast($6 as integer[]),"
             " cast($7 as timestamptz[]), cast($8 as interval[]), cast($9 as integer[]),"
             " cast($10 as interval[]), cast($11 as interval[]),"
-            " cast(cast($12 as text[]) as jsonb[]), cast($13 as uuid)) order by ordinal",
+            " cast(cast($12 as text[]) as jsonb[])) order by ordinal",
             (
                 [job.kind for job in jobs],
                 encode_each([job.payload for job in jobs], "payload"),
@@ -154,7 +152,6 @@ class Jobs:
                 _column(jobs, "timeout"),
                 _column(jobs, "expires"),
                 encode_each(_column(jobs, "metadata"), "metadata"),
-                batch,
             ),
         )
         return [

@@ -140,7 +140,9 @@ begin
   perform pg_advisory_xact_lock_shared(1886413171, v_queue.id);
   select * into v_queue from penstock.queue q where q.id = v_queue.id;
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null;
-  if v_queue.paused_at is not null or p_limit < 1 then
+  if v_queue.paused_at is not null or p_limit < 1 or (p_wait and not exists (
+    select from penstock.lane l where l.queue_id = v_queue.id and l.open and l.waiting > 0))
+  then
     return;
   end if;
   if not exists (

@@ -19,6 +19,25 @@ as $$
     'hex')::uuid
 $$;
 
+-- The ids of one batch: a seed's own time and first random bits, then its last 60 bits counted up.
+-- Asking the system for random bits took 3.3 us an id, a third of a bulk submit (2026-11).
+create or replace function penstock._nth_id(p_seed uuid, p_n bigint) returns uuid
+language sql immutable parallel safe
+as $$
+  select (left(p_seed::text, 18)
+    || to_hex(((('x' || right(p_seed::text, 12))::bit(48)::bigint << 12) + p_n)
+              | (-9223372036854775808)))::uuid
+$$;
+
+-- Which of its batch an id is.
+create or replace function penstock._n_of_id(p_seed uuid, p_id uuid) returns bigint
+language sql immutable parallel safe
+as $$
+  select (('x' || replace(right(p_id::text, 17), '-', ''))::bit(64)::bigint
+          & 9223372036854775807)
+    - (('x' || right(p_seed::text, 12))::bit(48)::bigint << 12)
+$$;
+
 -- The smallest id of a moment: the bound of a partition.
 create or replace function penstock.id_floor(p_at timestamptz) returns uuid
 language sql immutable parallel safe set search_path = pg_catalog, pg_temp

@@ -86,8 +86,10 @@ begin
                                v_found.errors, null, null) s
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
+  -- Only after a while: a claim that began before its worker was given up may commit after it.
   update penstock.worker w set cleared_at = v_now
-  where w.cleared_at is null and (w.lost_at is not null or w.stopped_at is not null)
-    and not exists (select from penstock.job j where j.worker_id = w.id);
+  where w.cleared_at is null and coalesce(w.lost_at, w.stopped_at) < v_now - interval '10 minutes'
+    and not exists (
+      select from penstock.job j where j.deadline_at is not null and j.worker_id = w.id);
 end
 $$;

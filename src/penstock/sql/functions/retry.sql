@@ -35,8 +35,7 @@ begin
     array[(select a.name from penstock.account a where a.id = v_old.account_id)],
     array[v_old.dedupe_key], array[v_old.topic], array[v_old.priority],
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
-    p_metadata => array[v_old.metadata],
-    p_batch => v_old.batch_id, p_retry_of => v_old.id) s;
+    p_metadata => array[v_old.metadata], p_retry_of => v_old.id) s;
   if not v_new.deduplicated then
     update penstock.finished f set retried_by = v_new.id
     where f.class = v_old.class and f.id = v_old.id;

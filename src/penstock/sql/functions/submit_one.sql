@@ -48,8 +48,13 @@ begin
         perform penstock._refuse(422, 'idempotency_key_reused',
           'this idempotency key was used with other arguments', 'idempotency_key');
       end if;
-      return query
-      select v_record.job_id, penstock._status_of(v_record.job_id), v_record.deduplicated, true;
+      id := v_record.job_id; status := penstock._status_of(v_record.job_id);
+      deduplicated := v_record.deduplicated; replayed := true;
+      if status is null then
+        perform penstock._refuse(404, 'unknown_job',
+          'the job accepted with this idempotency key is no longer kept', 'idempotency_key');
+      end if;
+      return next;
       return;
     end if;
   end if;

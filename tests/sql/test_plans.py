@@ -1,0 +1,201 @@
+"""The work of a claim and a finish follows the batch, never the backlog or the history.
+
+Counted by Postgres itself, inside one transaction: rows fetched and read from each table, scans of
+each index, and pages touched, with everything the functions do inside. No times are taken.
+"""
+
+import json
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+
+import factory
+from shapes import Scale
+
+BATCH = 100
+
+# Rows of the job table a claim or finish may touch for each job of its batch. A claim locks, reads
+# and writes a job, and reads the next one of its lane; a finish finds and deletes it.
+ROWS_PER_JOB = 6
+
+# Pages, of all tables and indexes: each row read or written costs a few on the way down the tree.
+PAGES_PER_JOB = 80
+
+
+@dataclass
+class Work:
+    """What one call touched."""
+
+    job_rows: int
+    sequential_scans: int
+    pages: int
+    index_scans: dict[str, int]
+
+
+async def measured(conn: asyncpg.Connection, sql: str, *args: object) -> Work:
+    """Run one call, keep its effect, and count what it did to the job table.
+
+    Once before, undone: the first call in a session also reads the catalogue and makes its plans.
+    """
+    undone = conn.transaction()
+    await undone.start()
+    await conn.fetch(sql, *args)
+    await undone.rollback()
+    async with conn.transaction():
+        before = await counters(conn)
+        plan = await conn.fetchval(f"explain (analyze, buffers, format json) {sql}", *args)
+        after = await counters(conn)
+    [top] = json.loads(plan) if isinstance(plan, str) else plan
+    pages = top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"]
+    return Work(
+        job_rows=after["rows"] - before["rows"],
+        sequential_scans=after["seq"] - before["seq"],
+        pages=pages,
+        index_scans={
+            name.removeprefix("index "): after[name] - before[name]
+            for name in after
+            if name.startswith("index ") and after[name] != before[name]
+        },
+    )
+
+
+async def counters(conn: asyncpg.Connection) -> dict[str, int]:
+    table = await conn.fetchrow(
+        "select seq_scan as seq, seq_tup_read + coalesce(idx_tup_fetch, 0) as rows"
+        " from pg_stat_xact_user_tables where relid = 'penstock.job'::regclass"
+    )
+    indexes = await conn.fetch(
+        "select 'index ' || indexrelid::regclass::text as name,"
+        " pg_stat_get_xact_numscans(indexrelid) as n"
+        " from pg_index where indrelid = 'penstock.job'::regclass"
+    )
+    assert table
+    return dict(table) | {row["name"]: row["n"] for row in indexes}
+
+
+async def fill(
+    conn: asyncpg.Connection, jobs: int, *, accounts: int = 0, account: str | None = None
+) -> None:
+    """Queue `jobs` jobs: of nobody, of one account, or of many in turn."""
+    await conn.execute(
+        "select count(*) from penstock.submit_many(array_fill('q'::text, array[$1::integer]),"
+        " array_fill('{}'::jsonb, array[$1]),"
+        " case when $2::integer > 0"
+        "        then (select array_agg('a' || g % $2) from generate_series(1, $1) g)"
+        "      when $3::text is not null then array_fill($3::text, array[$1]) end)",
+        jobs,
+        accounts,
+        account,
+    )
+
+
+def claim_sql(limit: int = BATCH) -> str:
+    return f"select * from penstock.claim_jobs($1, 'q', {limit})"
+
+
+async def finish_work(conn: asyncpg.Connection, worker: int) -> Work:
+    """Measure the finish of everything this worker runs."""
+    running = await conn.fetchrow(
+        "select array_agg(id) as ids, array_agg(attempt) as attempts,"
+        " array_agg('succeeded'::text) as outcomes from penstock.job where worker_id = $1",
+        worker,
+    )
+    assert running
+    return await measured(
+        conn, "select * from penstock.finish_jobs($1, $2, $3, $4)", worker, *running
+    )
+
+
+@pytest.fixture
+async def worker(conn: asyncpg.Connection) -> int:
+    await factory.queue(conn)
+    return await factory.worker(conn, lease="1 day")
+
+
+@pytest.mark.timeout(600)
+async def test_a_claim_touches_its_batch_not_the_backlog(
+    conn: asyncpg.Connection, worker: int, scale: Scale
+) -> None:
+    """With 100,000 queued jobs (1,000,000 in the long form)."""
+    await fill(conn, scale(100_000, 1_000_000))
+    work = await measured(conn, claim_sql(), worker)
+    assert work.sequential_scans == 0
+    assert work.job_rows <= BATCH * ROWS_PER_JOB
+    assert work.pages <= BATCH * PAGES_PER_JOB
+
+
+@pytest.mark.timeout(600)
+async def test_a_claim_does_not_look_at_the_jobs_of_a_blocked_account(
+    conn: asyncpg.Connection, worker: int, scale: Scale
+) -> None:
+    """One account with 20,000 jobs (200,000) in front, of which one runs, and may."""
+    await factory.plan(conn, concurrency=1)
+    await fill(conn, scale(20_000, 200_000), account="greedy")
+    [first] = await factory.claim(conn, worker, limit=BATCH)
+    await fill(conn, 1_000, accounts=500)
+    await conn.execute("analyze penstock.job, penstock.lane")
+
+    work = await measured(conn, claim_sql(), worker)
+
+    assert work.sequential_scans == 0
+    assert work.job_rows <= BATCH * ROWS_PER_JOB
+    assert work.pages <= BATCH * PAGES_PER_JOB
+    owners = await conn.fetch(
+        "select a.name, count(*) as n from penstock.job j"
+        " join penstock.account a on a.id = j.account_id where j.status = 'running' group by 1"
+    )
+    assert len(owners) == BATCH + 1
+    assert {row["n"] for row in owners} == {1}
+    assert await factory.finish(conn, worker, [first])
+
+
+@pytest.mark.timeout(600)
+async def test_a_claim_that_meets_full_accounts_closes_their_lanes_once(
+    conn: asyncpg.Connection, worker: int
+) -> None:
+    """A cap that another queue has filled: 300 open lanes in front lead nowhere."""
+    await factory.plan(conn, concurrency=1)
+    await factory.queue(conn, "other")
+    await factory.submit_rows(conn, [{"kind": "other", "account": f"a{n}"} for n in range(300)])
+    await fill(conn, 3_000, accounts=300)
+    assert len(await factory.claim(conn, worker, "other", 300)) == 300
+    await factory.submit(conn, account="free")
+
+    [found] = await factory.claim(conn, worker, limit=BATCH)
+    assert found["account"] == "free"
+    work = await measured(conn, claim_sql(), worker)
+
+    assert work.job_rows <= 2
+    assert work.pages <= 100
+    assert await conn.fetchval("select count(*) from penstock.lane where open and waiting > 0") == 0
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("accounts", [0, 500])
+async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
+    conn: asyncpg.Connection, worker: int, accounts: int
+) -> None:
+    """Dead entries of 20,000 starts lie in every index on running rows; none is read."""
+    await factory.plan(conn, concurrency=1)
+    await fill(conn, 20_100 if accounts == 0 else 5_000, accounts=accounts)
+    for _ in range(200 if accounts == 0 else 45):
+        await factory.finish(conn, worker, await factory.claim(conn, worker, limit=BATCH))
+    await conn.execute("analyze penstock.job")
+    assert len(await factory.claim(conn, worker, limit=BATCH)) == BATCH
+
+    work = await finish_work(conn, worker)
+
+    assert work.sequential_scans == 0
+    assert set(work.index_scans) == {"penstock.job_pkey"}
+    assert work.job_rows <= BATCH * ROWS_PER_JOB
+    assert work.pages <= BATCH * PAGES_PER_JOB
+
+
+async def test_an_idle_claim_touches_a_handful_of_pages(
+    conn: asyncpg.Connection, worker: int
+) -> None:
+    """Workers that wait poll every second: that must cost nothing."""
+    work = await measured(conn, claim_sql(), worker)
+    assert work.job_rows == 0
+    assert work.pages <= 60
