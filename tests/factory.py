@@ -1,13 +1,18 @@
 """Queues, jobs and workers in one line each, straight through the SQL functions."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 Row = asyncpg.Record
+
+DEADLINE_SECONDS = 20
 
 
 async def queue(conn: asyncpg.Connection, name: str = "q", **options: Any) -> str:
@@ -88,3 +93,103 @@ async def read(conn: asyncpg.Connection, job: UUID) -> dict[str, Any]:
 async def status(conn: asyncpg.Connection, job: UUID) -> str:
     answer: str = (await read(conn, job))["status"]
     return answer
+
+
+async def recover(conn: asyncpg.Connection) -> list[Row]:
+    """One pass of upkeep; a row (job_id, outcome, verdict, status) for each start it ended."""
+    rows: list[Row] = await conn.fetch("select * from penstock.recover_jobs()")
+    return rows
+
+
+async def hand_over(conn: asyncpg.Connection, worker: int, started: Row, token: str) -> str:
+    verdict: str = await conn.fetchval(
+        "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
+        worker,
+        [started["id"]],
+        [started["attempt"]],
+        [token],
+    )
+    return verdict
+
+
+async def call_back(
+    conn: asyncpg.Connection,
+    job: UUID,
+    attempt: int,
+    token: str | None,
+    outcome: str | None = "succeeded",
+    *,
+    result: Any = None,
+    error: dict[str, Any] | None = None,
+) -> str:
+    """What a function outside reports of one job; what became of it."""
+    answer: str = await conn.fetchval(
+        "select outcome from penstock.resolve_callbacks($1, $2, $3, $4, $5, $6)",
+        [job],
+        [attempt],
+        [token],
+        [outcome],
+        [result],
+        [error],
+    )
+    return answer
+
+
+async def prune(conn: asyncpg.Connection) -> list[str]:
+    """What upkeep does in many passes: partitions for the coming days, none of the past."""
+    await conn.execute("select penstock.make_partitions()")
+    gone: list[str] = []
+    while rows := await conn.fetch("select what from penstock.prune_history()"):
+        gone.extend(row["what"] for row in rows)
+        assert len(gone) < 1_000, "pruning does not come to an end"
+    return gone
+
+
+async def drain(
+    conn: asyncpg.Connection, worker: int, queue: str = "q", most: int = 1_000
+) -> list[Any]:
+    """Run what is due, one job after the other; the `n` of their payloads, as they started."""
+    order: list[Any] = []
+    while len(order) < most and (started := await claim(conn, worker, queue)):
+        order.append(started[0]["payload"]["n"])
+        await finish(conn, worker, started)
+    return order
+
+
+@contextmanager
+def refused(status: int, code: str, field: str | None = None) -> Iterator[dict[str, Any]]:
+    """What is inside is refused with these; yields what else the refusal says, once it has."""
+    told: dict[str, Any] = {}
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        yield told
+    error = caught.value
+    assert error.sqlstate == f"PS{status}", f"{error.sqlstate}: {error}"
+    told.update(json.loads(error.detail or "{}"), message=error.message, hint=error.hint)
+    assert (told["code"], told.get("field")) == (code, field), error.detail
+
+
+async def contents(conn: asyncpg.Connection) -> dict[str, tuple[int, str]]:
+    """How many rows each table has, and a print of them: equal when nothing was written."""
+    tables = await conn.fetch(
+        "select oid::regclass::text as name from pg_class"
+        " where relnamespace = 'penstock'::regnamespace and relkind in ('r', 'p')"
+        " and not relispartition"
+    )
+    found = {}
+    for table in tables:
+        row = await conn.fetchrow(
+            "select count(*) as n, coalesce(md5(string_agg(t::text, '|' order by t::text)), '')"
+            f" as print from {table['name']} t"
+        )
+        assert row
+        found[table["name"]] = (row["n"], row["print"])
+    return found
+
+
+async def until_blocked(watcher: asyncpg.Connection, conn: asyncpg.Connection) -> None:
+    """Return when what runs on `conn` waits for a lock of someone else."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await watcher.fetchval(
+            "select pg_blocking_pids($1) <> '{}'", conn.get_server_pid()
+        ):
+            pass  # the question itself takes a moment

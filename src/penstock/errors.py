@@ -11,6 +11,7 @@
     │   └── RateLimited            PS429
     ├── Misconfigured              found at start-up, before any work
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
+    │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept
     │   └── SchemaMismatch         the database's schema is older or newer than this program
     └── Unavailable                the database cannot be reached; the outcome may be unknown
 
@@ -32,7 +33,13 @@ class Refused(PenstockError):
     sqlstate = "PS400"
 
     def __init__(
-        self, message: str, *, code: str, field: str | None = None, hint: str | None = None, **members: Any
+        self,
+        message: str,
+        *,
+        code: str,
+        field: str | None = None,
+        hint: str | None = None,
+        **members: Any,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -83,6 +90,10 @@ class EmbeddedFailed(Misconfigured):
     """The embedded Postgres cannot be made, started or reached."""
 
 
+class MigrationFailed(Misconfigured):
+    """A statement of a migration was refused: the message names file and line."""
+
+
 class SchemaMismatch(Misconfigured):
     """The database's schema is older or newer than this program."""
 
@@ -93,12 +104,20 @@ class Unavailable(PenstockError):
 
 _BY_SQLSTATE: dict[str, type[Refused]] = {
     kind.sqlstate: kind
-    for kind in (InsufficientCredits, NotAllowed, NotFound, Conflict, TooLarge, Invalid, RateLimited)
+    for kind in (
+        InsufficientCredits,
+        NotAllowed,
+        NotFound,
+        Conflict,
+        TooLarge,
+        Invalid,
+        RateLimited,
+    )
 }
 
 
 def refusal(sqlstate: str, message: str, detail: str | None, hint: str | None = None) -> Refused:
-    """The exception for a refusal raised in SQL: status from the SQLSTATE, the rest from `detail`."""
+    """The exception for what SQL raised: status from the SQLSTATE, the rest from `detail`."""
     members: dict[str, Any] = json.loads(detail) if detail else {}
     code = members.pop("code", "refused")
     field = members.pop("field", None)

@@ -115,7 +115,8 @@ $$;
 create or replace function penstock.claim_jobs(
   p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false
 ) returns table (
-  id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb,
+  id uuid, attempt integer, kind text, account text, slot_account bigint, topic text,
+  batch_id uuid, payload jsonb,
   metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer,
   max_attempts integer, created_at timestamptz, started_at timestamptz, timeout_at timestamptz
 )
@@ -225,8 +226,9 @@ begin
   returning j.id, j.attempt, k.name,
     case when j.account_id <> 0
       then (select a.name from penstock.account a where a.id = j.account_id) end,
-    case when j.lane >= 0 then j.lane end, j.topic, j.batch_id, j.payload, j.metadata, j.priority, j.failures, j.deferrals,
-    j.crashes, j.max_attempts, j.created_at, j.started_at, j.timeout_at;
+    case when j.lane >= 0 then j.lane end, j.topic, j.batch_id, j.payload, j.metadata,
+    j.priority, j.failures, j.deferrals, j.crashes, j.max_attempts, j.created_at, j.started_at,
+    j.timeout_at;
   get diagnostics v_started = row_count;
   if v_started <> cardinality(v_jobs) then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;

@@ -1,4 +1,4 @@
--- Queues, kinds and plans: what code and TOML declare, what an operator overrides, what is in force.
+-- Queues and kinds: what code and TOML declare, what an operator overrides, what is in force.
 --
 -- Declarations come at every start of an app; an edit at run time is an override that outlives
 -- them until reset. Two apps that declare one thing differently are told both their names.
@@ -24,7 +24,8 @@ begin
   if p_rate is null or p_rate = 'null' then
     return;
   end if;
-  v_parts := regexp_match(p_rate #>> '{}', '^\s*([1-9][0-9]{0,8})\s*/\s*(s|sec|min|m|h|hour|d|day)\s*$');
+  v_parts := regexp_match(
+    p_rate #>> '{}', '^\s*([1-9][0-9]{0,8})\s*/\s*(s|sec|min|m|h|hour|d|day)\s*$');
   if v_parts is null then
     perform penstock._refuse(422, 'invalid_option',
       format('rate must look like "500/min" (per s, min, h or d), not %s', p_rate), 'rate');

@@ -87,8 +87,8 @@ begin
   moved as (
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
-      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id, retry_of,
-      dedupe_key, topic, stage, progress, error, metadata, payload, result)
+      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
+      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, result)
     select e.id, case e.final when 'failed' then e.failed_class else e.succeeded_class end,
       e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + case when e.outcome in ('failed', 'retry', 'timed_out') then 1 else 0 end,

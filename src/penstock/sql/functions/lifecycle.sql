@@ -94,8 +94,8 @@ begin
   moved as (
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
-      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id, retry_of,
-      dedupe_key, topic, stage, progress, error, metadata, payload)
+      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
+      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload)
     select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
       p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt, e.failures,
       e.deferrals, e.crashes, e.max_attempts, e.version + 1, null, e.created_at, e.run_at,
@@ -147,7 +147,8 @@ begin
       return penstock.read_job(cancel_job.id);
     end if;
     if v_job.status in ('running', 'awaiting') then
-      update penstock.job j set cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
+      update penstock.job j set
+        cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
         updated_at = penstock.clock(), version = version + 1
       where j.id = cancel_job.id and j.status in ('running', 'awaiting');
     else
@@ -234,7 +235,7 @@ end
 $$;
 
 -- A start goes on outside: the worker is free, the slots stay taken until the callback comes, the
--- time is over or someone cancels. Recorded before the call goes out, so no answer can be too early.
+-- time is over or someone cancels. Recorded before the call goes out: no answer can be too early.
 create or replace function penstock.hand_over_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]
 ) returns table (job_id uuid, verdict text)

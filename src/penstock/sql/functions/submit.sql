@@ -276,7 +276,8 @@ begin
     -- What was not inserted has a live twin: another's, or an earlier item's.
     select array_agg(o.ordinal) into v_todo
     from (
-      select unnest(coalesce(v_todo, array(select generate_series(1, cardinality(p_kinds))::bigint)))
+      select unnest(coalesce(
+        v_todo, array(select generate_series(1, cardinality(p_kinds))::bigint)))
       except select unnest(v_new.ordinals)
     ) o (ordinal);
     exit when v_todo is null;

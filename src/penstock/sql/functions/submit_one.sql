@@ -170,7 +170,8 @@ declare
   v_twins boolean[];
 begin
   if jsonb_typeof(jobs) is distinct from 'array' or jsonb_array_length(jobs) = 0 then
-    perform penstock._refuse(422, 'invalid_job', 'jobs must be an array of one job or more', 'jobs');
+    perform penstock._refuse(422, 'invalid_job', 'jobs must be an array of one job or more',
+      'jobs');
   end if;
   for v_item in select e from jsonb_array_elements(jobs) e loop
     perform penstock._refuse_unknown_options(v_item, v_known);

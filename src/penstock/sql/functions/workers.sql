@@ -38,4 +38,5 @@ select w.name as worker_id, w.beat_at as last_heartbeat,
   w.lost_at is null and w.stopped_at is null
     and w.beat_at + w.lease >= penstock.clock() as alive
 from penstock.worker w
-where w.stopped_at is null and (w.lost_at is null or w.lost_at > penstock.clock() - interval '1 day');
+where w.stopped_at is null
+  and (w.lost_at is null or w.lost_at > penstock.clock() - interval '1 day');

@@ -1,0 +1,62 @@
+# Every target sets up what it needs first, so that a fresh machine needs one command.
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest -q
+# What make test runs is repeatable, property tests included.
+SUITE := $(PYTEST) --hypothesis-profile=ci
+TOGETHER := -n 2 --dist loadfile -m "not alone"
+# pytest ends with 5 when nothing was selected, which is no failure here.
+NONE_IS_FINE := || test $$? -eq 5
+POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
+# What depends on the version of Postgres. Only folders that are there: pytest -n takes a missing
+# one for an empty one.
+ON_15 := $(wildcard tests/sql tests/engine)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench faults schema docs lock
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/.ready ## Make .venv with exactly what requirements.lock names
+
+.venv/.ready: pyproject.toml requirements.lock .ci/setup .ci/uv
+	@.ci/setup
+	@touch $@
+
+demo: setup ## Run the first example: a job, from submit to result
+	@$(PYTHON) examples/first_job.py
+
+test: check ## Run everything: static checks, then all tests on Postgres 18 and 15
+	$(SUITE) $(TOGETHER)
+	$(SUITE) -m alone $(NONE_IS_FINE)
+	@.ci/install-postgres-15
+	@if test -x $(POSTGRES_15); then \
+	  set -x; $(SUITE) $(TOGETHER) --postgres 15 $(ON_15); \
+	else \
+	  echo "skipped on Postgres 15, which is not installed: $(ON_15)"; \
+	fi
+
+check: setup ## Run the static checks: format, lint, layers, types, migrations
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/lint-imports --no-logo
+	.venv/bin/mypy
+	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
+
+bench: setup ## Measure the engine on this machine
+	$(PYTHON) bench/engine.py
+
+faults: setup ## Run storms, kills and the long forms of tests (takes long)
+	$(PYTEST) --faults
+
+schema: setup ## Rewrite tests/contract/schema.sql from a migrated database
+	$(PYTEST) tests/contract/test_schema.py --write-schema
+
+docs: setup ## Check that links between the documents lead somewhere
+	$(PYTHON) .ci/check_links.py
+
+lock: setup ## Rewrite requirements.lock: the newest versions that pyproject.toml allows
+	.ci/uv lock --upgrade
+	.ci/uv export --quiet --no-emit-project --all-groups --no-header \
+	  --format requirements-txt --output-file requirements.lock

@@ -1,0 +1,74 @@
+"""`penstock migrate`: bring the schema up, take it back, see where it is."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import Json, print_json, with_connection
+from penstock.db import migrate
+from penstock.db.connect import connect
+
+app = typer.Typer(
+    help="Bring the database's schema up, take it back, see where it is.", no_args_is_help=True
+)
+
+
+@app.command()
+def up(*, as_json: Json = False) -> None:
+    """Apply pending migrations and load the functions, in one transaction."""
+    moved = with_connection(connect, migrate.up)
+    if as_json:
+        print_json(dataclasses.asdict(moved))
+        return
+    for name in moved.migrations:
+        typer.echo(f"applied {name}")
+    if moved.functions_loaded:
+        typer.echo("loaded the functions")
+    typer.echo(f"The schema is at {moved.current}, as this program wants it.")
+
+
+@app.command()
+def down(
+    *,
+    to: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The migration to go back to; 0 removes the schema."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Before going to 0, write the live jobs to this new file."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Undo the last migration, or all after --to; jobs are kept except below the first."""
+    moved = with_connection(connect, lambda conn: migrate.down(conn, to=to, export=export))
+    if as_json:
+        print_json(dataclasses.asdict(moved))
+        return
+    for name in moved.migrations:
+        typer.echo(f"undid {name}")
+    if moved.jobs_exported is not None:
+        typer.echo(f"wrote {moved.jobs_exported} live jobs to {export}")
+    typer.echo(f"The schema is at {moved.current}.")
+
+
+@app.command()
+def status(*, as_json: Json = False) -> None:
+    """Show the schema's number, the one this program wants, and what is pending."""
+    found = with_connection(connect, migrate.status)
+    if as_json:
+        print_json({**dataclasses.asdict(found), "is_current": found.is_current})
+        return
+    typer.echo(f"The schema is at {found.current}; this program wants {found.wanted}.")
+    for name in found.pending:
+        typer.echo(f"pending {name}")
+    for name in found.changed:
+        typer.echo(f"edited after it was applied: {name}")
+    if found.current > found.wanted:
+        typer.echo("It is newer than this program: upgrade penstock here.")
+    elif not found.is_current:
+        typer.echo("Run `penstock migrate up`.")

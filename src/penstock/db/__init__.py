@@ -1,0 +1,1 @@
+"""The way to Postgres: finding it, connecting, keeping the schema, turning its errors into ours."""

@@ -1,0 +1,44 @@
+"""Turn the driver's errors into ours, in one place, so that callers know one exception tree."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from penstock.errors import Misconfigured, PenstockError, Unavailable, refusal
+
+# Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
+# errors, operator intervention (shut-down, failover), and too many connections.
+_GONE = ("08", "57P", "53300")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Around anything that talks to the database. What it does not know is a bug and passes."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        ours = _ours(error)
+        if ours is None:
+            raise
+        raise ours from error
+    except (ConnectionError, TimeoutError) as error:
+        raise Unavailable(
+            f"The connection to the database was lost: {error or type(error).__name__}."
+        ) from error
+    except asyncpg.InterfaceError as error:
+        # The driver has one class for a connection that is gone and for wrong use of it.
+        if "closed" not in str(error):
+            raise
+        raise Unavailable("The connection to the database was lost.") from error
+
+
+def _ours(error: asyncpg.PostgresError) -> PenstockError | None:
+    state = error.sqlstate or ""
+    if state.startswith("PS"):
+        return refusal(state, error.message, error.detail, error.hint)
+    if state.startswith(_GONE):
+        return Unavailable(f"The database is not available: {error.message}.")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return Misconfigured(f"The database role lacks a right: {error.message}.")
+    return None

@@ -1,0 +1,125 @@
+"""Find the database and connect: PENSTOCK_DSN, else the embedded Postgres under PENSTOCK_HOME.
+
+A failure says where it tried to connect and never with which password.
+"""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+from penstock.db import migrate
+from penstock.db.embedded import Embedded
+from penstock.db.pool import CONNECT_SECONDS, prepare
+from penstock.errors import Misconfigured, PenstockError, Unavailable
+from penstock.settings import Settings
+
+_FORM = "postgresql://user:password@host:port/database"
+
+
+@asynccontextmanager
+async def located(settings: Settings) -> AsyncIterator[str]:
+    """Yield the address of the database; the embedded one runs as long as somebody uses it."""
+    if settings.dsn is not None:
+        yield settings.dsn
+        return
+    # In threads, since starting and stopping a server takes a second and blocks.
+    embedded = await asyncio.to_thread(Embedded.use, settings.home)
+    try:
+        yield embedded.dsn
+    finally:
+        await asyncio.to_thread(embedded.leave)
+
+
+@asynccontextmanager
+async def connect(
+    settings: Settings, *, name: str = "penstock"
+) -> AsyncIterator[asyncpg.Connection]:
+    """One connection, whatever state the schema is in."""
+    async with located(settings) as dsn:
+        conn = await open_connection(dsn, name=name)
+        try:
+            yield conn
+        finally:
+            await conn.close()
+
+
+@asynccontextmanager
+async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]:
+    """One connection to a database this program can work on.
+
+    The embedded database belongs to this program alone, so it is migrated on the way; a server's
+    schema may be shared with other programs, so an old one is refused.
+    """
+    async with connect(settings) as conn:
+        if settings.dsn is None:
+            await migrate.up(conn)
+        else:
+            await migrate.require_current(conn)
+        yield conn
+
+
+async def open_connection(dsn: str, *, name: str = "penstock") -> asyncpg.Connection:
+    """Connect, or say in one sentence why not."""
+    try:
+        conn = await asyncpg.connect(
+            dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": name}
+        )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        # Without the cause: where the address is malformed, the driver's words may quote the
+        # password in it.
+        raise _explained(dsn, error) from None
+    await prepare(conn)
+    return conn
+
+
+def _explained(dsn: str, error: Exception) -> PenstockError:
+    where = place(dsn)
+    match error:
+        case asyncpg.InvalidCatalogNameError():
+            return Misconfigured(f"The server has no such database: {where}. Create it first.")
+        case asyncpg.InvalidAuthorizationSpecificationError():  # a wrong password is one of these
+            return Misconfigured(f"The database at {where} refused the user or the password.")
+        case asyncpg.InsufficientPrivilegeError():
+            return Misconfigured(f"The user may not connect to the database at {where}.")
+        case asyncpg.PostgresError():
+            return Unavailable(f"The database at {where} takes no connection: {error.message}.")
+        case TimeoutError():
+            return Unavailable(
+                f"The database at {where} did not answer within {CONNECT_SECONDS:g} s."
+            )
+        case OSError():
+            return Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+        case _:
+            return Misconfigured(f"PENSTOCK_DSN is not an address of the form {_FORM}.")
+
+
+def place(dsn: str) -> str:
+    """Host, port and database of an address, without user and password."""
+    unknown = "the address in PENSTOCK_DSN"
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        return unknown
+    # A later @ means that the password has a /, ? or # in it, and that the parts are cut wrongly.
+    if not parts.scheme.startswith("postgres") or "@" in parts.path + parts.query + parts.fragment:
+        return unknown
+    host = parts.netloc.rpartition("@")[2]
+    if host:
+        return host + parts.path
+    hosts = parse_qs(parts.query).get("host", ["the default host"])
+    return f"{', '.join(hosts)}, database {parts.path.removeprefix('/')}"
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words: "Connection refused", not "Connect call failed ('::1', 5432)"."""
+    # Of several addresses that failed, asyncio makes one text, and the numbers are only in there.
+    number = error.errno or next(iter(re.findall(r"\[Errno (\d+)\]", str(error))), None)
+    if isinstance(error, socket.gaierror) or number is None:
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(int(number))

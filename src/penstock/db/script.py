@@ -1,0 +1,94 @@
+"""Run an SQL file statement by statement, so that an error can say its file and line.
+
+Postgres gives a position only for errors it finds while parsing. "Already exists" and "violates
+constraint" come without one; knowing which statement was running is then the only clue.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import asyncpg
+
+from penstock.errors import MigrationFailed
+
+# Whatever may hold a semicolon that ends nothing: comments, strings, names, dollar-quoted bodies.
+# Not known: nested block comments, and bodies of BEGIN ATOMIC (which would bind names early and
+# tie tables to functions). Cut wrongly, such a file does not load at all.
+_TOKEN = re.compile(
+    r"""
+      --[^\n]*
+    | /\*.*?\*/
+    | \b[eE]'(?:[^'\\]|\\.|'')*'
+    | '(?:[^']|'')*'
+    | "[^"]*"
+    | (?P<tag>\$(?:[A-Za-z_]\w*)?\$).*?(?P=tag)
+    | (?P<end>;)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_BLANK = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+
+
+class Statement(NamedTuple):
+    """One statement and the line of the file it begins on."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An SQL file: its name for people, and what it says."""
+
+    name: str
+    text: str
+
+    def statements(self) -> Iterator[Statement]:
+        """Yield the statements in order, each without the comments in front of it."""
+        start = 0
+        ends = [token.end() for token in _TOKEN.finditer(self.text) if token["end"]]
+        for end in [*ends, len(self.text)]:
+            begin = _blank_end(self.text, start)
+            if begin < end:
+                yield Statement(self.text[begin:end], self.text.count("\n", 0, begin) + 1)
+            start = end
+
+    async def run(self, conn: asyncpg.Connection) -> None:
+        """Run every statement; the caller holds the transaction."""
+        for statement in self.statements():
+            try:
+                await conn.execute(statement.text)
+            except asyncpg.PostgresError as error:
+                raise self.failure(statement, error) from error
+
+    def failure(self, statement: Statement, error: asyncpg.PostgresError) -> MigrationFailed:
+        """What to tell people about an error in this statement."""
+        line = statement.line
+        if error.position:
+            line += statement.text.count("\n", 0, int(error.position) - 1)
+        return MigrationFailed(f"{self.name}, line {line}: {explained(error)}")
+
+
+def _blank_end(text: str, start: int) -> int:
+    blank = _BLANK.match(text, start)
+    return blank.end() if blank else start
+
+
+def explained(error: asyncpg.PostgresError) -> str:
+    """Postgres's own words with detail and hint, and what to do where we know better."""
+    said = [error.message, error.detail, error.hint]
+    match error:
+        case asyncpg.DependentObjectsStillExistError():
+            # Its hint is CASCADE, which would take somebody's own objects along.
+            said[2] = "What depends on it is not ours: move or drop it, and try again."
+        case asyncpg.LockNotAvailableError():
+            said.append("A long transaction is in the way; end it and try again.")
+        case asyncpg.InsufficientPrivilegeError():
+            said.append("Migrate as the owner of the database or of the schema penstock.")
+    return " ".join(_sentence(part) for part in said if part)
+
+
+def _sentence(part: str) -> str:
+    return part if part.endswith((".", "!", "?")) else f"{part}."

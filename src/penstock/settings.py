@@ -1,0 +1,121 @@
+"""Where the database is and how loud to be, read once at the door; and durations, read everywhere.
+
+The environment wins over a `.env` file in the working folder, the file over the defaults.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from penstock.errors import Invalid, Misconfigured
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)
+# A century: longer is a slip of the keyboard, and far longer overflows timedelta and interval.
+_LONGEST_SECONDS = 36_525 * 86_400
+_ALLOWED = 'a number of seconds, or a number with s, m, h or d like "90s", "5m", "2h", "7d"'
+
+_ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+# Something in quotes, then at most a comment. A backslash means something in double quotes only.
+_QUOTED = re.compile(r"""(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:\#.*)?""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment decides: one value, made at the door and handed down."""
+
+    dsn: str | None = None  # None: the embedded Postgres under `home`
+    home: Path = Path(".penstock")
+    log_level: str = "warning"
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
+        """Read PENSTOCK_* from `environ` and from `cwd`/.env. Set but empty counts as not set."""
+        merged = {**read_env_file(cwd / ".env"), **environ}
+        level = (merged.get("PENSTOCK_LOG_LEVEL") or "warning").lower()
+        if level not in LOG_LEVELS:
+            raise Misconfigured(
+                f"PENSTOCK_LOG_LEVEL is {level!r}; it may be {', '.join(LOG_LEVELS)}"
+            )
+        return cls(
+            dsn=merged.get("PENSTOCK_DSN") or None,
+            # Joined to the folder: a relative home must not move when the program changes folder.
+            home=cwd / Path(merged.get("PENSTOCK_HOME") or ".penstock").expanduser(),
+            log_level=level,
+        )
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """`KEY=VALUE` lines of a `.env` file; no file is an empty one.
+
+    Comments, blank lines, `export ` and quotes are understood; nothing is expanded.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"cannot read {path}: {error}") from error
+    values = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        match = _ENV_LINE.fullmatch(stripped)
+        if match is None:
+            # Without the line itself: it may hold a password.
+            raise Misconfigured(f"{path}, line {number}: expected KEY=VALUE")
+        name, value = match.groups()
+        values[name] = _unquoted(value, path, number)
+    return values
+
+
+def _unquoted(value: str, path: Path, number: int) -> str:
+    if not value.startswith(("'", '"')):
+        # A comment needs a space before it, since # is common in passwords.
+        return re.split(r"\s+#|^#", value, maxsplit=1)[0].rstrip()
+    quoted = _QUOTED.fullmatch(value)
+    if quoted is None:
+        raise Misconfigured(
+            f"{path}, line {number}: a quote is opened and not closed, or text follows it"
+        )
+    if quoted["plain"] is not None:
+        return quoted["plain"]
+    escapes = {"n": "\n", "t": "\t"}
+    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), quoted["escaped"])
+
+
+def duration(value: str | float | timedelta, *, field: str) -> timedelta:
+    """A length of time from what people write: `"90s"`, `"5m"`, `"1.5h"`, `"7d"`, or seconds.
+
+    Never negative. Where `"forever"` is allowed, the caller asks for it before calling this.
+    """
+    seconds = _seconds(value)
+    if seconds is None or not 0 <= seconds <= _LONGEST_SECONDS:
+        raise Invalid(
+            f"{field} is {value!r}; it may be {_ALLOWED}",
+            code="invalid_duration",
+            field=field,
+            allowed=_ALLOWED,
+        )
+    return timedelta(seconds=seconds)
+
+
+def _seconds(value: object) -> float | None:
+    match value:
+        case bool():  # a number in Python, but `timeout=True` is a mistake
+            return None
+        case timedelta():
+            return value.total_seconds()
+        case int() | float():
+            return None if math.isnan(value) else value
+        case str():
+            written = _DURATION.fullmatch(value.strip())
+            return float(written[1]) * _SECONDS[written[2]] if written else None
+        case _:
+            return None

@@ -1,0 +1,131 @@
+"""Exit codes, what is printed where, and that nobody ever sees a traceback."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from shapes import Penstock
+
+COMMANDS = (["migrate", "up"], ["migrate", "status"], ["migrate", "down"], ["check"])
+
+
+@pytest.fixture
+def server(blank: str, monkeypatch: pytest.MonkeyPatch, penstock: Penstock) -> str:
+    """An empty database, named by PENSTOCK_DSN."""
+    assert penstock  # asked for because it clears the environment first
+    monkeypatch.setenv("PENSTOCK_DSN", blank)
+    return blank
+
+
+def test_both_ways_to_start_it_tell_the_same_version() -> None:
+    script = Path(sys.executable).with_name("penstock")
+    for command in ([str(script)], [sys.executable, "-m", "penstock"]):
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert done.stdout == f"penstock {version('penstock')}\n"
+
+
+@pytest.mark.usefixtures("server")
+def test_up_status_check_down(penstock: Penstock) -> None:
+    """F10"""
+    status = json.loads(penstock("migrate", "status", "--json").out)
+    assert status["current"] == 0
+    assert not status["is_current"]
+    assert "Run `penstock migrate up`." in penstock("migrate", "status").out
+
+    done = penstock("migrate", "up")
+    assert done.code == 0
+    assert "applied 0001_" in done.out
+    again = json.loads(penstock("migrate", "up", "--json").out)
+    assert again["migrations"] == []
+    assert again["current"] == status["wanted"]
+
+    assert json.loads(penstock("migrate", "status", "--json").out)["is_current"]
+    sound = penstock("check")
+    assert (sound.code, sound.out) == (0, "Sound: every invariant holds.\n")
+    assert json.loads(penstock("check", "--json").out) == []
+
+    down = json.loads(penstock("migrate", "down", "--to", "0", "--json").out)
+    assert down["current"] == 0
+    assert penstock("check").code == 1
+
+
+def test_a_broken_invariant_is_printed_and_is_exit_code_1(penstock: Penstock, server: str) -> None:
+    assert penstock("migrate", "up").code == 0
+    with psycopg.connect(server) as conn:
+        conn.execute("update penstock.account set running = 7 where id = 0")
+    done = penstock("check")
+    assert done.code == 1
+    assert done.out.strip()
+    found = penstock("check", "--json")
+    assert found.code == 1
+    assert len(json.loads(found.out)) == len(done.out.splitlines())
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_server_that_is_not_there_is_one_sentence(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_DSN", "postgresql://u:open-sesame@127.0.0.1:1/jobs")
+    done = penstock(*words)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("penstock: The database at 127.0.0.1:1/jobs cannot be reached")
+    assert len(done.err.splitlines()) == 1
+    assert "open-sesame" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["migrate", "down", "--to", "-1"], "it may be 0 to 0"),
+        (["migrate", "down", "--to", "soon"], "--to"),
+        (["migrate", "sideways"], "sideways"),
+        (["import"], "FILE"),
+    ],
+)
+@pytest.mark.usefixtures("server")
+def test_wrong_use_is_exit_code_2(penstock: Penstock, words: list[str], says: str) -> None:
+    done = penstock(*words)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+
+
+@pytest.mark.usefixtures("server")
+def test_an_import_of_a_missing_file_is_wrong_use(penstock: Penstock) -> None:
+    penstock("migrate", "up")
+    done = penstock("import", "nowhere.jsonl")
+    assert done.code == 2
+    assert "cannot read nowhere.jsonl" in done.err
+
+
+def test_a_wrong_env_file_is_one_sentence(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("nonsense\n")
+    done = penstock("migrate", "status")
+    assert done.code == 1
+    assert "line 1: expected KEY=VALUE" in done.err
+
+
+@pytest.mark.usefixtures("server")
+def test_a_bug_is_a_sentence_too_and_debug_shows_where(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.db.migrate.packaged", lambda: 1 / 0)
+    done = penstock("migrate", "status")
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    assert "unexpected ZeroDivisionError" in done.err
+    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "debug")
+    assert "Traceback" in penstock("migrate", "status").err
+
+
+def test_without_an_address_the_embedded_database_is_used(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    done = penstock("migrate", "up", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["current"] > 0
+    assert (tmp_path / ".penstock" / "postgres").is_dir()

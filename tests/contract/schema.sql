@@ -1,0 +1,930 @@
+CREATE SCHEMA penstock;
+
+CREATE TYPE penstock.job_status AS ENUM (
+    'scheduled',
+    'queued',
+    'running',
+    'awaiting',
+    'succeeded',
+    'failed',
+    'cancelled'
+);
+
+CREATE TABLE penstock.job (
+    id uuid NOT NULL,
+    rank bigint NOT NULL,
+    lane bigint NOT NULL,
+    account_id bigint NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
+    status penstock.job_status NOT NULL,
+    priority integer NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    deferrals integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    max_attempts integer NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    holds smallint DEFAULT 0 NOT NULL,
+    worker_id bigint,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    timeout_at timestamp with time zone,
+    deadline_at timestamp with time zone,
+    progressed_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    recovered_at timestamp with time zone,
+    cancel_requested_at timestamp with time zone,
+    timeout interval,
+    batch_id uuid,
+    retry_of uuid,
+    callback_hash bytea,
+    dedupe_key text,
+    topic text,
+    stage text,
+    stage_at timestamp with time zone,
+    progress jsonb,
+    error jsonb,
+    metadata jsonb,
+    payload jsonb NOT NULL,
+    CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
+    CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
+    CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
+    CONSTRAINT lane_is_the_accounts CHECK (((lane = '-1'::integer) OR (lane = account_id))),
+    CONSTRAINT live_only CHECK ((status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status, 'running'::penstock.job_status, 'awaiting'::penstock.job_status]))),
+    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
+    CONSTRAINT running_has_worker CHECK (((status = 'running'::penstock.job_status) = (worker_id IS NOT NULL))),
+    CONSTRAINT started_has_deadline CHECK (((status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status])) = (deadline_at IS NOT NULL))),
+    CONSTRAINT waiting_holds_nothing CHECK (((holds = 0) OR (status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status]))))
+)
+WITH (fillfactor='80', toast_tuple_target='512', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
+
+CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '100ms';
+
+CREATE FUNCTION penstock._backoff(p_policy text, p_delay interval, p_max interval, p_failures integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE TABLE penstock.queue (
+    id integer NOT NULL,
+    name text NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
+    concurrency integer,
+    rate_count integer,
+    rate_period interval,
+    rate_burst integer,
+    ordering text DEFAULT 'aging'::text NOT NULL,
+    aging_step interval DEFAULT '00:00:10'::interval NOT NULL,
+    timeout interval DEFAULT '00:02:00'::interval NOT NULL,
+    stale_after interval DEFAULT '00:03:00'::interval NOT NULL,
+    stuck_after interval DEFAULT '00:05:00'::interval NOT NULL,
+    max_attempts integer DEFAULT 3 NOT NULL,
+    backoff text DEFAULT 'linear'::text NOT NULL,
+    backoff_delay interval DEFAULT '00:05:00'::interval NOT NULL,
+    backoff_max interval DEFAULT '1 day'::interval NOT NULL,
+    recovery integer DEFAULT 3 NOT NULL,
+    succeeded_class smallint NOT NULL,
+    failed_class smallint NOT NULL,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    created_at timestamp with time zone NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    CONSTRAINT backoff_is_known CHECK ((backoff = ANY (ARRAY['constant'::text, 'linear'::text, 'exponential'::text]))),
+    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
+    CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT ordering_is_known CHECK ((ordering = ANY (ARRAY['strict'::text, 'aging'::text, 'fair'::text]))),
+    CONSTRAINT rate_is_whole CHECK ((((rate_count IS NULL) = (rate_period IS NULL)) AND ((rate_count IS NULL) = (rate_burst IS NULL)) AND (rate_count >= 1) AND (rate_burst >= 1) AND (rate_period > '00:00:00'::interval))),
+    CONSTRAINT recovery_is_not_negative CHECK (((recovery >= 0) AND (recovery <= 1000))),
+    CONSTRAINT times_are_positive CHECK (((aging_step >= '00:00:00'::interval) AND (timeout > '00:00:00'::interval) AND (stale_after > '00:00:00'::interval) AND (stuck_after > '00:00:00'::interval) AND (backoff_delay >= '00:00:00'::interval) AND (backoff_max >= '00:00:00'::interval)))
+);
+
+CREATE FUNCTION penstock._choose(p_queue penstock.queue, p_limit integer, p_accounts bigint[], p_heads bigint[], p_running integer[], p_limits integer[], p_weights integer[], p_plain uuid[], p_plain_ranks bigint[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enforce_plan(p_name text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enforce_queue(p_queue integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enlane_accounts(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enlane_jobs(p_jobs uuid[]) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._enlane_strays(p_jobs uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ensure_accounts(p_names text[], p_strict boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ensure_class(p_kept interval) RETURNS smallint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ensure_range(p_parent text, p_key text, p_start timestamp with time zone, p_end timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._final_status(p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer, p_recovery integer, p_cancel_requested boolean) RETURNS penstock.job_status
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._find_queue(p_name text) RETURNS penstock.queue
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_now timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, account text)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE TABLE penstock.plan (
+    name text NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    concurrency integer,
+    per_hour integer,
+    weight integer DEFAULT 1 NOT NULL,
+    first_job integer DEFAULT 0 NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
+    CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT per_hour_is_positive CHECK ((per_hour >= 1)),
+    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
+    CONSTRAINT weight_in_range CHECK (((weight >= 1) AND (weight <= 1000)))
+);
+
+CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_done uuid[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._lock_lanes_of(p_jobs uuid[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_integer(p_options jsonb, p_key text, p_min bigint, p_max bigint) RETURNS integer
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_kept(p_options jsonb, p_key text, p_default interval) RETURNS interval
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_seconds(p_options jsonb, p_key text, p_allow_zero boolean DEFAULT false) RETURNS interval
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_text(p_options jsonb, p_key text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed text[]) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT rate_period interval) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE TABLE penstock.setting (
+    only_row boolean DEFAULT true NOT NULL,
+    accounts_strict boolean DEFAULT false NOT NULL,
+    payload_max_bytes integer DEFAULT 1048576 NOT NULL,
+    payload_max_depth integer DEFAULT 64 NOT NULL,
+    payload_max_keys integer DEFAULT 20000 NOT NULL,
+    number_max_digits integer DEFAULT 300 NOT NULL,
+    batch_max_jobs integer DEFAULT 1000000 NOT NULL,
+    idempotency_kept interval DEFAULT '7 days'::interval NOT NULL,
+    CONSTRAINT there_is_one_row CHECK (only_row)
+);
+
+CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.setting) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._queue_options() RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ranges(p_parent text) RETURNS TABLE(name text, low uuid, high uuid)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step interval, p_due_at timestamp with time zone, p_ordinal bigint) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, p_field text DEFAULT NULL::text, p_members jsonb DEFAULT '{}'::jsonb, p_hint text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_computed(p_kind text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETURNS interval
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.cancel_job(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, detail text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.create_account(p_name text, p_plan text DEFAULT NULL::text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.declare_kind(p_name text, p_queue text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.declare_plan(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.edit_plan(p_name text, p_options jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.edit_queue(p_name text, p_options jsonb) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.expire_jobs(p_queue integer, p_limit integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]) RETURNS TABLE(job_id uuid, verdict text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.id_floor(p_at timestamp with time zone) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.import_job(p_line jsonb) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.make_partitions() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '1s';
+
+CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE;
+
+CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABLE(what text, rows bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms';
+
+CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.reconcile() RETURNS TABLE(what text, subject text, was text, now text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500) RETURNS TABLE(job_id uuid, outcome text, verdict text, status penstock.job_status)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[]) RETURNS TABLE(job_id uuid, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.resume_queue(p_name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.retry_job(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.set_account_plan(p_account text, p_plan text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.stage_due_jobs(p_queue integer, p_limit integer DEFAULT 1000) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.stop_worker(p_worker bigint) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.submit_job(kind text, payload jsonb, account text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_seconds double precision DEFAULT NULL::double precision, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, dedupe_key text DEFAULT NULL::text, topic text DEFAULT NULL::text, max_attempts integer DEFAULT NULL::integer, timeout_seconds double precision DEFAULT NULL::double precision, expires_seconds double precision DEFAULT NULL::double precision, metadata jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64MB'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.wake_workers(p_queues text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE TABLE penstock.account (
+    id bigint NOT NULL,
+    name text,
+    plan text,
+    running integer DEFAULT 0 NOT NULL,
+    concurrency integer,
+    weight integer DEFAULT 1 NOT NULL,
+    limited_at timestamp with time zone NOT NULL,
+    balance bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT balance_not_negative CHECK ((balance >= 0)),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
+)
+WITH (fillfactor='50');
+
+ALTER TABLE penstock.account ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME penstock.account_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE penstock.attempt (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    worker_id bigint,
+    started_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    error jsonb,
+    CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['retried'::text, 'deferred'::text, 'snoozed'::text, 'released'::text, 'timed_out'::text, 'lost'::text, 'stuck'::text])))
+)
+PARTITION BY RANGE (job_id);
+
+CREATE TABLE penstock.attempt_rest (
+    job_id uuid CONSTRAINT attempt_job_id_not_null NOT NULL,
+    attempt integer CONSTRAINT attempt_attempt_not_null NOT NULL,
+    worker_id bigint,
+    started_at timestamp with time zone CONSTRAINT attempt_started_at_not_null NOT NULL,
+    ended_at timestamp with time zone CONSTRAINT attempt_ended_at_not_null NOT NULL,
+    outcome text CONSTRAINT attempt_outcome_not_null NOT NULL,
+    error jsonb,
+    CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['retried'::text, 'deferred'::text, 'snoozed'::text, 'released'::text, 'timed_out'::text, 'lost'::text, 'stuck'::text])))
+);
+
+CREATE TABLE penstock.finished (
+    id uuid NOT NULL,
+    class smallint NOT NULL,
+    status penstock.job_status NOT NULL,
+    account_id bigint NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
+    priority integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    deferrals integer NOT NULL,
+    crashes integer NOT NULL,
+    max_attempts integer NOT NULL,
+    version integer NOT NULL,
+    worker_id bigint,
+    created_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    timeout_at timestamp with time zone,
+    finished_at timestamp with time zone NOT NULL,
+    recovered_at timestamp with time zone,
+    timeout interval,
+    ended_in_start boolean NOT NULL,
+    batch_id uuid,
+    retry_of uuid,
+    retried_by uuid,
+    dedupe_key text,
+    topic text,
+    stage text,
+    progress jsonb,
+    error jsonb,
+    metadata jsonb,
+    payload jsonb NOT NULL,
+    result jsonb,
+    CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
+    CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
+    CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
+)
+PARTITION BY LIST (class);
+
+CREATE VIEW penstock.attempts AS
+ SELECT t.job_id,
+    t.attempt,
+    t.worker_id,
+    t.started_at,
+    t.ended_at,
+    t.outcome,
+    t.error
+   FROM penstock.attempt t
+UNION ALL
+ SELECT f.id AS job_id,
+    f.attempt,
+    f.worker_id,
+    f.started_at,
+    f.finished_at AS ended_at,
+    (f.status)::text AS outcome,
+    f.error
+   FROM penstock.finished f
+  WHERE f.ended_in_start;
+
+CREATE TABLE penstock.batch (
+    id uuid NOT NULL,
+    account_id bigint DEFAULT 0 NOT NULL,
+    total integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT total_is_positive CHECK ((total >= 1))
+);
+
+CREATE TABLE penstock.gate (
+    queue_id integer NOT NULL,
+    running integer DEFAULT 0 NOT NULL,
+    rate_next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
+)
+WITH (fillfactor='20');
+
+CREATE TABLE penstock.idempotency (
+    scope text NOT NULL,
+    key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    job_id uuid NOT NULL,
+    deduplicated boolean NOT NULL,
+    created_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE penstock.kind (
+    id integer NOT NULL,
+    name text NOT NULL,
+    queue_id integer NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    max_attempts integer,
+    timeout interval,
+    priority_offset integer DEFAULT 0 NOT NULL,
+    dedupe_field text,
+    topic_field text,
+    account_field text,
+    account_fixed text,
+    topic_fixed text,
+    computed text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
+    CONSTRAINT timeout_is_positive CHECK ((timeout > '00:00:00'::interval))
+);
+
+ALTER TABLE penstock.kind ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.kind_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE penstock.lane (
+    queue_id integer NOT NULL,
+    account_id bigint NOT NULL,
+    head bigint NOT NULL,
+    waiting integer DEFAULT 0 NOT NULL,
+    open boolean DEFAULT true NOT NULL,
+    CONSTRAINT waiting_is_not_negative CHECK ((waiting >= 0))
+)
+WITH (fillfactor='50');
+
+CREATE TABLE penstock.migration (
+    number integer NOT NULL,
+    name text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    checksum text NOT NULL
+);
+
+CREATE TABLE penstock.orphan (
+    id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    worker_id bigint,
+    arrived_at timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    result jsonb,
+    error jsonb
+);
+
+ALTER TABLE penstock.orphan ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.orphan_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE penstock.queue ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.queue_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW penstock.queue_stats AS
+ SELECT q.name AS queue,
+    q.concurrency,
+    (q.paused_at IS NOT NULL) AS paused,
+    COALESCE(s.scheduled, (0)::bigint) AS scheduled,
+    COALESCE(s.queued, (0)::bigint) AS queued,
+    COALESCE(s.running, (0)::bigint) AS running,
+    COALESCE(s.awaiting, (0)::bigint) AS awaiting,
+    s.oldest_queued_at
+   FROM (penstock.queue q
+     LEFT JOIN ( SELECT j.queue_id,
+            count(*) FILTER (WHERE (j.status = 'scheduled'::penstock.job_status)) AS scheduled,
+            count(*) FILTER (WHERE (j.status = 'queued'::penstock.job_status)) AS queued,
+            count(*) FILTER (WHERE (j.status = 'running'::penstock.job_status)) AS running,
+            count(*) FILTER (WHERE (j.status = 'awaiting'::penstock.job_status)) AS awaiting,
+            min(j.created_at) FILTER (WHERE (j.status = 'queued'::penstock.job_status)) AS oldest_queued_at
+           FROM penstock.job j
+          GROUP BY j.queue_id) s ON ((s.queue_id = q.id)));
+
+CREATE TABLE penstock.retention_class (
+    id smallint NOT NULL,
+    kept interval,
+    partition_days integer NOT NULL,
+    CONSTRAINT kept_is_positive CHECK ((kept > '00:00:00'::interval))
+);
+
+ALTER TABLE penstock.retention_class ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.retention_class_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE penstock.schema_info (
+    only_row boolean DEFAULT true NOT NULL,
+    functions_checksum text,
+    functions_loaded_at timestamp with time zone,
+    CONSTRAINT there_is_one_row CHECK (only_row)
+);
+
+CREATE TABLE penstock.worker (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    lease interval NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    beat_at timestamp with time zone NOT NULL,
+    stopped_at timestamp with time zone,
+    lost_at timestamp with time zone,
+    lost_jobs integer,
+    cleared_at timestamp with time zone,
+    CONSTRAINT lease_is_positive CHECK ((lease > '00:00:00'::interval)),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+)
+WITH (fillfactor='50');
+
+CREATE VIEW penstock.worker_health AS
+ SELECT name AS worker_id,
+    beat_at AS last_heartbeat,
+    (( SELECT count(*) AS count
+           FROM penstock.job j
+          WHERE ((j.deadline_at IS NOT NULL) AND (j.worker_id = w.id))))::integer AS running,
+    ((lost_at IS NULL) AND (stopped_at IS NULL) AND ((beat_at + lease) >= penstock.clock())) AS alive
+   FROM penstock.worker w
+  WHERE ((stopped_at IS NULL) AND ((lost_at IS NULL) OR (lost_at > (penstock.clock() - '1 day'::interval))));
+
+ALTER TABLE penstock.worker ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.worker_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE ONLY penstock.attempt ATTACH PARTITION penstock.attempt_rest DEFAULT;
+
+ALTER TABLE ONLY penstock.account
+    ADD CONSTRAINT account_name_key UNIQUE (name);
+
+ALTER TABLE ONLY penstock.account
+    ADD CONSTRAINT account_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.attempt
+    ADD CONSTRAINT attempt_pkey PRIMARY KEY (job_id, attempt);
+
+ALTER TABLE ONLY penstock.attempt_rest
+    ADD CONSTRAINT attempt_rest_pkey PRIMARY KEY (job_id, attempt);
+
+ALTER TABLE ONLY penstock.batch
+    ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.finished
+    ADD CONSTRAINT finished_pkey PRIMARY KEY (class, id);
+
+ALTER TABLE ONLY penstock.gate
+    ADD CONSTRAINT gate_pkey PRIMARY KEY (queue_id);
+
+ALTER TABLE ONLY penstock.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (scope, key);
+
+ALTER TABLE ONLY penstock.job
+    ADD CONSTRAINT job_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.retention_class
+    ADD CONSTRAINT kept_once UNIQUE NULLS NOT DISTINCT (kept);
+
+ALTER TABLE ONLY penstock.kind
+    ADD CONSTRAINT kind_name_key UNIQUE (name);
+
+ALTER TABLE ONLY penstock.kind
+    ADD CONSTRAINT kind_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.lane
+    ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id);
+
+ALTER TABLE ONLY penstock.migration
+    ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY penstock.orphan
+    ADD CONSTRAINT orphan_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.plan
+    ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY penstock.queue
+    ADD CONSTRAINT queue_name_key UNIQUE (name);
+
+ALTER TABLE ONLY penstock.queue
+    ADD CONSTRAINT queue_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.retention_class
+    ADD CONSTRAINT retention_class_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.schema_info
+    ADD CONSTRAINT schema_info_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY penstock.setting
+    ADD CONSTRAINT setting_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY penstock.worker
+    ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
+
+CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
+
+CREATE INDEX finished_batch_idx ON ONLY penstock.finished USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX finished_topic_idx ON ONLY penstock.finished USING btree (topic, id) WHERE (topic IS NOT NULL);
+
+CREATE INDEX idempotency_created_idx ON penstock.idempotency USING btree (created_at);
+
+CREATE INDEX job_account_idx ON penstock.job USING btree (account_id, id) WHERE (account_id <> 0);
+
+CREATE INDEX job_batch_idx ON penstock.job USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX job_cancel_idx ON penstock.job USING btree (cancel_requested_at) WHERE (cancel_requested_at IS NOT NULL);
+
+CREATE INDEX job_deadline_idx ON penstock.job USING btree (deadline_at) WHERE (deadline_at IS NOT NULL);
+
+CREATE UNIQUE INDEX job_dedupe_idx ON penstock.job USING btree (kind_id, account_id, dedupe_key) WHERE (dedupe_key IS NOT NULL);
+
+CREATE INDEX job_due_idx ON penstock.job USING btree (queue_id, run_at) WHERE (status = 'scheduled'::penstock.job_status);
+
+CREATE INDEX job_expires_idx ON penstock.job USING btree (queue_id, expires_at) WHERE ((expires_at IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status])));
+
+CREATE INDEX job_ready_idx ON penstock.job USING btree (queue_id, lane, rank) WHERE (status = 'queued'::penstock.job_status);
+
+CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic IS NOT NULL);
+
+CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, head) WHERE (open AND (waiting > 0));
+
+CREATE INDEX orphan_arrived_idx ON penstock.orphan USING btree (arrived_at);
+
+CREATE INDEX orphan_job_idx ON penstock.orphan USING btree (job_id);
+
+CREATE UNIQUE INDEX plan_default_idx ON penstock.plan USING btree (is_default) WHERE is_default;
+
+CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
+
+ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
+
+ALTER TABLE ONLY penstock.account
+    ADD CONSTRAINT account_plan_fkey FOREIGN KEY (plan) REFERENCES penstock.plan(name);
+
+ALTER TABLE ONLY penstock.batch
+    ADD CONSTRAINT batch_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
+
+ALTER TABLE ONLY penstock.gate
+    ADD CONSTRAINT gate_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY penstock.kind
+    ADD CONSTRAINT kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
+
+ALTER TABLE ONLY penstock.lane
+    ADD CONSTRAINT lane_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
+
+ALTER TABLE ONLY penstock.lane
+    ADD CONSTRAINT lane_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
+
+ALTER TABLE ONLY penstock.queue
+    ADD CONSTRAINT queue_failed_class_fkey FOREIGN KEY (failed_class) REFERENCES penstock.retention_class(id);
+
+ALTER TABLE ONLY penstock.queue
+    ADD CONSTRAINT queue_succeeded_class_fkey FOREIGN KEY (succeeded_class) REFERENCES penstock.retention_class(id);

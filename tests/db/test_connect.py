@@ -1,0 +1,129 @@
+"""Finding the database, and what people read when it is not there."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from cluster import Cluster
+from penstock.db.connect import connect, connect_ready, open_connection, place
+from penstock.db.pool import open_pool
+from penstock.errors import Misconfigured, SchemaMismatch, Unavailable
+from penstock.settings import Settings
+
+SECRET = "open-sesame"  # noqa: S105  # nobody's
+
+
+@pytest.mark.parametrize(
+    ("dsn", "where"),
+    [
+        (f"postgresql://u:{SECRET}@db.example:5433/jobs", "db.example:5433/jobs"),
+        (f"postgres://u:{SECRET}@a,b:1/jobs?password={SECRET}", "a,b:1/jobs"),
+        (f"postgresql://u:x@{SECRET}/y@db.example/jobs", "the address in PENSTOCK_DSN"),
+        (f"postgresql://u:{SECRET}#y@db.example/jobs", "the address in PENSTOCK_DSN"),
+        (f"postgresql://u:{SECRET}@[::1/jobs", "the address in PENSTOCK_DSN"),
+        (f"host=db.example password={SECRET}", "the address in PENSTOCK_DSN"),
+        ("postgresql://u@/jobs?host=/run/postgresql&port=5432", "/run/postgresql, database jobs"),
+        ("postgresql:///jobs", "the default host, database jobs"),
+    ],
+)
+def test_a_place_is_told_without_its_password(dsn: str, where: str) -> None:
+    assert place(dsn) == where
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port nobody listens on; held, so that nobody begins to."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+async def test_a_server_that_is_not_there_is_unavailable(deaf_port: int) -> None:
+    dsn = f"postgresql://u:{SECRET}@127.0.0.1:{deaf_port}/jobs"
+    with pytest.raises(Unavailable, match="Connection refused") as caught:
+        await open_connection(dsn)
+    assert f"at 127.0.0.1:{deaf_port}/jobs cannot be reached" in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "127.0.0.1,127.0.0.1"],  # several addresses are tried, one after another
+)
+async def test_of_several_addresses_the_reason_is_told_once(host: str, deaf_port: int) -> None:
+    hosts = ",".join(f"{name}:{deaf_port}" for name in host.split(","))
+    with pytest.raises(Unavailable, match=r"reached: Connection refused\.$"):
+        await open_connection(f"postgresql://u@{hosts}/jobs")
+
+
+async def test_a_host_nobody_knows_is_told_so() -> None:
+    with pytest.raises(Unavailable, match=r"at nowhere\.invalid/jobs cannot be reached: "):
+        await open_connection("postgresql://u@nowhere.invalid/jobs")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"host=db.example password={SECRET}",
+        f"postgresql+asyncpg://u:{SECRET}@db.example/jobs",
+        f"postgresql://u:{SECRET}/more@db.example/jobs",
+        f"postgresql://u:x@db.example:{SECRET}/jobs",
+        f"postgresql://u:{SECRET}@[::1/jobs",
+    ],
+)
+async def test_an_address_that_is_none_is_misconfigured_and_not_quoted(dsn: str) -> None:
+    with pytest.raises(Misconfigured, match="postgresql://user:password@host:port") as caught:
+        await open_connection(dsn)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+async def test_a_missing_database_and_an_unknown_user_are_told_apart(blank: str) -> None:
+    with pytest.raises(Misconfigured, match="no such database"):
+        await open_connection(blank.replace("/test_", "/missing_", 1))
+    with pytest.raises(Misconfigured, match="refused the user or the password"):
+        await open_connection(blank.replace("penstock_owner", "stranger", 1))
+
+
+async def test_a_role_that_may_not_connect_is_told_so(cluster: Cluster) -> None:
+    with cluster.database(template=None) as name:
+        admin = await asyncpg.connect(cluster.superuser_dsn(name))
+        await admin.execute(
+            f"alter database {name} owner to current_user;"
+            f" revoke connect on database {name} from public"
+        )
+        await admin.close()
+        with pytest.raises(Misconfigured, match="may not connect"):
+            await open_connection(cluster.dsn(name))
+
+
+async def test_json_comes_and_goes_as_python_values(blank: str) -> None:
+    value = {"é": [1, 2.5, None, True], "nested": {"x": "\u2028"}}
+    pool = await open_pool(blank, name="penstock test", max_size=2)
+    async with pool.acquire() as conn:
+        assert await conn.fetchval("select $1::jsonb", value) == value
+        assert await conn.fetchval("select $1::json", value) == value
+        assert await conn.fetchval("show application_name") == "penstock test"
+        with pytest.raises(asyncpg.DataError, match="not JSON compliant"):
+            await conn.fetchval("select $1::jsonb", {"x": float("nan")})
+    await pool.close()
+
+
+async def test_a_servers_old_schema_is_refused_and_left_alone(blank: str) -> None:
+    with pytest.raises(SchemaMismatch, match="penstock migrate up"):
+        async with connect_ready(Settings(dsn=blank)):
+            pytest.fail("it was let in")
+    async with connect(Settings(dsn=blank)) as conn:
+        assert await conn.fetchval("select to_regnamespace('penstock') is null")
+
+
+async def test_without_an_address_the_embedded_database_is_started_and_migrated(
+    tmp_path: Path,
+) -> None:
+    async with connect_ready(Settings(home=tmp_path / "home")) as conn:
+        assert await conn.fetchval("select count(*) from penstock.migration") > 0
+        assert not await conn.fetchval("select rolsuper from pg_roles where rolname = current_user")

@@ -1,0 +1,486 @@
+"""Up, down and the refusals, with small schemas of their own; the real one is in tests/contract."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from cluster import OWNER, Cluster
+from penstock.db import migrate
+from penstock.db.schema import Schema, read
+from penstock.db.transfer import Imported, import_jobs
+from penstock.errors import (
+    Conflict,
+    Invalid,
+    MigrationFailed,
+    Misconfigured,
+    SchemaMismatch,
+    Unavailable,
+)
+from waiting import eventually
+
+ONE = {
+    "migrations/0001_jobs.up.sql": "create table penstock.job (id int primary key, note text);",
+    "migrations/0001_jobs.down.sql": "drop table penstock.job;",
+    "functions/clock.sql": """
+        create or replace function penstock.clock() returns timestamptz
+        language sql stable as $$ select penstock.zone_of(clock_timestamp()) $$;
+    """,
+    "functions/export.sql": """
+        create or replace function penstock.export_jobs() returns setof jsonb
+        language sql as $$ select to_jsonb(j) from penstock.job j order by id $$;
+        create or replace function penstock.import_job(p_job jsonb) returns boolean
+        language plpgsql as $$
+        begin
+          insert into penstock.job values ((p_job ->> 'id')::int, p_job ->> 'note')
+          on conflict do nothing;
+          return found;
+        end $$;
+    """,
+    "functions/later.sql": """
+        create or replace function penstock.zone_of(p_at timestamptz) returns timestamptz
+        language sql immutable as $$ select p_at $$;
+    """,
+    "functions/views.sql": """
+        create or replace view penstock.totals as
+        select count(*) as jobs, penstock.clock() as at from penstock.job;
+    """,
+}
+TWO = {
+    **ONE,
+    "migrations/0002_owner.up.sql": "alter table penstock.job add owner text;",
+    "migrations/0002_owner.down.sql": "alter table penstock.job drop owner;",
+    "functions/views.sql": """
+        create or replace view penstock.totals as
+        select owner, count(*) as jobs from penstock.job group by owner;
+    """,
+}
+
+
+@pytest.fixture
+async def conn(blank: str) -> AsyncIterator[asyncpg.Connection]:
+    conn = await asyncpg.connect(blank)
+    yield conn
+    await conn.close()
+
+
+class Folder:
+    """Schemas written for one test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written = 0
+
+    def __call__(self, files: dict[str, str]) -> Schema:
+        self.written += 1
+        root = self.path / str(self.written)
+        for sub in ("migrations", "functions"):
+            (root / sub).mkdir(parents=True)
+        for name, text in files.items():
+            (root / name).write_text(text)
+        return read(root)
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+async def names(conn: asyncpg.Connection) -> set[str]:
+    rows = await conn.fetch(
+        "select relname as name from pg_class where relnamespace = to_regnamespace('penstock')"
+        " and relkind in ('r', 'v') union all"
+        " select proname from pg_proc where pronamespace = to_regnamespace('penstock')"
+    )
+    return {row["name"] for row in rows}
+
+
+async def test_up_makes_everything_and_a_second_up_nothing(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    wanted = schema(TWO)
+    moved = await migrate.up(conn, wanted)
+    assert moved == migrate.Moved(2, ("0001_jobs", "0002_owner"), functions_loaded=True)
+    assert {"job", "migration", "schema_info", "totals", "clock", "zone_of"} <= await names(conn)
+    await migrate.require_current(conn, wanted)
+    assert await migrate.up(conn, wanted) == migrate.Moved(2, ())
+
+
+async def test_the_owner_of_a_ready_made_schema_needs_no_right_to_make_one(
+    cluster: Cluster, schema: Folder
+) -> None:
+    with cluster.database(template=None) as name:
+        admin = await asyncpg.connect(cluster.superuser_dsn(name))
+        await admin.execute(
+            f"alter database {name} owner to current_user;"
+            f"revoke create on database {name} from public;"
+            f"create schema penstock authorization {OWNER}"
+        )
+        await admin.close()
+        conn = await asyncpg.connect(cluster.dsn(name))
+        assert (await migrate.up(conn, schema(ONE))).current == 1
+        await conn.close()
+
+
+async def test_a_role_without_rights_is_told_whom_to_be(cluster: Cluster, schema: Folder) -> None:
+    with cluster.database(template=None) as name:
+        admin = await asyncpg.connect(cluster.superuser_dsn(name))
+        await admin.execute(f"alter database {name} owner to current_user")
+        await admin.close()
+        conn = await asyncpg.connect(cluster.dsn(name))
+        with pytest.raises(MigrationFailed, match=r"permission denied.*as the owner"):
+            await migrate.up(conn, schema(ONE))
+        await conn.close()
+
+
+async def test_status_tells_what_is_pending_without_touching_anything(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    found = await migrate.status(conn, schema(TWO))
+    assert (found.current, found.wanted) == (0, 2)
+    assert found.pending == ("0001_jobs", "0002_owner")
+    assert not found.is_current
+    assert await names(conn) == set()
+
+
+async def test_an_old_schema_is_refused_with_what_to_do(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    with pytest.raises(SchemaMismatch, match="no Penstock schema yet: run `penstock migrate up`"):
+        await migrate.require_current(conn, schema(ONE))
+    await migrate.up(conn, schema(ONE))
+    with pytest.raises(SchemaMismatch, match="at migration 1 and this program needs 2: run `pen"):
+        await migrate.require_current(conn, schema(TWO))
+    with pytest.raises(SchemaMismatch, match=r"functions .* not those of this program: run `pens"):
+        await migrate.require_current(conn, schema({**ONE, "functions/more.sql": "select 1;"}))
+
+
+async def test_a_newer_schema_is_refused_by_every_command(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(TWO))
+    older = schema(ONE)
+    for refused in (migrate.require_current(conn, older), migrate.up(conn, older)):
+        with pytest.raises(SchemaMismatch, match=r"migration 2, newer.*knows 1.*down --to 1"):
+            await refused
+    with pytest.raises(SchemaMismatch, match="newer"):
+        await migrate.down(conn, schema=older)
+
+
+async def test_an_edited_migration_is_refused_by_name(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    edited = schema({**TWO, "migrations/0001_jobs.up.sql": "create table penstock.job (id int);"})
+    assert (await migrate.status(conn, edited)).changed == ("0001_jobs",)
+    with pytest.raises(SchemaMismatch, match="0001_jobs was edited after it was applied"):
+        await migrate.up(conn, edited)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        # Postgres finds this one while parsing, and says where.
+        ("create table penstock.a (id int);\n\ncreate table penstock.b (\n  id nonsense\n);", 4),
+        # These it finds while running, and says nothing: the statement's line is told instead.
+        ("create table penstock.a (id int);\n-- why\ncreate table penstock.a (id int);", 3),
+        ('\nselect \'a;b\', $x$ ; $x$, "c;d" from (select 1 as "c;d") q;\nselect 1/0;\n', 3),
+        ("/* ; */ select 1; -- ; it's\nselect E'\\';';\nselect 1/0", 3),
+    ],
+)
+async def test_an_error_says_file_and_line_and_leaves_nothing(
+    conn: asyncpg.Connection, schema: Folder, text: str, says: int
+) -> None:
+    wanted = schema({**TWO, "migrations/0002_owner.up.sql": text})
+    with pytest.raises(MigrationFailed, match=rf"^0002_owner\.up\.sql, line {says}: "):
+        await migrate.up(conn, wanted)
+    assert await names(conn) == set()
+
+
+async def test_a_name_without_its_schema_is_found_nowhere(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await conn.execute("create table public.stranger (id int)")
+    wanted = schema({**TWO, "migrations/0002_owner.up.sql": "alter table stranger add owner text;"})
+    with pytest.raises(MigrationFailed, match='relation "stranger" does not exist'):
+        await migrate.up(conn, wanted)
+
+
+async def test_a_wrong_body_says_file_and_line(conn: asyncpg.Connection, schema: Folder) -> None:
+    body = (
+        "-- why\ncreate or replace function penstock.f() returns int language sql as $$\n"
+        "  select 1\n  from penstock.nowhere $$;"
+    )
+    wrong = schema({**ONE, "functions/f.sql": body})
+    with pytest.raises(MigrationFailed, match=r'^f\.sql, line 4: .*"penstock.nowhere" does not'):
+        await migrate.up(conn, wrong)
+    assert await names(conn) == set()
+
+
+async def test_functions_are_replaced_in_place_and_keep_their_grants(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    await conn.execute("grant execute on function penstock.zone_of to pg_monitor")
+    number = await conn.fetchval("select 'penstock.zone_of(timestamptz)'::regprocedure::oid")
+    changed = ONE["functions/later.sql"].replace("select p_at", "select p_at + interval '1 hour'")
+    moved = await migrate.up(conn, schema({**ONE, "functions/later.sql": changed}))
+    assert moved == migrate.Moved(1, (), functions_loaded=True)
+    assert await conn.fetchval("select penstock.clock() > now() + interval '59 minutes'")
+    assert (
+        await conn.fetchval("select 'penstock.zone_of(timestamptz)'::regprocedure::oid") == number
+    )
+    assert await conn.fetchval(
+        "select has_function_privilege('pg_monitor', $1::oid, 'execute')", number
+    )
+
+
+async def test_a_changed_signature_is_made_anew_with_the_views_that_read_it(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    changed = {
+        "functions/clock.sql": "create or replace function penstock.clock() returns date"
+        " language sql stable as $$ select current_date $$;",
+        "functions/later.sql": "create or replace function penstock.zone_of(p_other timestamptz)"
+        " returns timestamptz language sql immutable as $$ select p_other $$;",
+    }
+    await migrate.up(conn, schema({**ONE, **changed}))
+    assert await conn.fetchval("select pg_typeof(at)::text from penstock.totals") == "date"
+
+
+async def test_a_changed_signature_in_the_last_file_leaves_no_body_without_its_view(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    reads_a_view = (
+        "create or replace function penstock.early() returns bigint"
+        " language sql stable as $$ select jobs from penstock.totals $$;"
+    )
+    late = "create or replace function penstock.z() returns {} language sql as $$ select 1 $$;"
+    files = {**ONE, "functions/early.sql": reads_a_view}
+    await migrate.up(conn, schema({**files, "functions/z.sql": late.format("integer")}))
+    await migrate.up(conn, schema({**files, "functions/z.sql": late.format("bigint")}))
+    assert await conn.fetchval("select penstock.early() + penstock.z()") == 1
+
+
+async def test_what_is_in_no_file_is_dropped_with_its_triggers(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    trigger = """
+        create or replace function penstock.guard() returns trigger
+        language plpgsql as $$ begin return new; end $$;
+        create or replace trigger guard before insert on penstock.job
+        for each row execute function penstock.guard();
+    """
+    await migrate.up(conn, schema({**ONE, "functions/guard.sql": trigger}))
+    assert "guard" in await names(conn)
+    await conn.execute("create view penstock.extra as select * from penstock.totals")
+    without = {name: text for name, text in ONE.items() if name != "functions/export.sql"}
+    await migrate.up(conn, schema(without))
+    assert {"guard", "extra", "export_jobs"} & await names(conn) == set()
+    assert await conn.fetchval("select count(*) from pg_trigger where not tgisinternal") == 0
+
+
+async def test_a_view_of_the_users_own_stops_a_drop_and_stays(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    await conn.execute("create view public.mine as select jobs from penstock.totals")
+    with pytest.raises(MigrationFailed, match=r"public\.mine|view mine"):
+        await migrate.up(conn, schema(TWO))
+    assert (await migrate.status(conn, schema(ONE))).is_current
+    assert await conn.fetchval("select jobs from public.mine") == 0
+
+
+async def test_nobody_else_may_execute_what_was_loaded(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    assert not await conn.fetchval(
+        "select bool_or(has_function_privilege('pg_monitor', oid, 'execute')) from pg_proc"
+        " where pronamespace = 'penstock'::regnamespace"
+    )
+
+
+async def test_one_step_down_keeps_jobs_and_leaves_no_functions_until_the_next_up(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    """F10"""
+    wanted = schema(TWO)
+    await migrate.up(conn, wanted)
+    await conn.execute("insert into penstock.job values (1, 'kept', 'o')")
+    assert await migrate.down(conn, schema=wanted) == migrate.Moved(1, ("0002_owner",))
+    assert await names(conn) == {"job", "migration", "schema_info"}
+    older = schema(ONE)
+    with pytest.raises(SchemaMismatch, match="run `penstock migrate up`"):
+        await migrate.require_current(conn, older)
+    assert (await migrate.up(conn, older)).functions_loaded
+    assert await conn.fetchval("select jobs from penstock.totals") == 1
+    assert (await migrate.up(conn, wanted)).migrations == ("0002_owner",)
+    assert await conn.fetchval("select note from penstock.job") == "kept"
+
+
+async def test_to_zero_removes_everything(conn: asyncpg.Connection, schema: Folder) -> None:
+    wanted = schema(TWO)
+    await migrate.up(conn, wanted)
+    moved = await migrate.down(conn, to=0, schema=wanted)
+    assert moved == migrate.Moved(0, ("0002_owner", "0001_jobs"))
+    assert await conn.fetchval("select to_regnamespace('penstock') is null")
+    assert await migrate.down(conn, schema=wanted) == migrate.Moved(0, ())
+
+
+async def test_to_zero_refuses_live_jobs_unless_they_are_exported(
+    conn: asyncpg.Connection, schema: Folder, tmp_path: Path
+) -> None:
+    """F10"""
+    wanted = schema(ONE)
+    await migrate.up(conn, wanted)
+    many = 1_201  # more than are fetched at once
+    await conn.execute(f"insert into penstock.job select n, 'é' from generate_series(1, {many}) n")
+    with pytest.raises(Conflict, match=r"1201 live jobs would be lost.*--export FILE"):
+        await migrate.down(conn, schema=wanted)
+    file = tmp_path / "jobs.jsonl"
+    moved = await migrate.down(conn, export=file, schema=wanted)
+    assert moved.jobs_exported == many
+    assert file.stat().st_mode & 0o777 == 0o600
+    await migrate.up(conn, wanted)
+    assert await import_jobs(conn, file) == Imported(many, 0)
+    assert await import_jobs(conn, file) == Imported(0, many)
+    assert await conn.fetchval("select count(*) from penstock.job where note = 'é'") == many
+
+
+async def test_a_job_submitted_while_the_schema_goes_is_not_lost(
+    blank: str, conn: asyncpg.Connection, schema: Folder
+) -> None:
+    wanted = schema(ONE)
+    await migrate.up(conn, wanted)
+    app, watcher = await asyncpg.connect(blank), await asyncpg.connect(blank)
+    submit = app.transaction()
+    await submit.start()
+    await app.execute("insert into penstock.job values (1, 'in flight')")
+    going = asyncio.create_task(migrate.down(conn, schema=wanted))
+    waits = "select wait_event_type = 'Lock' from pg_stat_activity where pid = $1"
+    pid = conn.get_server_pid()
+    await eventually(lambda: watcher.fetchval(waits, pid), "the migration waits for the submit")
+    await submit.commit()
+    with pytest.raises(Conflict, match="1 live job would be lost"):
+        await going
+    assert await watcher.fetchval("select note from penstock.job") == "in flight"
+    await app.close()
+    await watcher.close()
+
+
+async def test_an_export_never_replaces_a_file_and_never_stays_behind_a_failure(
+    conn: asyncpg.Connection, schema: Folder, tmp_path: Path
+) -> None:
+    wanted = schema({**ONE, "migrations/0001_jobs.down.sql": "select 1/0;"})
+    await migrate.up(conn, wanted)
+    await conn.execute("insert into penstock.job values (1, 'x')")
+    file = tmp_path / "jobs.jsonl"
+    with pytest.raises(MigrationFailed, match=r"0001_jobs\.down\.sql, line 1: division by zero"):
+        await migrate.down(conn, export=file, schema=wanted)
+    assert not file.exists()
+    file.write_text("precious")
+    with pytest.raises(Invalid, match="exists already"):
+        await migrate.down(conn, export=file, schema=wanted)
+    assert file.read_text() == "precious"
+    with pytest.raises(Invalid, match="No such file or directory"):
+        await migrate.down(conn, export=tmp_path / "no" / "jobs", schema=wanted)
+
+
+async def test_an_import_is_whole_or_not_at_all(
+    conn: asyncpg.Connection, schema: Folder, tmp_path: Path
+) -> None:
+    await migrate.up(conn, schema(ONE))
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"id": 1}\n{"id": 2\n')
+    with pytest.raises(Invalid, match=r"line 2: .*; nothing was imported"):
+        await import_jobs(conn, file)
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+    with pytest.raises(Invalid, match="cannot read"):
+        await import_jobs(conn, tmp_path / "missing")
+
+
+async def test_odd_targets_are_refused(
+    conn: asyncpg.Connection, schema: Folder, tmp_path: Path
+) -> None:
+    wanted = schema(TWO)
+    await migrate.up(conn, wanted)
+    for odd in (-1, 3):
+        with pytest.raises(Invalid, match="it may be 0 to 2"):
+            await migrate.down(conn, to=odd, schema=wanted)
+    with pytest.raises(Invalid, match="keeps the jobs"):
+        await migrate.down(conn, to=1, export=tmp_path / "x", schema=wanted)
+
+
+async def test_something_of_the_users_in_our_schema_is_not_dropped_unseen(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    wanted = schema(ONE)
+    await migrate.up(conn, wanted)
+    await conn.execute("create table penstock.mine (id int)")
+    with pytest.raises(MigrationFailed, match=r"penstock\.mine depends on.*not ours: move"):
+        await migrate.down(conn, schema=wanted)
+
+
+async def test_many_at_once_migrate_once(blank: str, schema: Folder) -> None:
+    wanted = schema(TWO)
+    conns = [await asyncpg.connect(blank) for _ in range(8)]
+    moved = await asyncio.gather(*(migrate.up(conn, wanted) for conn in conns))
+    assert sorted(len(one.migrations) for one in moved) == [0] * 7 + [2]
+    for conn in conns:
+        await conn.close()
+
+
+async def test_a_migration_that_takes_long_makes_a_second_give_up_with_a_sentence(
+    blank: str, conn: asyncpg.Connection, schema: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "TWIN_WAIT", "50ms")
+    other = await asyncpg.connect(blank)
+    async with other.transaction():
+        await other.execute("select pg_advisory_xact_lock($1)", migrate.LOCK_KEY)
+        with pytest.raises(Conflict, match="Another migration is at work") as caught:
+            await migrate.up(conn, schema(ONE))
+    assert caught.value.code == "migration_in_progress"
+    await other.close()
+
+
+async def test_a_long_transaction_on_a_table_makes_up_give_up_instead_of_queueing(
+    blank: str, conn: asyncpg.Connection, schema: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "TABLE_WAIT", "50ms")
+    await migrate.up(conn, schema(ONE))
+    other = await asyncpg.connect(blank)
+    async with other.transaction():
+        await other.execute("select from penstock.job")
+        with pytest.raises(MigrationFailed, match=r"0002_owner.*line 1.*long transaction"):
+            await migrate.up(conn, schema(TWO))
+    await other.close()
+
+
+async def test_a_connection_lost_on_the_way_is_unavailable(
+    blank: str, conn: asyncpg.Connection, schema: Folder
+) -> None:
+    suicide = "select pg_terminate_backend(pg_backend_pid());"
+    with pytest.raises(Unavailable):
+        await migrate.up(conn, schema({**ONE, "migrations/0001_jobs.up.sql": suicide}))
+    fresh = await asyncpg.connect(blank)
+    assert await names(fresh) == set()
+    await fresh.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"migrations/0002_a.up.sql": "", "migrations/0002_a.down.sql": ""}, "0002_a breaks the"),
+        ({"migrations/0001_a.up.sql": ""}, "0001 needs an up and a down"),
+        ({"migrations/first.sql": ""}, "is not named like"),
+    ],
+)
+def test_a_row_of_migrations_has_no_gap_and_no_dead_end(
+    schema: Folder, files: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Misconfigured, match=says):
+        schema(files)

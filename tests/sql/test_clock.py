@@ -1,0 +1,44 @@
+"""The test clock itself: time stands, moves and runs as it is told, for every session alike."""
+
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from clock import Clock
+from shapes import Connect
+
+
+async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    before = await one.fetchval("select penstock.clock()")
+    await clock.advance("5m")
+    for conn in (one, other):
+        moved = await conn.fetchval("select penstock.clock()") - before
+        assert timedelta(minutes=5) <= moved < timedelta(minutes=6)
+
+
+async def test_frozen_time_stands_and_still_moves_when_told_to(
+    clock: Clock, conn: asyncpg.Connection
+) -> None:
+    noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    await clock.freeze(noon)
+    assert [await conn.fetchval("select penstock.clock()") for _ in range(2)] == [noon, noon]
+    await clock.advance(90)
+    assert await clock.now() == noon + timedelta(seconds=90)
+    await clock.thaw()
+    assert noon < await clock.now() - timedelta(seconds=90) < noon + timedelta(seconds=30)
+
+
+async def test_advance_moves_heartbeats_only_when_asked(
+    clock: Clock, conn: asyncpg.Connection
+) -> None:
+    await clock.freeze()
+    await conn.execute(
+        "insert into penstock.worker (name, lease, started_at, beat_at)"
+        " values ('w', '15s', penstock.clock(), penstock.clock())"
+    )
+    silence = "select penstock.clock() - beat_at from penstock.worker"
+    await clock.advance("1m", beats=True)
+    assert await conn.fetchval(silence) == timedelta(0)
+    await clock.advance("1m")
+    assert await conn.fetchval(silence) == timedelta(minutes=1)
