@@ -7,6 +7,9 @@ pytest -m "not alone"     as `make test` does with -n 2; the rest follows withou
 """
 
 import os
+import shutil
+import tempfile
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -62,14 +65,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    """The server of this run, shared by all xdist workers."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if hasattr(request.config, "workerinput") else base
-    with running(shared / "postgres", request.config.getoption("--postgres")) as cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The server of this run, shared by all xdist workers.
+
+    Not below pytest's own temporary folders: of those, a fourth run removes the first one's.
+    """
+    run = getattr(request.config, "workerinput", {}).get("testrunuid", uuid.uuid4().hex)
+    home = Path(tempfile.gettempdir(), f"penstock-test-{run}")
+    with running(home, request.config.getoption("--postgres")) as cluster:
         yield cluster
+    if not (home / "postgres" / "postmaster.pid").exists():
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture

@@ -189,7 +189,17 @@ async def contents(conn: asyncpg.Connection) -> dict[str, tuple[int, str]]:
 async def until_blocked(watcher: asyncpg.Connection, conn: asyncpg.Connection) -> None:
     """Return when what runs on `conn` waits for a lock of someone else."""
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await watcher.fetchval(
-            "select pg_blocking_pids($1) <> '{}'", conn.get_server_pid()
-        ):
+        while not await watcher.fetchval(_IS_BLOCKED, conn.get_server_pid()):
             pass  # the question itself takes a moment
+
+
+async def until_blocked_or_done(
+    watcher: asyncpg.Connection, conn: asyncpg.Connection, task: asyncio.Task[Any]
+) -> None:
+    """The same for a `task` that may also have given up on what it could not lock."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not task.done() and not await watcher.fetchval(_IS_BLOCKED, conn.get_server_pid()):
+            pass
+
+
+_IS_BLOCKED = "select pg_blocking_pids($1) <> '{}'"

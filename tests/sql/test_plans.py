@@ -192,6 +192,25 @@ async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
     assert work.pages <= BATCH * PAGES_PER_JOB
 
 
+@pytest.mark.timeout(600)
+async def test_a_recovery_looks_at_what_runs_not_at_what_waits(
+    conn: asyncpg.Connection, worker: int, scale: Scale
+) -> None:
+    """100 jobs of a lost worker, and 50,000 that wait behind them (1,000,000)."""
+    await fill(conn, scale(50_000, 1_000_000))
+    lost = await factory.worker(conn, "lost", lease="1 hour")
+    assert len(await factory.claim(conn, lost, limit=BATCH)) == BATCH
+    await conn.execute("analyze penstock.job")
+    await conn.execute("update penstock.worker set beat_at = '-infinity' where id = $1", lost)
+
+    work = await measured(conn, "select * from penstock.recover_jobs()")
+
+    assert work.sequential_scans == 0
+    assert work.job_rows <= BATCH * ROWS_PER_JOB * 2
+    assert work.pages <= BATCH * PAGES_PER_JOB
+    assert await conn.fetchval("select count(*) from penstock.job where status = 'running'") == 0
+
+
 async def test_an_idle_claim_touches_a_handful_of_pages(
     conn: asyncpg.Connection, worker: int
 ) -> None:

@@ -77,5 +77,10 @@ def _plain(error: Exception) -> str:
     return str(error).split("\n", maxsplit=1)[0]
 
 
+# Where SQL, which finds the other faults of the same field, calls them so.
+_CODES = {"metadata": "invalid_job", "options": "invalid_option"}
+
+
 def _invalid(field: str, what: str, index: int, code: str | None = None) -> Invalid:
-    return Invalid(f"{field} {what}", code=code or f"invalid_{field}", field=field, index=index)
+    code = code or _CODES.get(field, f"invalid_{field}")
+    return Invalid(f"{field} {what}", code=code, field=field, index=index)

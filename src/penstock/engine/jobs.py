@@ -267,12 +267,14 @@ def _refuse_odd(job: NewJob, index: int) -> None:
         if value is not None and (
             not isinstance(value, int) or isinstance(value, bool) or abs(value) > _INT_MAX
         ):
-            raise Invalid(
-                f"{name} must be a whole number, not {value!r}",
-                code="invalid_job",
-                field=name,
-                index=index,
-            )
+            raise _odd(name, f"must be a whole number, not {value!r}", index)
+    for name in ("delay", "timeout", "expires"):
+        if not isinstance(getattr(job, name), timedelta | None):
+            raise _odd(f"{name}_seconds", "must be a timedelta", index)
+    moment: Any = job.run_at
+    if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+        # One without would mean another moment on each machine, and to each driver.
+        raise _odd("run_at", "must be a datetime with a time zone", index)
     if not isinstance(job.payload, Mapping):
         raise Invalid(
             "payload must be a JSON object", code="invalid_payload", field="payload", index=index
@@ -280,6 +282,10 @@ def _refuse_odd(job: NewJob, index: int) -> None:
 
 
 _INT_MAX = 2**31 - 1
+
+
+def _odd(field: str, what: str, index: int) -> Invalid:
+    return Invalid(f"{field} {what}", code="invalid_job", field=field, index=index)
 
 
 def _column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:

@@ -24,7 +24,8 @@ begin
   perform penstock._refuse_other_declaration(
     'plan', p_name, v_plan.declared, v_plan.declared_by, p_options, p_by);
   update penstock.plan set declared = p_options, declared_by = p_by where name = p_name;
-  if p_options -> 'default' = 'true' or not exists (select from penstock.plan where is_default)
+  if penstock._option_boolean(p_options, 'default')
+    or not exists (select from penstock.plan where is_default)
   then
     update penstock.plan set is_default = false where is_default and name <> p_name;
     update penstock.plan set is_default = true where name = p_name;
@@ -71,17 +72,42 @@ begin
 end
 $$;
 
+-- Until we commit, no queue starts anything: a claim under way may have taken a job of these
+-- accounts as one that needs no slot, and would start it after what runs was counted.
+-- What runs is locked before: an app's open transaction may hold such a job (it asked to cancel
+-- it), and claims must not wait for that behind us.
+create or replace function penstock._stop_claims(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform j.id from penstock.job j
+  where j.account_id = any (p_accounts) and j.status in ('running', 'awaiting')
+  order by j.id for no key update;
+  perform penstock._lock_queue_limits(q.id) from (select id from penstock.queue order by id) q;
+end
+$$;
+
 -- Puts the plans' limits in force for accounts the caller has locked.
 create or replace function penstock._enforce_limits(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_limited bigint[];
 begin
+  select array_agg(a.id) into v_limited
+  from penstock.account a join penstock.plan p on p.name = a.plan
+  where a.id = any (p_accounts) and a.concurrency is null and p.concurrency is not null;
+  if v_limited is not null then
+    perform penstock._stop_claims(v_limited);
+  end if;
   update penstock.account a set
     concurrency = (select p.concurrency from penstock.plan p where p.name = a.plan),
     weight = coalesce((select p.weight from penstock.plan p where p.name = a.plan), 1),
     limited_at = penstock.clock()
   where a.id = any (p_accounts);
-  perform penstock._enlane_accounts(p_accounts);
+  if v_limited is not null then
+    perform penstock._enlane_accounts(v_limited);
+  end if;
   perform penstock._open_lanes(p_accounts);
 end
 $$;

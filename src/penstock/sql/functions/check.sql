@@ -103,6 +103,8 @@ create or replace function penstock.reconcile()
 returns table (what text, subject text, was text, now text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_lost record;
 begin
   -- Accounts before lanes before gates, as everyone locks them; counted again under the locks.
   perform a.id from penstock.account a order by a.id for no key update;
@@ -116,6 +118,21 @@ begin
   where a.id = s.id and s.was <> s.n
   returning 'account.running', coalesce(a.name, a.id::text), s.was::text, s.n::text;
 
+  -- A lane that is not there stops its jobs for ever, since no claim looks for them elsewhere.
+  for v_lost in
+    select j.queue_id, j.lane, array_agg(j.rank) as ranks
+    from penstock.job j
+    where j.status = 'queued' and j.lane >= 0 and not exists (
+      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
+    group by j.queue_id, j.lane
+  loop
+    perform penstock._join_lanes(
+      array_fill(v_lost.queue_id, array[cardinality(v_lost.ranks)]),
+      array_fill(v_lost.lane, array[cardinality(v_lost.ranks)]), v_lost.ranks);
+    what := 'lane'; subject := format('%s/%s', v_lost.queue_id, v_lost.lane);
+    was := 'none'; now := format('%s waiting', cardinality(v_lost.ranks));
+    return next;
+  end loop;
   return query
   with sound as materialized (
     select l.queue_id, l.account_id, l.waiting as was_waiting, l.head as was_head,

@@ -134,7 +134,8 @@ declare
   v_held record;
   v_chosen uuid[];
   v_owned boolean;
-  v_strays uuid[];
+  v_strays uuid[] := '{}';
+  v_found uuid[];
   v_started integer;
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read again under it.
@@ -174,18 +175,23 @@ begin
     end if;
   end if;
 
-  select array_agg(n.id), array_agg(n.rank), bool_or(n.account_id <> 0)
-  into v_jobs, v_ranks, v_owned from (
-    select j.id, j.rank, j.account_id from penstock.job j
-    where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
-    order by j.rank limit v_limit for no key update skip locked
-  ) n;
-  if v_owned then
-    -- A submit may have begun before its account got a limit: such a job belongs into a lane.
-    v_strays := penstock._enlane_strays(v_jobs);
-    select array_agg(n.id), array_agg(n.rank) into v_jobs, v_ranks
-    from unnest(v_jobs, v_ranks) n (id, rank) where n.id <> all (v_strays); -- guard: stray
-  end if;
+  for v_round in 1 .. 100 loop
+    select array_agg(n.id), array_agg(n.rank), bool_or(n.account_id <> 0)
+    into v_jobs, v_ranks, v_owned from (
+      select j.id, j.rank, j.account_id from penstock.job j
+      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
+        and j.id <> all (v_strays) -- guard: stray
+      order by j.rank limit v_limit for no key update skip locked
+    ) n;
+    exit when v_owned is not true;
+    -- A submit may have begun before its account got a limit: such a job belongs into a lane. One
+    -- whose account an app's open transaction holds must not stand in front of everyone else.
+    v_found := penstock._enlane_strays(v_jobs);
+    exit when v_found = '{}';
+    v_strays := v_strays || v_found;
+    v_jobs := null;
+    v_ranks := null;
+  end loop;
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
     select array_agg(h.account_id) as accounts, array_agg(h.head) as heads,

@@ -34,6 +34,11 @@ begin
   rate_period := case left(v_parts[2], 1)
     when 's' then interval '1 second' when 'm' then interval '1 minute'
     when 'h' then interval '1 hour' else interval '1 day' end;
+  -- Faster, and the time between two starts is no whole microsecond.
+  if rate_count > 1000000 * extract(epoch from rate_period) then
+    perform penstock._refuse(422, 'invalid_option',
+      format('rate must be at most 1000000/s, not %s', p_rate), 'rate');
+  end if;
 end
 $$;
 
@@ -113,6 +118,13 @@ begin
     changed_at = penstock.clock()
   where q.id = p_queue;
 
+  if v_rate.rate_count is not null then
+    -- A slower rate may have put the next start off until tomorrow; of the new one, at most a
+    -- whole burst counts as spent.
+    update penstock.gate g set rate_next_at = least(g.rate_next_at,
+      penstock.clock() + v_rate.rate_period / v_rate.rate_count * v_burst)
+    where g.queue_id = p_queue;
+  end if;
   -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
   if v_old.concurrency is null and v_old.rate_count is null then
     update penstock.job j set holds = j.holds | 1
@@ -128,6 +140,20 @@ $$;
 create or replace function penstock._lock_queue_limits(p_queue integer) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$ select pg_advisory_xact_lock(1886413171, p_queue) $$;
+
+-- The same for a change that may be the queue's first limit, and so has to count what runs. That
+-- is locked before, in the order of ids as a finish does: an app's open transaction may hold such
+-- a job (it asked to cancel it), and claims must not wait for that behind us.
+create or replace function penstock._stop_queue(p_queue integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform j.id from penstock.job j
+  where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0
+  order by j.id for no key update;
+  perform penstock._lock_queue_limits(p_queue);
+end
+$$;
 
 create or replace function penstock._find_queue(p_name text) returns penstock.queue
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -182,7 +208,7 @@ begin
     on conflict (name) do nothing;
   end if;
   -- The limits' lock before the row's, as edit_queue takes them.
-  perform penstock._lock_queue_limits(q.id) from penstock.queue q where q.name = p_name;
+  perform penstock._stop_queue(q.id) from penstock.queue q where q.name = p_name;
   select * into v_queue from penstock.queue where name = p_name for no key update;
   insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
   perform penstock._refuse_other_declaration(
@@ -201,7 +227,7 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
-  perform penstock._lock_queue_limits(v_queue.id);
+  perform penstock._stop_queue(v_queue.id);
   update penstock.queue set overrides = jsonb_strip_nulls(overrides || p_options)
   where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
@@ -214,7 +240,7 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
-  perform penstock._lock_queue_limits(v_queue.id);
+  perform penstock._stop_queue(v_queue.id);
   update penstock.queue set overrides = '{}' where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
 end
@@ -227,6 +253,8 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
+  -- A claim under way has seen the queue running: once a pause is told, nothing starts any more.
+  perform penstock._lock_queue_limits(v_queue.id);
   update penstock.queue
   set paused_at = coalesce(paused_at, penstock.clock()), paused_reason = p_reason
   where id = v_queue.id;
@@ -278,8 +306,7 @@ begin
     topic_fixed = penstock._option_text(p_options, 'topic'),
     account_field = penstock._option_text(p_options, 'account_field'),
     account_fixed = penstock._option_text(p_options, 'account'),
-    computed = coalesce(
-      (select array_agg(c) from jsonb_array_elements_text(p_options -> 'computed') c), '{}')
+    computed = penstock._option_texts(p_options, 'computed')
   where id = v_kind.id;
   return v_kind.id;
 end

@@ -31,6 +31,14 @@ begin
 end
 $$;
 
+-- Where the partitions that upkeep keeps begin: yesterday's, since a job may end after midnight.
+create or replace function penstock._first_range(p_days integer, p_now timestamptz)
+returns timestamptz
+language sql stable parallel safe
+as $$
+  select date_bin(make_interval(days => p_days), p_now - interval '1 day', '2024-01-01 00:00+00')
+$$;
+
 -- The partitions of one parent from yesterday to 14 days ahead.
 create or replace function penstock._ensure_ranges(
   p_parent text, p_key text, p_days integer
@@ -40,10 +48,9 @@ as $$
 declare
   v_step interval := make_interval(days => p_days);
   v_now timestamptz := penstock.clock();
-  v_start timestamptz;
+  v_start timestamptz := penstock._first_range(p_days, v_now);
   v_made integer := 0;
 begin
-  v_start := date_bin(v_step, v_now - interval '1 day', '2024-01-01 00:00+00');
   while v_start < v_now + interval '14 days' loop
     v_made := v_made
       + penstock._ensure_range(p_parent, p_key, v_start, v_start + v_step)::integer;
@@ -82,19 +89,29 @@ begin
 end
 $$;
 
--- Partitions for the coming days. Called by upkeep; returns how many it made.
+-- Partitions for the coming days. Called by upkeep; returns how many it made. Where someone reads
+-- history for long (a backup), it is left to a later pass: there are two weeks for it.
 create or replace function penstock.make_partitions() returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 as $$
 declare
-  v_class penstock.retention_class;
+  v_parent record;
   v_made integer := 0;
 begin
-  for v_class in select * from penstock.retention_class order by id loop
-    v_made := v_made
-      + penstock._ensure_ranges('finished_' || v_class.id, 'id', v_class.partition_days);
+  for v_parent in
+    select 'finished_' || c.id as name, 'id' as key, c.partition_days
+    from penstock.retention_class c
+    union all
+    select 'attempt', 'job_id', 7
+  loop
+    begin
+      v_made := v_made
+        + penstock._ensure_ranges(v_parent.name, v_parent.key, v_parent.partition_days);
+    exception when lock_not_available then
+      null;
+    end;
   end loop;
-  return v_made + penstock._ensure_ranges('attempt', 'job_id', 7);
+  return v_made;
 end
 $$;
 
@@ -113,6 +130,17 @@ as $$
   order by 2
 $$;
 
+create or replace function penstock._drop_range(p_name text) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  execute format('drop table penstock.%I', p_name);
+  return true;
+exception when lock_not_available then
+  return false;
+end
+$$;
+
 -- Drops what retention no longer keeps; returns the names of dropped partitions and how many rows
 -- were deleted one by one. One partition at most per parent and call: DROP must stay short.
 create or replace function penstock.prune_history(p_rows integer default 5000)
@@ -129,14 +157,16 @@ begin
   for v_class in select * from penstock.retention_class where kept is not null order by id loop
     for v_part in
       select * from penstock._ranges('finished_' || v_class.id)
-      where high <= penstock.id_floor(v_now - v_class.kept)
+      where high <= penstock.id_floor(least(v_now - v_class.kept,
+        penstock._first_range(v_class.partition_days, v_now)))
     loop
       execute format('select exists (select from penstock.%I where finished_at > %L)',
                      v_part.name, v_now - v_class.kept) into v_young;
       if not v_young then
-        execute format('drop table penstock.%I', v_part.name);
-        what := v_part.name; rows := null;
-        return next;
+        if penstock._drop_range(v_part.name) then
+          what := v_part.name; rows := null;
+          return next;
+        end if;
         exit;
       end if;
     end loop;
@@ -154,15 +184,17 @@ begin
 
   -- Ended starts live as long as any job, live or kept, has an id in their range.
   for v_part in
-    select * from penstock._ranges('attempt') where high <= penstock.id_floor(v_now)
+    select * from penstock._ranges('attempt')
+    where high <= penstock.id_floor(penstock._first_range(7, v_now))
   loop
     if not exists (select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
       and not exists (
         select from penstock.finished f where f.id >= v_part.low and f.id < v_part.high)
     then
-      execute format('drop table penstock.%I', v_part.name);
-      what := v_part.name; rows := null;
-      return next;
+      if penstock._drop_range(v_part.name) then
+        what := v_part.name; rows := null;
+        return next;
+      end if;
       exit;
     end if;
   end loop;

@@ -12,6 +12,16 @@ create or replace function penstock._fair_step(p_weight integer) returns bigint
 language sql immutable parallel safe
 as $$ select 10000 / greatest(coalesce(p_weight, 1), 1) $$;
 
+-- Where a fair queue is: the smallest head among those that compete. A lane that begins to, or
+-- does so again after its account was full, begins there: with the head of long ago it would stay
+-- in front of everyone who came meanwhile.
+create or replace function penstock._fair_floor(p_queue integer) returns bigint
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select l.head from penstock.lane l
+  where l.queue_id = p_queue and l.open and l.waiting > 0 order by l.head limit 1
+$$;
+
 -- Counts jobs into their lanes, one array element per job.
 create or replace function penstock._join_lanes(
   p_queues integer[], p_accounts bigint[], p_ranks bigint[]
@@ -22,9 +32,7 @@ begin
   insert into penstock.lane as l (queue_id, account_id, head, waiting, open)
   select g.queue_id, g.account_id,
     case when q.ordering = 'fair'
-      then coalesce(
-        (select o.head from penstock.lane o
-         where o.queue_id = g.queue_id and o.open and o.waiting > 0 order by o.head limit 1),
+      then coalesce(penstock._fair_floor(g.queue_id),
         (date_part('epoch', penstock.clock()) * 1e9)::bigint)
       else g.head end,
     g.waiting, coalesce(a.running < a.concurrency, true)
@@ -76,9 +84,12 @@ create or replace function penstock._open_lanes(p_accounts bigint[]) returns voi
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
-  update penstock.lane l set open = true
-  from penstock.account a
-  where a.id = any (p_accounts) and l.account_id = a.id and not l.open and l.waiting > 0
+  update penstock.lane l set open = true,
+    head = case when q.ordering = 'fair' then greatest(l.head, penstock._fair_floor(l.queue_id))
+      else l.head end
+  from penstock.account a, penstock.queue q
+  where a.id = any (p_accounts) and l.account_id = a.id and q.id = l.queue_id
+    and not l.open and l.waiting > 0
     and (a.concurrency is null or a.running < a.concurrency);
 end
 $$;
@@ -98,17 +109,19 @@ as $$
   from moved having count(*) > 0
 $$;
 
--- All of it for accounts whose plan has changed; what they run is counted from now on.
+-- All of it for accounts that get their first limit; what they run is counted from now on. A
+-- queued job that someone holds is left to the claim.
 create or replace function penstock._enlane_accounts(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_jobs uuid[];
 begin
-  select array_agg(j.id) into v_jobs
-  from penstock.job j join penstock.account a on a.id = j.account_id
-  where j.account_id = any (p_accounts) and a.concurrency is not null
-    and j.status = 'queued' and j.lane = -1;
+  select array_agg(q.id) into v_jobs from (
+    select j.id from penstock.job j
+    where j.account_id = any (p_accounts) and j.status = 'queued' and j.lane = -1
+    order by j.id for no key update skip locked
+  ) q;
   if v_jobs is not null then
     perform penstock._enlane_jobs(v_jobs);
   end if;

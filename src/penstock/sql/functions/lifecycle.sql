@@ -176,22 +176,26 @@ declare
   v_accounts bigint[];
   v_staged record;
 begin
-  -- Jobs before accounts, against the order: nothing here waits, so nothing can deadlock.
   select array_agg(d.id) into v_jobs from (
     select j.id from penstock.job j
-    where j.queue_id = p_queue
-      and j.status = 'scheduled'
-      and j.run_at <= v_now -- guard: due
-    order by j.run_at limit p_limit for update skip locked
+    where j.queue_id = p_queue and j.status = 'scheduled' and j.run_at <= v_now
+    order by j.run_at limit p_limit
   ) d;
   if v_jobs is null then
     return 0;
   end if;
   v_accounts := penstock._lock_lanes_of(v_jobs);
-  with staged as (
-    update penstock.job j set status = 'queued', updated_at = v_now, version = j.version + 1
+  with due as materialized (
+    select j.id from penstock.job j
     where j.id = any (v_jobs)
+      and j.status = 'scheduled'
+      and j.run_at <= v_now -- guard: due
       and (j.lane = -1 or j.account_id = any (v_accounts)) -- guard: lane held
+    order by j.id for update skip locked
+  ),
+  staged as (
+    update penstock.job j set status = 'queued', updated_at = v_now, version = j.version + 1
+    from due d where j.id = d.id
     returning j.queue_id, j.lane, j.rank
   )
   select count(*) as n,
@@ -213,23 +217,34 @@ returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_now timestamptz := penstock.clock();
   v_jobs uuid[];
+  v_accounts bigint[];
   v_ended integer;
 begin
   select array_agg(d.id) into v_jobs from (
     select j.id from penstock.job j
-    where j.queue_id = p_queue
-      and j.status in ('scheduled', 'queued')
-      and j.expires_at <= penstock.clock() -- guard: expired
-    order by j.expires_at limit p_limit for update skip locked
+    where j.queue_id = p_queue and j.status in ('scheduled', 'queued') and j.expires_at <= v_now
+    order by j.expires_at limit p_limit
   ) d;
   if v_jobs is null then
     return 0;
   end if;
+  -- Accounts first here too. A job held without its account is one that a claim, which has the
+  -- account and the gate, may want to start: it would wait for us, and we for the gate.
+  v_accounts := penstock._lock_lanes_of(v_jobs);
+  select array_agg(d.id) into v_jobs from (
+    select j.id from penstock.job j
+    where j.id = any (v_jobs)
+      and j.status in ('scheduled', 'queued')
+      and j.expires_at <= v_now -- guard: expired
+      and (j.lane = -1 or j.account_id = any (v_accounts))
+    order by j.id for update skip locked
+  ) d;
   select count(*) into v_ended from penstock._end_waiting(v_jobs, 'failed',
     '{"class": "expired", "reason": "expired", "message": "not started in time",
       "retryable": false}',
-    penstock._lock_lanes_of(v_jobs));
+    v_accounts);
   return v_ended;
 end
 $$;

@@ -105,6 +105,42 @@ begin
 end
 $$;
 
+create or replace function penstock._option_texts(p_options jsonb, p_key text) returns text[]
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_value jsonb := p_options -> p_key;
+begin
+  if v_value is null or v_value = 'null' then
+    return '{}';
+  end if;
+  if jsonb_typeof(v_value) <> 'array'
+    or jsonb_path_exists(v_value, 'strict $[*] ? (@.type() != "string")')
+  then
+    perform penstock._refuse(422, 'invalid_option',
+      format('%s must be an array of texts, not %s', p_key, v_value), p_key);
+  end if;
+  return array(select jsonb_array_elements_text(v_value));
+end
+$$;
+
+create or replace function penstock._option_boolean(p_options jsonb, p_key text) returns boolean
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_value jsonb := p_options -> p_key;
+begin
+  if v_value is null or v_value = 'null' then
+    return null;
+  end if;
+  if jsonb_typeof(v_value) <> 'boolean' then
+    perform penstock._refuse(422, 'invalid_option',
+      format('%s must be true or false, not %s', p_key, v_value), p_key);
+  end if;
+  return v_value::boolean;
+end
+$$;
+
 create or replace function penstock._refuse_unknown_options(p_options jsonb, p_known text[])
 returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp

@@ -156,15 +156,45 @@ exception when data_exception then
 end
 $$;
 
+-- Refuses what is no job at all: a field that does not exist, or is not of its type.
+create or replace function penstock._refuse_odd_item(p_item jsonb) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_field text;
+begin
+  if jsonb_typeof(p_item) is distinct from 'object' then
+    perform penstock._refuse(422, 'invalid_job', 'a job must be a JSON object', 'jobs');
+  end if;
+  perform penstock._refuse_unknown_options(p_item, array['kind', 'payload', 'account', 'priority',
+    'delay_seconds', 'run_at', 'dedupe_key', 'topic', 'max_attempts', 'timeout_seconds',
+    'expires_seconds', 'metadata']);
+  select f into v_field
+  from unnest(array['kind', 'account', 'dedupe_key', 'topic', 'run_at']) f
+  where jsonb_typeof(p_item -> f) not in ('string', 'null') limit 1;
+  if found then
+    perform penstock._refuse(422, 'invalid_job', format('%s must be a text', v_field), v_field);
+  end if;
+  perform penstock._option_integer(p_item, 'priority', -1000, 1000);
+  perform penstock._option_integer(p_item, 'max_attempts', 1, 1000);
+  perform penstock._option_seconds(p_item, 'delay_seconds', true);
+  perform penstock._option_seconds(p_item, 'timeout_seconds');
+  perform penstock._option_seconds(p_item, 'expires_seconds');
+  perform penstock._moment(p_item ->> 'run_at', 'run_at');
+  perform penstock._refuse_computed(p_item ->> 'kind');
+end
+$$;
+
 -- An array of objects with the arguments of submit_job as keys; all are accepted, or none.
 create or replace function penstock.submit_jobs(jobs jsonb) returns setof jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_known text[] := array['kind', 'payload', 'account', 'priority', 'delay_seconds', 'run_at',
-    'dedupe_key', 'topic', 'max_attempts', 'timeout_seconds', 'expires_seconds', 'metadata'];
   v_batch uuid := penstock.new_id(penstock.clock());
   v_item jsonb;
+  v_index bigint;
+  v_told text;
+  v_detail jsonb;
   v_all record;
   v_ids uuid[];
   v_twins boolean[];
@@ -173,16 +203,18 @@ begin
     perform penstock._refuse(422, 'invalid_job', 'jobs must be an array of one job or more',
       'jobs');
   end if;
-  for v_item in select e from jsonb_array_elements(jobs) e loop
-    perform penstock._refuse_unknown_options(v_item, v_known);
-    perform penstock._option_integer(v_item, 'priority', -1000, 1000);
-    perform penstock._option_integer(v_item, 'max_attempts', 1, 1000);
-    perform penstock._option_seconds(v_item, 'delay_seconds', true);
-    perform penstock._option_seconds(v_item, 'timeout_seconds');
-    perform penstock._option_seconds(v_item, 'expires_seconds');
-    perform penstock._moment(v_item ->> 'run_at', 'run_at');
-    perform penstock._refuse_computed(v_item ->> 'kind');
-  end loop;
+  begin
+    for v_item, v_index in
+      select e, o - 1 from jsonb_array_elements(jobs) with ordinality t (e, o)
+    loop
+      perform penstock._refuse_odd_item(v_item);
+    end loop;
+  exception when sqlstate 'PS422' then
+    -- As submit_job would say it, and of which job.
+    get stacked diagnostics v_told = message_text, v_detail = pg_exception_detail;
+    perform penstock._refuse(422, replace(v_detail ->> 'code', 'invalid_option', 'invalid_job'),
+      v_told, v_detail ->> 'field', jsonb_build_object('index', v_index));
+  end;
   insert into penstock.batch (id, total, created_at)
   values (v_batch, jsonb_array_length(jobs), penstock.clock());
 

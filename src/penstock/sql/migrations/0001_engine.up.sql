@@ -300,7 +300,8 @@ create table penstock.finished (
   metadata jsonb,
   payload jsonb not null,
   result jsonb,
-  primary key (class, id),
+  -- The id first: servers before 18 cannot use the second column of an index alone.
+  primary key (id, class),
   constraint finished_only check (status in ('succeeded', 'failed', 'cancelled')),
   constraint failed_says_why check (status <> 'failed' or error is not null),
   constraint success_had_a_start check (status <> 'succeeded' or ended_in_start)

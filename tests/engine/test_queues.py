@@ -1,0 +1,71 @@
+"""Queues, kinds, plans and accounts through the engine; and an engine that cannot connect."""
+
+import asyncpg
+import pytest
+
+from penstock.engine import Engine
+from penstock.engine.jobs import NewJob
+from penstock.errors import Conflict, Invalid, NotFound, Unavailable
+
+
+async def test_a_queue_is_declared_edited_paused_and_reset(
+    engine: Engine, conn: asyncpg.Connection
+) -> None:
+    await engine.queues.declare("q", by="app", concurrency=2, rate="10/s")
+    await engine.queues.declare_kind("k", "q", by="app", attempts=5)
+    await engine.queues.edit("q", concurrency=9)
+    await engine.queues.pause("q", reason="the bill")
+    row = await conn.fetchrow("select * from penstock.queue")
+    assert row
+    assert (row["concurrency"], row["rate_count"], row["declared_by"]) == (9, 10, "app")
+    assert (row["paused_at"] is not None, row["paused_reason"]) == (True, "the bill")
+    await engine.queues.resume("q")
+    await engine.queues.reset("q")
+    row = await conn.fetchrow("select * from penstock.queue")
+    assert row
+    assert (row["concurrency"], row["paused_at"]) == (2, None)
+    with pytest.raises(Conflict, match="declared differently by app") as caught:
+        await engine.queues.declare("q", by="other", concurrency=3)
+    assert (caught.value.code, caught.value.status) == ("declared_differently", 409)
+    with pytest.raises(Invalid, match="must be a whole number") as wrong:
+        await engine.queues.edit("q", concurrency="many")
+    assert (wrong.value.code, wrong.value.field) == ("invalid_option", "concurrency")
+    with pytest.raises(NotFound, match="there is no queue nope"):
+        await engine.queues.pause("nope")
+
+
+async def test_plans_and_accounts_are_made_and_changed(
+    engine: Engine, conn: asyncpg.Connection
+) -> None:
+    """G8"""
+    await engine.accounts.declare_plan("free", by="app", priority=50, concurrency=1)
+    await engine.accounts.declare_plan("pro", priority=10, concurrency=4)
+    number = await engine.accounts.create("u1", plan="pro")
+    limit = "select concurrency from penstock.account where id = $1"
+    assert await conn.fetchval(limit, number) == 4
+    await engine.accounts.set_plan("u1", "free")
+    assert await conn.fetchval(limit, number) == 1
+    await engine.accounts.edit_plan("free", concurrency=3)
+    assert await conn.fetchval(limit, number) == 3
+    with pytest.raises(Conflict, match="exists already"):
+        await engine.accounts.create("u1")
+    with pytest.raises(NotFound, match="there is no plan gold"):
+        await engine.accounts.set_plan("u1", "gold")
+
+
+async def test_an_option_that_is_no_json_is_refused(engine: Engine) -> None:
+    with pytest.raises(Invalid, match="options is not JSON") as caught:
+        await engine.queues.declare("q", concurrency={1, 2})
+    assert caught.value.field == "options"
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(Unavailable):
+        await Engine.open("postgresql://nobody@127.0.0.1:1/none")
+
+
+async def test_a_closed_engine_says_so(database: str) -> None:
+    engine = await Engine.open(database)
+    await engine.close()
+    with pytest.raises(Unavailable):
+        await engine.jobs.submit(NewJob(kind="k"))

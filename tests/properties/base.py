@@ -1,0 +1,137 @@
+"""What must be true after every step, whatever the step was."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from properties.model import Job, Model, Worker
+from properties.settings import ACCOUNTS
+from properties.world import World
+
+T = TypeVar("T")
+
+TICK = timedelta(milliseconds=1)
+DRAIN_ROUNDS = 60
+
+SAME = ("kind", "account", "status", "attempt", "failures", "deferrals", "crashes")
+SAME += ("max_attempts", "priority", "key", "retry_of")
+SAME_LIVE = (*SAME, "worker", "run_at", "expires_at", "timeout_at", "deadline_at", "cancel_at")
+SAME_FINISHED = (*SAME, "retried_by")
+
+# Which of several is meant; taken modulo how many there are.
+which = st.integers(0, 11)
+# Mostly no app holds an account.
+held_accounts = st.sampled_from([(), (), (), *((name,) for name in (*ACCOUNTS, None))])
+
+
+def pick(candidates: Sequence[T], n: int) -> T:
+    return candidates[n % len(candidates)]
+
+
+def refusal(call: Callable[[], Any]) -> str | None:
+    """The code with which the database refused, or None."""
+    try:
+        call()
+    except psycopg.DatabaseError as error:
+        return error.sqlstate
+    return None
+
+
+class Lifecycle(RuleBasedStateMachine):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.model = Model()
+        self.ranks: dict[UUID, int] = {}
+        self.versions: dict[UUID, int] = {}
+        self.history: dict[UUID, str] = {}
+        world.empty(self.model.now)
+        self.sound = True
+        self.look()
+
+    def look(self) -> None:
+        self.seen = self.world.look()
+
+    def move(self, by: timedelta) -> None:
+        self.model.now += by
+        self.world.set_clock(self.model.now)
+
+    def add_worker(self) -> int:
+        worker = self.world.register()
+        self.model.workers[worker] = Worker(worker, self.model.now)
+        return worker
+
+    @contextmanager
+    def nothing_changed(self) -> Iterator[None]:
+        before = self.world.digest()
+        yield
+        assert self.world.digest() == before, "a write that should be void changed something"
+
+    def waits_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
+        """Waiting jobs in lanes of held accounts: nobody may touch those."""
+        return lambda job: job.account in held and self.seen.live[job.id].lane >= 0
+
+    def runs_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
+        """Started jobs that hold a slot of a held account."""
+        return lambda job: job.account in held and self.seen.live[job.id].holds >= 2
+
+    @invariant()
+    def the_database_is_as_the_model_says(self) -> None:
+        self.sound = False
+        self.look()
+        seen, jobs = self.seen, self.model.jobs
+        assert not seen.live.keys() & seen.finished.keys(), "L1: live and finished"
+        assert seen.live.keys() | seen.finished.keys() == jobs.keys(), "a job was lost or invented"
+        for job in jobs.values():
+            rows, same = (
+                (seen.live, SAME_LIVE) if job.live else (seen.finished, SAME_FINISHED)
+            )
+            assert job.id in rows, f"{job} is not where it belongs"
+            found = {name: getattr(rows[job.id], name) for name in same}
+            assert found == {name: getattr(job, name) for name in same}
+            if job.status == "failed":
+                assert rows[job.id].reason == job.reason
+        ended = {(job.id, n): how for job in jobs.values() for n, how in job.ended.items()}
+        assert seen.ended == ended, "L4: one row per ended start"
+        assert sorted(seen.orphans) == sorted(self.model.orphans)
+        self._assert_what_never_changes()
+        faults = self.world.faults()
+        assert faults == [], faults
+        self.move(TICK)
+        self.sound = True
+
+    def _assert_what_never_changes(self) -> None:
+        for row in self.seen.live.values():
+            assert self.ranks.setdefault(row.id, row.rank) == row.rank, "a rank moved"
+            assert self.versions.get(row.id, 1) <= row.version, "a version fell"
+            self.versions[row.id] = row.version
+        for row in self.seen.finished.values():
+            assert self.history.setdefault(row.id, row.whole) == row.whole, "L1: history changed"
+
+    def teardown(self) -> None:
+        """Whatever happened: with a healthy worker and time, every job still comes to its end."""
+        if not self.sound:
+            return
+        for queue in self.model.paused:
+            self.world.run("select penstock.resume_queue(%s)", queue)
+        for _ in range(DRAIN_ROUNDS):
+            if not self.world.one("select count(*) from penstock.job"):
+                return
+            self.move(timedelta(minutes=6))
+            worker = self.world.register()
+            self.world.run("select * from penstock.recover_jobs()")
+            for queue in self.model.widths:
+                started = self.world.claim(worker, queue, 10, wait=False)
+                told = [(row.id, row.attempt) for row in started]
+                verdicts = self.world.finish(worker, told, ["succeeded"] * len(told))
+                assert {verdict for _, verdict, _ in verdicts} <= {"done"}
+            faults = self.world.faults()
+            assert faults == [], faults
+        left = self.world.run("select * from penstock.job")
+        raise AssertionError(f"these jobs never end: {left}")

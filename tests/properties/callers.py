@@ -1,0 +1,158 @@
+"""Rules of those who ask for work: submit, cancel, retry, and the operator's edits."""
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+from psycopg.types.json import Jsonb
+
+from properties.base import Lifecycle, pick, refusal, which
+from properties.model import STARTED, Job
+from properties.settings import ACCOUNTS, KINDS, PLANS, QUEUES
+
+# With more jobs than this, the walk goes on with those it has.
+MANY = 8
+
+
+class Item(NamedTuple):
+    kind: str
+    account: str | None
+    key: str | None
+    priority: int | None
+    delay: timedelta | None
+    expires: timedelta | None
+    max_attempts: int | None
+
+
+def seconds(*choices: int | None) -> st.SearchStrategy[timedelta | None]:
+    return st.sampled_from([n if n is None else timedelta(seconds=n) for n in choices])
+
+
+items = st.builds(
+    Item,
+    st.sampled_from(sorted(KINDS)),
+    st.sampled_from([None, *ACCOUNTS]),
+    st.sampled_from([None, None, None, "k", "l"]),
+    st.sampled_from([None, None, -1, 2]),
+    seconds(None, None, None, 0, 20, 300),
+    seconds(None, None, None, 15, 60),
+    st.sampled_from([None, None, None, 1, 3]),
+)
+
+_SUBMIT_MANY = """
+select id, status::text, deduplicated from penstock.submit_many(%s::text[],
+  array_fill('{}'::jsonb, array[%s]), %s::text[], p_dedupe_keys => %s::text[],
+  p_priorities => %s::integer[], p_delays => %s::interval[], p_expires => %s::interval[],
+  p_max_attempts => %s::integer[]) order by ordinal
+"""
+
+_SUBMIT_ONE = """
+select id, status::text, deduplicated from penstock.submit_one(%s, '{}', p_account => %s,
+  p_dedupe_key => %s, p_priority => %s, p_delay => %s, p_expires => %s, p_max_attempts => %s)
+"""
+
+
+class Callers(Lifecycle):
+    @initialize(batch=st.lists(items, min_size=4, max_size=8))
+    def submit_the_first(self, batch: list[Item]) -> None:
+        self.submit(batch)
+
+    @rule(batch=st.lists(items, min_size=1, max_size=4))
+    @precondition(lambda self: len(self.model.live()) <= MANY)
+    def submit_more(self, batch: list[Item]) -> None:
+        self.submit(batch)
+
+    def submit(self, batch: list[Item]) -> None:
+        if len(batch) == 1:
+            answers = self.world.run(_SUBMIT_ONE, *batch[0])
+        else:
+            columns = [list(column) for column in zip(*batch, strict=True)]
+            kinds, accounts, keys, priorities, delays, expires, attempts = columns
+            answers = self.world.run(
+                _SUBMIT_MANY,
+                *(kinds, len(batch), accounts, keys, priorities, delays, expires, attempts),
+            )
+        assert len(answers) == len(batch)
+        for item, answer in zip(batch, answers, strict=True):
+            self._accept(item, answer)
+
+    def _accept(self, item: Item, answer: Any) -> UUID:
+        twin = self.model.twin(item.kind, item.account, item.key)
+        assert answer.deduplicated == (twin is not None)
+        job = twin or self.model.submit(answer.id, *item)
+        assert (answer.id, answer.status) == (job.id, job.status)
+        return job.id
+
+    @rule(n=which, what=st.sampled_from(["cancel", "cancel twice", "retry"]))
+    @precondition(lambda self: self.model.jobs)
+    def ask(self, n: int, what: str) -> None:
+        """A person's click."""
+        job = pick(list(self.model.jobs.values()), n)
+        if what == "retry":
+            self._retry(job)
+        else:
+            self._cancel(job, twice=what != "cancel")
+
+    def _cancel(self, job: Job, *, twice: bool) -> None:
+        for _ in range(1 + twice):
+            self.model.cancel(job)
+            answer = self.world.one("select penstock.cancel_job(%s)", job.id)
+            assert answer["status"] == job.status
+            assert answer["cancel_requested"] == (job.status in STARTED)
+
+    def _retry(self, job: Job) -> None:
+        if job.status == "scheduled":
+            self._retry_now(job)
+        elif job.live:
+            with self.nothing_changed():
+                call = lambda: self.world.one("select penstock.retry_job(%s)", job.id)  # noqa: E731
+                assert refusal(call) == "PS409"
+        else:
+            self._retry_anew(job)
+
+    def _retry_now(self, job: Job) -> None:
+        """It need not wait any more; and whatever else is due in that queue is staged along."""
+        answer = self.world.one("select penstock.retry_job(%s)", job.id)
+        job.run_at = self.model.now
+        self.model.stage(job.queue, lambda _: False)
+        assert (answer["id"], answer["status"]) == (str(job.id), "queued")
+
+    def _retry_anew(self, old: Job) -> None:
+        answer = self.world.one("select penstock.retry_job(%s)", old.id)
+        new = UUID(answer["id"])
+        if old.retried_by and self.model.jobs[old.retried_by].live:
+            assert (new, answer["deduplicated"]) == (old.retried_by, True)
+        elif twin := self.model.twin(old.kind, old.account, old.key):
+            assert (new, answer["deduplicated"]) == (twin.id, True)
+        else:
+            job = self.model.submit(
+                new, old.kind, old.account, old.key, old.priority, None, None, old.max_attempts
+            )
+            job.retry_of, old.retried_by = old.id, new
+            assert not answer["deduplicated"]
+
+    @rule(
+        queue=st.sampled_from(sorted(QUEUES)),
+        account=st.sampled_from(sorted(ACCOUNTS)),
+        plan=st.sampled_from(sorted(PLANS)),
+        limit=st.sampled_from([None, 1, 2, 3]),
+        what=st.sampled_from(["queue", "account", "plan", "pause"]),
+    )
+    def edit(self, queue: str, account: str, plan: str, limit: int | None, what: str) -> None:
+        """Limits lowered under what runs, raised, given to those who had none, taken back."""
+        width = Jsonb({"concurrency": limit})
+        if what == "queue":
+            self.world.run("select penstock.edit_queue(%s, %s)", queue, width)
+            self.model.widths[queue] = limit or QUEUES[queue].get("concurrency")
+        elif what == "account":
+            self.world.run("select penstock.set_account_plan(%s, %s)", account, plan)
+            self.model.plan_of[account] = plan
+        elif what == "plan":
+            self.world.run("select penstock.edit_plan(%s, %s)", plan, width)
+            self.model.plans[plan] = limit or PLANS[plan].get("concurrency")
+        else:
+            verb = "resume" if queue in self.model.paused else "pause"
+            self.world.run(f"select penstock.{verb}_queue(%s)", queue)
+            self.model.paused ^= {queue}

@@ -1,0 +1,291 @@
+"""What a job, a worker and a limit should be after each step: the lifecycle, told a second time.
+
+Nothing here is a copy of the SQL. The model knows no lanes and no counters; it counts what runs.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import floor
+from uuid import UUID
+
+from properties.settings import (
+    ACCOUNTS,
+    CANCEL_GRACE,
+    EPOCH,
+    KIND_OPTIONS,
+    KINDS,
+    LEASE,
+    PLANS,
+    QUEUES,
+    TIMEOUT_GRACE,
+    backoff,
+    recovery_wait,
+)
+
+WAITING = ("scheduled", "queued")
+STARTED = ("running", "awaiting")
+CHARGED = ("retry", "timed_out")
+CRASHES = ("stuck", "lost")
+
+
+@dataclass
+class Job:
+    id: UUID
+    kind: str
+    account: str | None
+    key: str | None
+    priority: int
+    max_attempts: int
+    run_at: datetime
+    expires_at: datetime | None
+    status: str
+    attempt: int = 0
+    failures: int = 0
+    deferrals: int = 0
+    crashes: int = 0
+    worker: int | None = None
+    token: str | None = None
+    timeout_at: datetime | None = None
+    deadline_at: datetime | None = None
+    cancel_at: datetime | None = None
+    retry_of: UUID | None = None
+    retried_by: UUID | None = None
+    reason: str | None = None
+    # How each ended start ended, by its number.
+    ended: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> str:
+        return KINDS[self.kind]
+
+    @property
+    def live(self) -> bool:
+        return self.status in WAITING + STARTED
+
+
+@dataclass
+class Worker:
+    id: int
+    beat_at: datetime
+    lost: bool = False
+    stopped: bool = False
+    cleared: bool = False
+    lost_jobs: int | None = None
+
+    @property
+    def gone(self) -> bool:
+        return self.lost or self.stopped
+
+
+@dataclass(frozen=True)
+class Start:
+    """Who started what; kept after it ended, to be written again when it is stale."""
+
+    job: UUID
+    attempt: int
+    worker: int
+    account: int | None
+
+
+Skip = Callable[[Job], bool]
+
+
+class Model:
+    def __init__(self) -> None:
+        self.now = EPOCH
+        self.jobs: dict[UUID, Job] = {}
+        self.workers: dict[int, Worker] = {}
+        self.starts: dict[tuple[UUID, int], Start] = {}
+        self.tokens: dict[tuple[UUID, int], str] = {}
+        self.orphans: set[tuple[UUID, int]] = set()
+        self.paused: set[str] = set()
+        self.widths = {name: options.get("concurrency") for name, options in QUEUES.items()}
+        self.plan_of: dict[str | None, str | None] = {None: None, **ACCOUNTS}
+        self.plans = {name: options.get("concurrency") for name, options in PLANS.items()}
+        self.next_at = dict.fromkeys(QUEUES, EPOCH)
+
+    # Looking
+
+    def live(self, *statuses: str) -> list[Job]:
+        wanted = statuses or WAITING + STARTED
+        return [job for job in self.jobs.values() if job.status in wanted]
+
+    def finished(self) -> list[Job]:
+        return [job for job in self.jobs.values() if not job.live]
+
+    def slots(self, account: str | None) -> int | None:
+        """How many more jobs the account may start; None: as many as it likes."""
+        plan = self.plan_of[account]
+        limit = self.plans[plan] if plan else None
+        if limit is None:
+            return None
+        return max(0, limit - sum(job.account == account for job in self.live(*STARTED)))
+
+    def room(self, queue: str, limit: int) -> int:
+        """How many jobs the queue lets start now, at most `limit`."""
+        width = self.widths[queue]
+        if width is not None:
+            limit = min(limit, width - sum(job.queue == queue for job in self.live(*STARTED)))
+        if queue == "paced":
+            ahead = max(self.next_at[queue], self.now) - self.now
+            limit = min(limit, floor((2 * PACE - ahead) / PACE))
+        return max(0, limit)
+
+    def twin(self, kind: str, account: str | None, key: str | None) -> Job | None:
+        for job in self.live():
+            if key is not None and (job.kind, job.account, job.key) == (kind, account, key):
+                return job
+        return None
+
+    # What callers do
+
+    def submit(
+        self,
+        job: UUID,
+        kind: str,
+        account: str | None,
+        key: str | None,
+        priority: int | None,
+        delay: timedelta | None,
+        expires: timedelta | None,
+        max_attempts: int | None,
+    ) -> Job:
+        run_at = self.now + (delay or timedelta(0))
+        default: int = KIND_OPTIONS.get(kind, QUEUES[KINDS[kind]])["attempts"]
+        self.jobs[job] = Job(
+            job,
+            kind,
+            account,
+            key,
+            priority or 0,
+            max_attempts or default,
+            run_at,
+            expires and run_at + expires,
+            "scheduled" if run_at > self.now else "queued",
+        )
+        return self.jobs[job]
+
+    def cancel(self, job: Job) -> None:
+        if job.status in WAITING:
+            job.status, job.reason = "cancelled", "cancelled"
+        elif job.live:
+            job.cancel_at = job.cancel_at or self.now
+
+    # What workers do
+
+    def start(self, job: Job, worker: int, account: int | None) -> None:
+        options = QUEUES[job.queue]
+        job.status, job.attempt, job.worker = "running", job.attempt + 1, worker
+        timeout = timedelta(seconds=options["timeout_seconds"])
+        stuck = timedelta(seconds=options["stuck_after_seconds"])
+        job.timeout_at = self.now + timeout
+        job.deadline_at = self.now + min(timeout + TIMEOUT_GRACE, stuck)
+        job.expires_at = None
+        if job.queue == "paced":
+            self.next_at["paced"] = max(self.next_at["paced"], self.now) + PACE
+        self.starts[job.id, job.attempt] = Start(job.id, job.attempt, worker, account)
+
+    def hand_over(self, job: Job, token: str) -> None:
+        assert job.timeout_at
+        stuck = timedelta(seconds=QUEUES[job.queue]["stuck_after_seconds"])
+        job.status, job.worker, job.token = "awaiting", None, token
+        job.deadline_at = min(job.timeout_at, self.now + stuck)
+        self.tokens[job.id, job.attempt] = token
+
+    def end_start(self, job: Job, outcome: str, delay: timedelta | None = None) -> None:
+        final, reason = self._final(job, outcome)
+        number = job.attempt
+        job.failures += outcome in (*CHARGED, "failed")
+        if final is None:
+            job.deferrals += outcome == "deferred"
+            job.crashes += outcome in CRASHES
+            job.run_at = self.now + (self._wait(job, outcome) if delay is None else delay)
+            job.status = "scheduled" if job.run_at > self.now else "queued"
+            shown = {"retry": "retried", "lost_with_others": "lost"}
+            job.ended[number] = shown.get(outcome, outcome)
+        else:
+            job.status, job.reason, job.ended[number] = final, reason, final
+        job.worker = job.token = job.timeout_at = job.deadline_at = None
+
+    def _final(self, job: Job, outcome: str) -> tuple[str | None, str | None]:
+        """As what the job ends with this start, and why; None, if it goes on."""
+        if outcome in ("succeeded", "failed"):
+            return outcome, {"succeeded": None, "failed": "told"}[outcome]
+        if outcome == "cancelled" or job.cancel_at:
+            return "cancelled", "cancelled"
+        if outcome in CHARGED and job.failures + 1 >= job.max_attempts:
+            return "failed", "attempts_exhausted"
+        if outcome in CRASHES and job.crashes >= QUEUES[job.queue]["recovery"]:
+            return "failed", "stuck_exhausted"
+        return None, None
+
+    def _wait(self, job: Job, outcome: str) -> timedelta:
+        if outcome in CHARGED:
+            return backoff(job.queue, job.failures)
+        return recovery_wait(job.crashes) if outcome in CRASHES else timedelta(0)
+
+    # What upkeep does. `skip`: jobs it must leave alone, since an app holds their account.
+
+    def expire(self, queue: str, skip: Skip) -> list[Job]:
+        late = [
+            job
+            for job in self.live(*WAITING)
+            if job.queue == queue and job.expires_at and job.expires_at <= self.now
+            if not skip(job)
+        ]
+        for job in late:
+            job.status, job.reason = "failed", "expired"
+        return late
+
+    def stage(self, queue: str, skip: Skip) -> list[Job]:
+        due = [
+            job
+            for job in self.live("scheduled")
+            if job.queue == queue and job.run_at <= self.now and not skip(job)
+        ]
+        for job in due:
+            job.status = "queued"
+        return due
+
+    def recover(self, skip: Skip) -> tuple[dict[UUID, str], set[UUID]]:
+        """Ends what nobody ends; the outcome of each such start, and which had to wait."""
+        for worker in self.workers.values():
+            if not worker.gone and worker.beat_at + LEASE < self.now:
+                worker.lost = True
+            if worker.gone and worker.lost_jobs is None:
+                worker.lost_jobs = len(self.held_by([worker.id]))
+        found = {job.id: why for job in self.live(*STARTED) if (why := self._due(job))}
+        busy = {id for id in found if skip(self.jobs[id])}
+        for job_id in found.keys() - busy:
+            self.end_start(self.jobs[job_id], found[job_id])
+        for worker in self.workers.values():
+            worker.cleared = worker.gone and not self.held_by([worker.id])
+        return found, busy
+
+    def held_by(self, workers: Collection[int | None]) -> list[Job]:
+        return [job for job in self.live("running") if job.worker in workers]
+
+    def _due(self, job: Job) -> str | None:
+        """How upkeep should end this start now; None, if it may go on."""
+        assert job.deadline_at
+        assert job.timeout_at
+        grace = CANCEL_GRACE if job.status == "running" else timedelta(0)
+        if job.cancel_at and job.cancel_at + grace <= self.now:
+            return "cancelled"
+        worker = self.workers[job.worker] if job.worker else None
+        if worker and worker.gone:
+            if worker.stopped:
+                return "released"
+            return "lost_with_others" if (worker.lost_jobs or 0) > 1 else "lost"
+        if job.deadline_at <= self.now:
+            return "timed_out" if job.timeout_at <= self.now else "stuck"
+        return None
+
+    def orphan(self, job: UUID, attempt: int) -> None:
+        """A result came for a start that has ended otherwise."""
+        if self.jobs[job].ended.get(attempt, "succeeded") != "succeeded":
+            self.orphans.add((job, attempt))
+
+
+PACE = timedelta(seconds=10)
