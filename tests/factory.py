@@ -10,9 +10,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-Row = asyncpg.Record
+from waiting import eventually
 
-DEADLINE_SECONDS = 20
+Row = asyncpg.Record
 
 
 async def queue(conn: asyncpg.Connection, name: str = "q", **options: Any) -> str:
@@ -188,18 +188,20 @@ async def contents(conn: asyncpg.Connection) -> dict[str, tuple[int, str]]:
 
 async def until_blocked(watcher: asyncpg.Connection, conn: asyncpg.Connection) -> None:
     """Return when what runs on `conn` waits for a lock of someone else."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not await watcher.fetchval(_IS_BLOCKED, conn.get_server_pid()):
-            pass  # the question itself takes a moment
+    pid = conn.get_server_pid()
+    await eventually(lambda: watcher.fetchval(_IS_BLOCKED, pid), "it waits for a lock")
 
 
 async def until_blocked_or_done(
     watcher: asyncpg.Connection, conn: asyncpg.Connection, task: asyncio.Task[Any]
 ) -> None:
     """The same for a `task` that may also have given up on what it could not lock."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not task.done() and not await watcher.fetchval(_IS_BLOCKED, conn.get_server_pid()):
-            pass
+    pid = conn.get_server_pid()
+
+    async def settled() -> bool:
+        return task.done() or bool(await watcher.fetchval(_IS_BLOCKED, pid))
+
+    await eventually(settled, "it waits for a lock, or has ended")
 
 
 _IS_BLOCKED = "select pg_blocking_pids($1) <> '{}'"

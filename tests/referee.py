@@ -94,6 +94,14 @@ class Referee:
         if hold:
             del self._holds[row["id"]]
 
+    def called_back(self, row: asyncpg.Record, answer: str) -> None:
+        """`duplicate`: upkeep has ended a cancelled one, or a cut call had come through."""
+        assert answer in ("accepted", "duplicate"), f"a callback of {row['id']} was {answer}"
+        self.seen["called back"] += 1
+        self._holds.pop(row["id"], None)
+        if answer == "accepted":
+            self._end(row["id"], "succeeded")
+
     def cancelled(self, job: UUID) -> None:
         self._end(job, "cancelled")
 
@@ -114,7 +122,7 @@ class Referee:
         self.seen[status] += 1
 
     async def balance(self, conn: asyncpg.Connection) -> None:
-        """E9, M1: every accepted job is there, once; nothing else is; ends are as they were told."""
+        """M1, E9: every accepted job is there, once, nothing else is, and ended as was told."""
         rows = await conn.fetch(
             "select (payload ->> 'tag')::integer as tag, id, status::text from penstock.job"
             " union all"

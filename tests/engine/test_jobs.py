@@ -24,6 +24,7 @@ from penstock.engine.upkeep import Recovered, Repair, Violation
 from penstock.errors import Conflict, Invalid, NotFound
 from penstock.states import JobStatus
 from shapes import Connect
+from waiting import eventually
 
 OOPS = Error("unavailable", "no answer")
 NOBODY = UUID(int=7)
@@ -163,9 +164,11 @@ async def test_a_claim_tries_twice_where_a_submitter_holds_the_account(
         await engine.jobs.submit(NewJob(kind="k", account="u1"), conn=app)
         claim = asyncio.create_task(engine.jobs.claim(worker, "q", 1))
         blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-        async with asyncio.timeout(20):
-            while not await watcher.fetchval(blocked) and not claim.done():
-                pass
+
+        async def settled() -> bool:
+            return claim.done() or bool(await watcher.fetchval(blocked))
+
+        await eventually(settled, "the second try waits for the account")
     # It was waiting, 100 ms at most; committed in time it has the job, else the next claim has.
     assert await claim or await engine.jobs.claim(worker, "q", 1)
 

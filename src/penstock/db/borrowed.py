@@ -8,7 +8,8 @@ their shape, not imported: none but asyncpg needs to be installed.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -26,7 +27,7 @@ def borrow(conn: Any) -> Fetch:
     """How to run a statement with $1, $2 … on this connection, in its present transaction."""
     if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return _asyncpg(conn)
-    if type(conn).__module__.startswith("sqlalchemy."):
+    if _is_sqlalchemy(conn):
         return _sqlalchemy(conn)
     if hasattr(conn, "cursor"):
         return _dbapi(conn)
@@ -46,9 +47,21 @@ def blocks(conn: Any) -> bool:
     return not inspect.iscoroutinefunction(run)
 
 
+def _is_sqlalchemy(conn: Any) -> bool:
+    """Its sessions and connections, or an app's own class of one.
+
+    Not what its pool lends (`raw_connection`), which is the driver's.
+    """
+    modules = [base.__module__ for base in type(conn).__mro__]
+    return any(name.startswith("sqlalchemy.") for name in modules) and not any(
+        name.startswith("sqlalchemy.pool.") for name in modules
+    )
+
+
 def _asyncpg(conn: Any) -> Fetch:
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
-        rows: Rows = await conn.fetch(sql, *args)
+        with _refusals():
+            rows: Rows = await conn.fetch(sql, *args)
         return rows
 
     return fetch
@@ -57,15 +70,16 @@ def _asyncpg(conn: Any) -> Fetch:
 def _dbapi(conn: Any) -> Fetch:
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
         text, named = _NUMBERED.sub(r"%(p\1)s", sql.replace("%", "%%")), _named(args)
-        try:
+        with _refusals():
             cursor = conn.cursor()
             await _settled(cursor.execute(text, named))
             names = [column[0] for column in cursor.description]
             rows = await _settled(cursor.fetchall())
             await _settled(cursor.close())
-        except Exception as error:
-            raise _ours(error) from error
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        # A connection may be set to give its rows as dicts.
+        return [
+            row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows
+        ]
 
     return fetch
 
@@ -75,10 +89,8 @@ def _sqlalchemy(conn: Any) -> Fetch:
     from sqlalchemy import text
 
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
-        try:
+        with _refusals():
             result = await _settled(conn.execute(text(_NUMBERED.sub(r":p\1", sql)), _named(args)))
-        except Exception as error:
-            raise _ours(error) from error
         return [dict(row) for row in result.mappings()]
 
     return fetch
@@ -92,15 +104,28 @@ def _named(args: Sequence[Any]) -> dict[str, Any]:
     return {f"p{number}": value for number, value in enumerate(args, 1)}
 
 
-def _ours(error: BaseException) -> BaseException:
-    """The refusal behind a driver's exception, or that exception itself."""
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise the refusal behind a driver's exception; any other exception is the caller's own."""
+    try:
+        yield
+    except Exception as error:
+        ours = _ours(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def _ours(error: BaseException) -> BaseException | None:
+    """The refusal from as deep as it goes: wrappers of a driver's error may lack the detail."""
+    found: BaseException | None = None
     seen: BaseException | None = error
     while seen is not None:
         state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
         if isinstance(state, str) and state.startswith("PS"):
-            return _refusal(seen, state)
+            found = _refusal(seen, state)
         seen = getattr(seen, "orig", None) or seen.__cause__
-    return error
+    return found
 
 
 def _refusal(error: BaseException, state: str) -> BaseException:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from penstock.db.borrowed import blocks
 from penstock.engine import Engine
+from penstock.errors import Unavailable
 
 
 class BlockingEngine:
@@ -37,8 +38,10 @@ class BlockingEngine:
         self.upkeep = _Part(self._engine.upkeep, self._run)
 
     def close(self) -> None:
-        self._run(self._engine.close())
-        self._stop_loop()
+        """Let go of connections and thread. A second call does nothing."""
+        if not self._loop.is_closed():
+            self._run(self._engine.close())
+            self._stop_loop()
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +57,10 @@ class BlockingEngine:
     def _run(self, call: Coroutine[Any, Any, Any], conn: Any = None) -> Any:
         if conn is not None and blocks(conn):
             return _step(call)
+        if self._loop.is_closed():
+            call.close()
+            message = "the engine is closed"
+            raise Unavailable(message)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def _stop_loop(self) -> None:

@@ -1,10 +1,12 @@
 -- Plans, and the accounts that follow them. A change of a limit applies at once to what waits:
 -- queued jobs of an account that was free move into lanes, closed lanes with room are opened.
+-- An app's open transaction may hold an account; whoever changes limits waits two seconds for it
+-- and then gives up (lock_timeout), so that nobody else waits behind him for longer.
 
 create or replace function penstock.declare_plan(
   p_name text, p_options jsonb default '{}', p_by text default null
 ) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_plan penstock.plan;
@@ -16,7 +18,8 @@ begin
   if found and v_plan.declared = p_options then
     return;
   end if;
-  -- The first plan declared is the default one until another says so.
+  -- The first plan declared is the default one until another says so: one at a time decides that.
+  perform pg_advisory_xact_lock(hashtextextended('penstock.plan', 0));
   insert into penstock.plan (name, declared, declared_by, created_at)
   values (p_name, p_options, p_by, penstock.clock())
   on conflict (name) do nothing;
@@ -35,7 +38,7 @@ end
 $$;
 
 create or replace function penstock.edit_plan(p_name text, p_options jsonb) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 begin
   perform penstock._refuse_unknown_options(
@@ -53,10 +56,12 @@ create or replace function penstock._enforce_plan(p_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_old penstock.plan;
   v_options jsonb;
   v_accounts bigint[];
 begin
-  select declared || overrides into v_options from penstock.plan where name = p_name;
+  select * into v_old from penstock.plan where name = p_name for no key update;
+  v_options := v_old.declared || v_old.overrides;
   -- The plan's row before its accounts': who makes an account holds the plan's row shared.
   update penstock.plan set
     priority = coalesce(penstock._option_integer(v_options, 'priority', -1000, 1000), 0),
@@ -65,10 +70,16 @@ begin
     weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
     first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0)
   where name = p_name;
-  select array_agg(a.id) into v_accounts from (
-    select id from penstock.account where plan = p_name order by id for no key update
-  ) a;
-  perform penstock._enforce_limits(v_accounts);
+  if exists (
+    select from penstock.plan p
+    where p.name = p_name and (p.concurrency, p.weight) is distinct from
+      (v_old.concurrency, v_old.weight))
+  then
+    select array_agg(a.id) into v_accounts from (
+      select id from penstock.account where plan = p_name order by id for no key update
+    ) a;
+    perform penstock._enforce_limits(v_accounts);
+  end if;
 end
 $$;
 
@@ -98,6 +109,8 @@ begin
   from penstock.account a join penstock.plan p on p.name = a.plan
   where a.id = any (p_accounts) and a.concurrency is null and p.concurrency is not null;
   if v_limited is not null then
+    -- What waits first, however much it is: claims are stopped only for the rest.
+    perform penstock._enlane_accounts(v_limited);
     perform penstock._stop_claims(v_limited);
   end if;
   update penstock.account a set
@@ -106,7 +119,7 @@ begin
     limited_at = penstock.clock()
   where a.id = any (p_accounts);
   if v_limited is not null then
-    perform penstock._enlane_accounts(v_limited);
+    perform penstock._count_running(v_limited);
   end if;
   perform penstock._open_lanes(p_accounts);
 end
@@ -154,7 +167,7 @@ end
 $$;
 
 create or replace function penstock.set_account_plan(p_account text, p_plan text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_plan penstock.plan := penstock._hold_plan(p_plan);

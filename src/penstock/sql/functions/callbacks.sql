@@ -15,7 +15,8 @@ begin
   for v_item in
     select t.* from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors)
       with ordinality t (id, attempt, token, outcome, result, error, ordinal)
-    order by t.id, t.ordinal
+    -- By queue: two arrays at once take the gates in the same order.
+    order by (select j.queue_id from penstock.job j where j.id = t.id), t.id, t.ordinal
   loop
     job_id := v_item.id;
     if v_item.outcome is null or v_item.outcome not in ('succeeded', 'failed', 'retry')

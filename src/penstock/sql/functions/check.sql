@@ -94,25 +94,60 @@ as $$
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   where q.ordering = 'fair' and j.lane = -1
   union all
+  select 'L5 what runs under a limit holds a slot', j.id::text,
+    format('holds %s in queue %s', j.holds, q.name)
+  from penstock.job j join penstock.queue q on q.id = j.queue_id
+  join penstock.account a on a.id = j.account_id
+  where j.deadline_at is not null and (
+    (j.holds & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
+    or (j.holds & 2 = 0 and a.concurrency is not null))
+  union all
+  select 'a job has a queue with a gate, a kind and an account', j.id::text,
+    format('queue %s, kind %s, account %s', j.queue_id, j.kind_id, j.account_id)
+  from penstock.job j left join penstock.gate g on g.queue_id = j.queue_id
+  left join penstock.kind k on k.id = j.kind_id left join penstock.account a on a.id = j.account_id
+  where g.queue_id is null or k.id is null or a.id is null
+  union all
   select 'idempotency record names a job', i.scope || '/' || i.key, 'no job recorded'
   from penstock.idempotency i where i.job_id = '00000000-0000-0000-0000-000000000000'
 $$;
 
--- Repairs what can be derived, and says what it had to repair: nothing, on a sound system.
+-- Repairs what can be derived, and says what it had to repair: nothing, on a sound system. What
+-- looks wrong is found without a lock; only those rows are then locked, where nobody else has
+-- them, and counted again: an open transaction of an app is neither waited for nor in the way.
 create or replace function penstock.reconcile()
 returns table (what text, subject text, was text, now text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
+  v_accounts bigint[];
+  v_gates integer[];
   v_lost record;
 begin
-  -- Accounts before lanes before gates, as everyone locks them; counted again under the locks.
-  perform a.id from penstock.account a order by a.id for no key update;
+  select array_agg(s.id) into v_accounts from (
+    select a.id from penstock.account a
+    left join (
+      select j.account_id, count(*) as n from penstock.job j where j.holds >= 2
+      group by j.account_id
+    ) c on c.account_id = a.id
+    where a.running <> coalesce(c.n, 0)
+    union
+    select l.account_id from penstock._unsound_lanes(null) l
+    union
+    select j.lane from penstock.job j where j.status = 'queued' and j.lane >= 0 and not exists (
+      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
+  ) s;
+  select array_agg(l.id) into v_accounts from (
+    select a.id from penstock.account a where a.id = any (v_accounts)
+    order by a.id for no key update skip locked
+  ) l;
   return query
   with sound as materialized (
     select a.id, a.running as was, (
-      select count(*) from penstock.job j where j.account_id = a.id and j.holds >= 2) as n
-    from penstock.account a
+      select count(*) from penstock.job j
+      where j.account_id = a.id and j.deadline_at is not null and j.holds >= 2) as n
+    from penstock.account a where a.id = any (v_accounts)
   )
   update penstock.account a set running = s.n from sound s
   where a.id = s.id and s.was <> s.n
@@ -122,7 +157,7 @@ begin
   for v_lost in
     select j.queue_id, j.lane, array_agg(j.rank) as ranks
     from penstock.job j
-    where j.status = 'queued' and j.lane >= 0 and not exists (
+    where j.status = 'queued' and j.lane = any (v_accounts) and not exists (
       select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
     group by j.queue_id, j.lane
   loop
@@ -134,9 +169,51 @@ begin
     return next;
   end loop;
   return query
+  with sound as materialized (select * from penstock._unsound_lanes(v_accounts))
+  update penstock.lane l set waiting = s.waiting, head = s.head, open = s.open
+  from sound s
+  where l.queue_id = s.queue_id and l.account_id = s.account_id
+  returning 'lane', format('%s/%s', l.queue_id, l.account_id),
+    format('%s waiting, head %s, open %s', s.was_waiting, s.was_head, s.was_open),
+    format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
+
+  select array_agg(s.queue_id) into v_gates from (
+    select g.queue_id from penstock.gate g
+    left join (
+      select j.queue_id, count(*) as n from penstock.job j where j.holds & 1 = 1
+      group by j.queue_id
+    ) c on c.queue_id = g.queue_id
+    where g.running <> coalesce(c.n, 0)
+  ) s;
+  perform g.queue_id from penstock.gate g where g.queue_id = any (v_gates)
+  order by g.queue_id for no key update;
+  return query
   with sound as materialized (
+    select g.queue_id, q.name, g.running as was, (
+      select count(*) from penstock.job j
+      where j.queue_id = g.queue_id and j.deadline_at is not null and j.holds & 1 = 1) as n
+    from penstock.gate g join penstock.queue q on q.id = g.queue_id
+    where g.queue_id = any (v_gates)
+  )
+  update penstock.gate g set running = s.n from sound s
+  where g.queue_id = s.queue_id and s.was <> s.n
+  returning 'gate.running', s.name, s.was::text, s.n::text;
+end
+$$;
+
+-- Lanes that say something else than their jobs do, with what they should say; of these accounts,
+-- or of all.
+create or replace function penstock._unsound_lanes(p_accounts bigint[])
+returns table (
+  queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean,
+  waiting integer, head bigint, open boolean
+)
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select s.queue_id, s.account_id, s.was_waiting, s.was_head, s.was_open, s.waiting, s.head, s.open
+  from (
     select l.queue_id, l.account_id, l.waiting as was_waiting, l.head as was_head,
-      l.open as was_open, coalesce(c.n, 0) as waiting,
+      l.open as was_open, coalesce(c.n, 0)::integer as waiting,
       case when q.ordering = 'fair' then l.head else coalesce(c.first, l.head) end as head,
       case when coalesce(c.n, 0) = 0 then l.open
         when a.concurrency is null or a.running < a.concurrency then true
@@ -147,24 +224,7 @@ begin
       select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
       from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
     ) c on c.queue_id = l.queue_id and c.lane = l.account_id
-  )
-  update penstock.lane l set waiting = s.waiting, head = s.head, open = s.open
-  from sound s
-  where l.queue_id = s.queue_id and l.account_id = s.account_id
-    and (s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open)
-  returning 'lane', format('%s/%s', l.queue_id, l.account_id),
-    format('%s waiting, head %s, open %s', s.was_waiting, s.was_head, s.was_open),
-    format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
-
-  perform g.queue_id from penstock.gate g order by g.queue_id for no key update;
-  return query
-  with sound as materialized (
-    select g.queue_id, q.name, g.running as was, (
-      select count(*) from penstock.job j where j.queue_id = g.queue_id and j.holds & 1 = 1) as n
-    from penstock.gate g join penstock.queue q on q.id = g.queue_id
-  )
-  update penstock.gate g set running = s.n from sound s
-  where g.queue_id = s.queue_id and s.was <> s.n
-  returning 'gate.running', s.name, s.was::text, s.n::text;
-end
+    where p_accounts is null or l.account_id = any (p_accounts)
+  ) s
+  where s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open
 $$;

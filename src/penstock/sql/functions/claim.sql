@@ -52,6 +52,11 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_chosen uuid[];
+  -- Under `fair` many lanes without a limit may compete: reading a whole batch from each would
+  -- cost the square of it. Twice its even share is enough; a heavier lane gets the rest next time.
+  v_share integer := case when p_queue.ordering = 'fair'
+    then least(p_limit, 2 * ceil(p_limit::numeric / cardinality(p_accounts)) + 1)
+    else p_limit end;
 begin
   with candidate as materialized (
     -- One more than may start: the next in line becomes the lane's head.
@@ -61,7 +66,7 @@ begin
     from (
       select u.account_id, u.head, penstock._fair_step(u.weight) as step, u.running,
         u.concurrency,
-        greatest(0, least(p_limit, coalesce(u.concurrency - u.running, p_limit)))
+        greatest(0, least(v_share, coalesce(u.concurrency - u.running, p_limit)))
           as free -- guard: account limit
       from unnest(p_accounts, p_heads, p_running, p_limits, p_weights)
         u (account_id, head, running, concurrency, weight)
@@ -133,9 +138,9 @@ declare
   v_ranks bigint[];
   v_held record;
   v_chosen uuid[];
-  v_owned boolean;
-  v_strays uuid[] := '{}';
-  v_found uuid[];
+  v_owners bigint[];
+  v_strays bigint[] := '{}';
+  v_found bigint[];
   v_started integer;
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read again under it.
@@ -158,7 +163,10 @@ begin
 
   if exists (select from penstock.job j where j.queue_id = v_queue.id and j.expires_at <= v_now
              and j.status in ('scheduled', 'queued')) then
-    perform penstock.expire_jobs(v_queue.id);
+    -- So many that some are left: nothing is started before they are gone.
+    if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
+      return;
+    end if;
   end if;
   if exists (select from penstock.job j where j.queue_id = v_queue.id and j.run_at <= v_now
              and j.status = 'scheduled') then
@@ -176,18 +184,19 @@ begin
   end if;
 
   for v_round in 1 .. 100 loop
-    select array_agg(n.id), array_agg(n.rank), bool_or(n.account_id <> 0)
-    into v_jobs, v_ranks, v_owned from (
+    select array_agg(n.id), array_agg(n.rank),
+      array_agg(n.account_id) filter (where n.account_id <> 0)
+    into v_jobs, v_ranks, v_owners from (
       select j.id, j.rank, j.account_id from penstock.job j
       where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
-        and j.id <> all (v_strays) -- guard: stray
+        and j.account_id <> all (v_strays) -- guard: stray
       order by j.rank limit v_limit for no key update skip locked
     ) n;
-    exit when v_owned is not true;
+    exit when v_owners is null;
     -- A submit may have begun before its account got a limit: such a job belongs into a lane. One
     -- whose account an app's open transaction holds must not stand in front of everyone else.
-    v_found := penstock._enlane_strays(v_jobs);
-    exit when v_found = '{}';
+    v_found := penstock._enlane_strays(v_jobs, v_owners);
+    exit when v_found is null;
     v_strays := v_strays || v_found;
     v_jobs := null;
     v_ranks := null;
@@ -265,29 +274,29 @@ exception when lock_not_available then
 end
 $$;
 
--- Returns those of p_jobs, in no lane, whose account has a limit; puts them into their lanes where
--- it can have the account at once, else leaves them to the next claim.
-create or replace function penstock._enlane_strays(p_jobs uuid[]) returns uuid[]
+-- Which of the owners of p_jobs, which are in no lane, have a limit; null: none. Puts their jobs
+-- into lanes where it can have the account at once, else leaves them to the next claim.
+create or replace function penstock._enlane_strays(p_jobs uuid[], p_owners bigint[])
+returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_strays uuid[];
-  v_accounts bigint[];
+  v_limited bigint[];
+  v_held bigint[];
 begin
-  select coalesce(array_agg(j.id), '{}') into v_strays
-  from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-  join penstock.account a on a.id = j.account_id
-  where j.account_id <> 0 and a.concurrency is not null;
-  if v_strays <> '{}' then
-    select array_agg(l.id) into v_accounts from (
-      select a.id from penstock.account a
-      where a.id in (select j.account_id from penstock.job j where j.id = any (v_strays))
+  select array_agg(a.id) into v_limited
+  from (select distinct u.id from unnest(p_owners) u (id)) o
+  join penstock.account a on a.id = o.id
+  where a.concurrency is not null;
+  if v_limited is not null then
+    select array_agg(l.id) into v_held from (
+      select a.id from penstock.account a where a.id = any (v_limited)
       order by a.id for no key update skip locked
     ) l;
     perform penstock._enlane_jobs(array(
-      select j.id from penstock.job j
-      where j.id = any (v_strays) and j.account_id = any (v_accounts)));
+      select j.id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
+      where j.account_id = any (v_held)));
   end if;
-  return v_strays;
+  return v_limited;
 end
 $$;

@@ -79,8 +79,16 @@ begin
     -- Unless said otherwise, what the rate gives in one second may come at once.
     v_burst := coalesce(v_burst, greatest(1,
       ceil(v_rate.rate_count / extract(epoch from v_rate.rate_period))::integer));
+    if extract(epoch from v_rate.rate_period) / v_rate.rate_count * v_burst > 3650 * 86400.0 then
+      perform penstock._refuse(422, 'invalid_option',
+        'burst must be at most what the rate gives in ten years', 'burst');
+    end if;
   elsif v_burst is not null then
     perform penstock._refuse(422, 'invalid_option', 'burst needs a rate', 'burst');
+  end if;
+  if v_order <> v_old.ordering then
+    -- No submit is under way that has read the old order.
+    perform pg_advisory_xact_lock(1886413172, p_queue);
   end if;
   if v_order <> v_old.ordering and exists (select from penstock.job j where j.queue_id = p_queue)
   then
@@ -127,8 +135,10 @@ begin
   end if;
   -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
   if v_old.concurrency is null and v_old.rate_count is null then
+    -- The gate's row first: a finish that still gives a slot back has committed when we count.
+    perform from penstock.gate g where g.queue_id = p_queue for no key update;
     update penstock.job j set holds = j.holds | 1
-    where j.queue_id = p_queue and j.status in ('running', 'awaiting') and j.holds & 1 = 0;
+    where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0;
     update penstock.gate g set running = (
       select count(*) from penstock.job j where j.queue_id = p_queue and j.holds & 1 = 1)
     where g.queue_id = p_queue;
@@ -141,16 +151,21 @@ create or replace function penstock._lock_queue_limits(p_queue integer) returns 
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$ select pg_advisory_xact_lock(1886413171, p_queue) $$;
 
--- The same for a change that may be the queue's first limit, and so has to count what runs. That
--- is locked before, in the order of ids as a finish does: an app's open transaction may hold such
--- a job (it asked to cancel it), and claims must not wait for that behind us.
-create or replace function penstock._stop_queue(p_queue integer) returns void
+-- The same before p_options are put in force. Where they bring the queue's first limit, what runs
+-- has to be counted. That is locked before, in the order of ids as a finish does: an app's open
+-- transaction may hold such a job (it asked to cancel it), and claims must not wait for that behind
+-- us. Nor for long: whoever changes limits gives up after two seconds (lock_timeout).
+create or replace function penstock._stop_queue(p_queue integer, p_options jsonb) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform j.id from penstock.job j
-  where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0
-  order by j.id for no key update;
+  if coalesce(p_options ->> 'concurrency', p_options ->> 'rate') is not null then
+    perform j.id from penstock.job j
+    where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0
+      and exists (select from penstock.queue q where q.id = p_queue
+                    and q.concurrency is null and q.rate_count is null)
+    order by j.id for no key update of j;
+  end if;
   perform penstock._lock_queue_limits(p_queue);
 end
 $$;
@@ -188,7 +203,7 @@ $$;
 create or replace function penstock.declare_queue(
   p_name text, p_options jsonb default '{}', p_by text default null
 ) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_queue penstock.queue;
@@ -208,7 +223,7 @@ begin
     on conflict (name) do nothing;
   end if;
   -- The limits' lock before the row's, as edit_queue takes them.
-  perform penstock._stop_queue(q.id) from penstock.queue q where q.name = p_name;
+  perform penstock._stop_queue(q.id, p_options) from penstock.queue q where q.name = p_name;
   select * into v_queue from penstock.queue where name = p_name for no key update;
   insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
   perform penstock._refuse_other_declaration(
@@ -221,13 +236,13 @@ $$;
 
 -- An edit at run time; a key set to null goes back to what is declared.
 create or replace function penstock.edit_queue(p_name text, p_options jsonb) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
-  perform penstock._stop_queue(v_queue.id);
+  perform penstock._stop_queue(v_queue.id, v_queue.declared || p_options);
   update penstock.queue set overrides = jsonb_strip_nulls(overrides || p_options)
   where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
@@ -235,12 +250,12 @@ end
 $$;
 
 create or replace function penstock.reset_queue(p_name text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
-  perform penstock._stop_queue(v_queue.id);
+  perform penstock._stop_queue(v_queue.id, v_queue.declared);
   update penstock.queue set overrides = '{}' where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
 end
@@ -248,7 +263,7 @@ $$;
 
 create or replace function penstock.pause_queue(p_name text, p_reason text default null)
 returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);

@@ -4,8 +4,9 @@
 -- by ranges of the job's id. Partitions are made 14 days ahead. One is dropped when nothing in it
 -- is younger than the retention. Ids outside every range (a job delayed for longer than its class
 -- is kept) go to a default partition, from which rows are deleted in bounded steps.
--- Making uses CREATE + ATTACH, which does not lock the parent against writers; DROP does, so it
--- gives up after a moment and is tried again by the next upkeep.
+-- Making uses CREATE + ATTACH, which locks neither the parent nor its other partitions against
+-- writers (only the default one); DROP does, so it comes last in its transaction, gives up at once
+-- when somebody is in the way, and is tried again by the next upkeep.
 
 create or replace function penstock._ensure_range(
   p_parent text, p_key text, p_start timestamptz, p_end timestamptz
@@ -80,11 +81,14 @@ begin
   values (p_kept, case when p_kept <= interval '14 days' then 1
                        when p_kept <= interval '400 days' then 7 else 28 end)
   returning * into v_class;
-  execute format('create table penstock.%I partition of penstock.finished for values in (%s) '
-                 'partition by range (id)', 'finished_' || v_class.id, v_class.id);
+  execute format('create table penstock.%I (like penstock.finished including all) '
+                 'partition by range (id)', 'finished_' || v_class.id);
   execute format('create table penstock.%I partition of penstock.%I default',
                  'finished_' || v_class.id || '_rest', 'finished_' || v_class.id);
   perform penstock._ensure_ranges('finished_' || v_class.id, 'id', v_class.partition_days);
+  -- Not PARTITION OF, which would wait for every reader of history, and finishes behind it.
+  execute format('alter table penstock.finished attach partition penstock.%I for values in (%s)',
+                 'finished_' || v_class.id, v_class.id);
   return v_class.id;
 end
 $$;
@@ -141,83 +145,108 @@ exception when lock_not_available then
 end
 $$;
 
--- Drops what retention no longer keeps; returns the names of dropped partitions and how many rows
--- were deleted one by one. One partition at most per parent and call: DROP must stay short.
-create or replace function penstock.prune_history(p_rows integer default 5000)
+-- Rows that are deleted one by one, in bounded steps.
+create or replace function penstock._prune_rows(p_now timestamptz, p_rows integer)
 returns table (what text, rows bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '500ms'
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_class penstock.retention_class;
+begin
+  for v_class in select * from penstock.retention_class where kept is not null order by id loop
+    what := 'finished_' || v_class.id || '_rest';
+    execute format(
+      'delete from penstock.%I where ctid = any (array(
+         select ctid from penstock.%I where finished_at <= %L limit %s))',
+      what, what, p_now - v_class.kept, p_rows);
+    get diagnostics rows = row_count;
+    return next;
+  end loop;
+
+  what := 'attempt_rest';
+  delete from penstock.attempt_rest t
+  where t.ctid = any (array(
+    select r.ctid from penstock.attempt_rest r where penstock._status_of(r.job_id) is null
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
+  what := 'orphan';
+  delete from penstock.orphan o
+  where o.id = any (array(
+    select k.id from penstock.orphan k where k.arrived_at < p_now - interval '90 days'
+    order by k.arrived_at limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
+  what := 'idempotency';
+  delete from penstock.idempotency i
+  where i.ctid = any (array(
+    select k.ctid from penstock.idempotency k
+    where k.created_at < p_now - (select s.idempotency_kept from penstock.setting s)
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+end
+$$;
+
+-- The oldest partition of each parent that retention no longer keeps.
+create or replace function penstock._droppable(p_now timestamptz) returns setof text
+language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_class penstock.retention_class;
   v_part record;
-  v_now timestamptz := penstock.clock();
   v_young boolean;
-  v_count bigint;
 begin
   for v_class in select * from penstock.retention_class where kept is not null order by id loop
     for v_part in
       select * from penstock._ranges('finished_' || v_class.id)
-      where high <= penstock.id_floor(least(v_now - v_class.kept,
-        penstock._first_range(v_class.partition_days, v_now)))
+      where high <= penstock.id_floor(least(p_now - v_class.kept,
+        penstock._first_range(v_class.partition_days, p_now)))
     loop
       execute format('select exists (select from penstock.%I where finished_at > %L)',
-                     v_part.name, v_now - v_class.kept) into v_young;
+                     v_part.name, p_now - v_class.kept) into v_young;
       if not v_young then
-        if penstock._drop_range(v_part.name) then
-          what := v_part.name; rows := null;
-          return next;
-        end if;
+        return next v_part.name;
         exit;
       end if;
     end loop;
-    execute format(
-      'delete from penstock.%I where ctid = any (array(
-         select ctid from penstock.%I where finished_at <= %L limit %s))',
-      'finished_' || v_class.id || '_rest', 'finished_' || v_class.id || '_rest',
-      v_now - v_class.kept, p_rows);
-    get diagnostics v_count = row_count;
-    if v_count > 0 then
-      what := 'finished_' || v_class.id || '_rest'; rows := v_count;
-      return next;
-    end if;
   end loop;
 
   -- Ended starts live as long as any job, live or kept, has an id in their range.
   for v_part in
     select * from penstock._ranges('attempt')
-    where high <= penstock.id_floor(penstock._first_range(7, v_now))
+    where high <= penstock.id_floor(penstock._first_range(7, p_now))
   loop
     if not exists (select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
       and not exists (
         select from penstock.finished f where f.id >= v_part.low and f.id < v_part.high)
     then
-      if penstock._drop_range(v_part.name) then
-        what := v_part.name; rows := null;
-        return next;
-      end if;
+      return next v_part.name;
       exit;
     end if;
   end loop;
+end
+$$;
 
-  delete from penstock.orphan o
-  where o.id = any (array(
-    select k.id from penstock.orphan k where k.arrived_at < v_now - interval '90 days'
-    order by k.arrived_at limit p_rows));
-  get diagnostics v_count = row_count;
-  if v_count > 0 then
-    what := 'orphan'; rows := v_count;
-    return next;
-  end if;
-
-  delete from penstock.idempotency i
-  where i.ctid = any (array(
-    select k.ctid from penstock.idempotency k
-    where k.created_at < v_now - (select s.idempotency_kept from penstock.setting s)
-    limit p_rows));
-  get diagnostics v_count = row_count;
-  if v_count > 0 then
-    what := 'idempotency'; rows := v_count;
-    return next;
-  end if;
+-- Removes what retention no longer keeps; returns what was dropped (rows is null) or deleted. One
+-- partition at most per parent and call. Drops come last: their locks last until the commit.
+create or replace function penstock.prune_history(p_rows integer default 5000)
+returns table (what text, rows bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '50ms'
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_names text[];
+begin
+  return query select r.what, r.rows from penstock._prune_rows(v_now, p_rows) r where r.rows > 0;
+  select array_agg(n) into v_names from penstock._droppable(v_now) n;
+  foreach what in array coalesce(v_names, '{}') loop
+    if penstock._drop_range(what) then
+      rows := null;
+      return next;
+    end if;
+  end loop;
 end
 $$;

@@ -94,43 +94,56 @@ begin
 end
 $$;
 
--- Moves queued jobs that are in no lane, of accounts that have a limit now, into their lanes.
+-- Moves queued jobs that are in no lane into those of their accounts.
 create or replace function penstock._enlane_jobs(p_jobs uuid[]) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  with moved as (
-    update penstock.job j set lane = j.account_id
-    from penstock.account a
-    where j.id = any (p_jobs) and j.status = 'queued' and j.lane = -1
-      and a.id = j.account_id and a.concurrency is not null
-    returning j.queue_id, j.account_id, j.rank
-  )
-  select penstock._join_lanes(array_agg(queue_id), array_agg(account_id), array_agg(rank))
-  from moved having count(*) > 0
-$$;
-
--- All of it for accounts that get their first limit; what they run is counted from now on. A
--- queued job that someone holds is left to the claim.
-create or replace function penstock._enlane_accounts(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_jobs uuid[];
+  v_moved record;
 begin
-  select array_agg(q.id) into v_jobs from (
-    select j.id from penstock.job j
-    where j.account_id = any (p_accounts) and j.status = 'queued' and j.lane = -1
-    order by j.id for no key update skip locked
-  ) q;
-  if v_jobs is not null then
-    perform penstock._enlane_jobs(v_jobs);
+  with moved as (
+    update penstock.job j set lane = j.account_id
+    where j.id = any (p_jobs) and j.status = 'queued' and j.lane = -1
+    returning j.queue_id, j.account_id, j.rank
+  )
+  select array_agg(m.queue_id) as queues, array_agg(m.account_id) as accounts,
+    array_agg(m.rank) as ranks
+  into v_moved from moved m;
+  if v_moved.queues is not null then
+    perform penstock._join_lanes(v_moved.queues, v_moved.accounts, v_moved.ranks);
   end if;
+end
+$$;
 
+-- All that waits, of accounts that get their first limit. A job that someone holds is left to the
+-- claim.
+create or replace function penstock._enlane_accounts(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._enlane_jobs(array(
+    select j.id from penstock.job j
+    where j.account_id = any (p_accounts) and j.account_id <> 0
+      and j.status = 'queued' and j.lane = -1
+    order by j.id for no key update skip locked));
+  update penstock.job j set lane = j.account_id
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.account_id = any (p_accounts) and s.account_id <> 0
+      and s.status = 'scheduled' and s.lane = -1
+    order by s.id for no key update skip locked));
+end
+$$;
+
+-- What such accounts run takes a slot from now on.
+create or replace function penstock._count_running(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
   with counted as (
     update penstock.job j set holds = j.holds | 2
-    from penstock.account a
-    where j.account_id = any (p_accounts) and a.id = j.account_id and a.concurrency is not null
-      and j.status in ('running', 'awaiting') and j.holds & 2 = 0
+    where j.account_id = any (p_accounts) and j.account_id <> 0
+      and j.deadline_at is not null and j.holds & 2 = 0
     returning j.account_id
   )
   update penstock.account a set running = a.running + c.n

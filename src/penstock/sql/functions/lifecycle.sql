@@ -53,16 +53,17 @@ as $$
         else p_priority::bigint * 1125899906842624 end
 $$;
 
--- The wait before start number p_failures + 1.
+-- The wait before start number p_failures + 1. In seconds: a day doubled 27 times is no interval.
 create or replace function penstock._backoff(
   p_policy text, p_delay interval, p_max interval, p_failures integer
 ) returns interval
 language sql immutable parallel safe
 as $$
-  select least(p_max, p_delay * case p_policy
-    when 'constant' then 1
-    when 'linear' then p_failures
-    else 2 ^ least(p_failures - 1, 30) end)
+  select make_interval(secs => least(date_part('epoch', p_max),
+    date_part('epoch', p_delay) * case p_policy
+      when 'constant' then 1
+      when 'linear' then p_failures
+      else 2 ^ least(p_failures - 1, 30) end))
 $$;
 
 -- The wait before recovery number p_crashes: 0 s, 10 s, then 60 s.
@@ -164,10 +165,12 @@ begin
 end
 $$;
 
--- Moves due jobs of a queue from scheduled to queued, at most p_limit. Their rank was fixed when
--- they were submitted, from the moment they would be due.
-create or replace function penstock.stage_due_jobs(p_queue integer, p_limit integer default 1000)
-returns integer
+-- Moves due jobs of a queue from scheduled to queued, at most p_limit, or p_job alone. Their rank
+-- was fixed when they were submitted, from the moment they would be due. Jobs of an account that
+-- somebody holds are passed over before they count, or they would fill every pass.
+create or replace function penstock.stage_due_jobs(
+  p_queue integer, p_limit integer default 1000, p_job uuid default null
+) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -179,6 +182,9 @@ begin
   select array_agg(d.id) into v_jobs from (
     select j.id from penstock.job j
     where j.queue_id = p_queue and j.status = 'scheduled' and j.run_at <= v_now
+      and (p_job is null or j.id = p_job)
+      and (j.lane = -1 or exists (
+        select from penstock.account a where a.id = j.lane for no key update skip locked))
     order by j.run_at limit p_limit
   ) d;
   if v_jobs is null then
@@ -225,6 +231,8 @@ begin
   select array_agg(d.id) into v_jobs from (
     select j.id from penstock.job j
     where j.queue_id = p_queue and j.status in ('scheduled', 'queued') and j.expires_at <= v_now
+      and (j.lane = -1 or exists (
+        select from penstock.account a where a.id = j.lane for no key update skip locked))
     order by j.expires_at limit p_limit
   ) d;
   if v_jobs is null then
@@ -260,19 +268,28 @@ begin
   if exists (select from unnest(p_tokens) t where t is null or length(t) < 16) then
     perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
   end if;
+  -- As a finish, it does not wait for an app that has asked to cancel one of them: busy.
   return query
-  with held as (
+  with held as materialized (
+    select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)
+    join penstock.job j on j.id = t.id
+    where j.attempt = t.attempt -- guard: fence
+      and j.status = 'running' and j.worker_id = p_worker -- guard: owner
+    order by j.id for no key update of j skip locked
+  ),
+  gone as (
     update penstock.job j set
-      status = 'awaiting', worker_id = null, callback_hash = sha256(convert_to(t.token, 'UTF8')),
+      status = 'awaiting', worker_id = null, callback_hash = sha256(convert_to(h.token, 'UTF8')),
       deadline_at = least(j.timeout_at, penstock.clock() + q.stuck_after),
       progressed_at = penstock.clock(), updated_at = penstock.clock(), version = j.version + 1
-    from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token), penstock.queue q
-    where j.id = t.id and q.id = j.queue_id
-      and j.attempt = t.attempt -- guard: fence
-      and j.status = 'running' and j.worker_id = p_worker -- guard: owner
+    from held h, penstock.queue q
+    where j.id = h.id and q.id = j.queue_id
     returning j.id
   )
-  select t.id, case when h.id is null then 'stale' else 'done' end
-  from unnest(p_jobs) t (id) left join held h on h.id = t.id;
+  select t.id, case when g.id is not null then 'done'
+    when j.attempt = t.attempt and j.status = 'running' and j.worker_id = p_worker then 'busy'
+    else 'stale' end
+  from unnest(p_jobs, p_attempts) t (id, attempt)
+  left join gone g on g.id = t.id left join penstock.job j on j.id = t.id;
 end
 $$;

@@ -20,7 +20,7 @@ begin
   v_brackets := translate(v_text, '[{', '');
   if length(v_text) - length(v_brackets) <= p_setting.payload_max_depth
     and length(v_text) - length(translate(v_text, ':', '')) <= p_setting.payload_max_keys
-    and not v_text ~ format('[0-9]{%s}', least(p_setting.number_max_digits, 254) + 1)
+    and not v_text ~ format('[0-9.]{%s}', least(p_setting.number_max_digits, 254) + 1)
   then
     return null;
   end if;
@@ -32,7 +32,7 @@ begin
   end if;
   if exists (
     select from regexp_matches(v_text, '[0-9.]+', 'g') m (number)
-    where length(m.number[1]) > p_setting.number_max_digits)
+    where length(replace(m.number[1], '.', '')) > p_setting.number_max_digits)
   then
     return 'payload_number_too_long';
   end if;

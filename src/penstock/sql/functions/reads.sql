@@ -29,16 +29,21 @@ as $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $
 
 -- The last 20 ended starts of a job, oldest first.
 create or replace function penstock._attempts_json(p_job uuid) returns jsonb
-language sql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
 as $$
-  select coalesce(jsonb_agg(jsonb_build_object(
-    'attempt', t.attempt, 'worker', w.name, 'started_at', penstock._rfc3339(t.started_at),
-    'ended_at', penstock._rfc3339(t.ended_at), 'outcome', t.outcome,
-    'error_class', t.error ->> 'class', 'message', t.error ->> 'message') order by t.attempt), '[]')
-  from (
-    select a.* from penstock.attempts a where a.job_id = p_job order by a.attempt desc limit 20
-  ) t
-  left join penstock.worker w on w.id = t.worker_id
+begin
+  return (
+    select coalesce(jsonb_agg(jsonb_build_object(
+      'attempt', t.attempt, 'worker', w.name, 'started_at', penstock._rfc3339(t.started_at),
+      'ended_at', penstock._rfc3339(t.ended_at), 'outcome', t.outcome,
+      'error_class', t.error ->> 'class', 'message', t.error ->> 'message') order by t.attempt),
+      '[]')
+    from (
+      select a.* from penstock.attempts a where a.job_id = p_job order by a.attempt desc limit 20
+    ) t
+    left join penstock.worker w on w.id = t.worker_id);
+end
 $$;
 
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
@@ -48,53 +53,75 @@ as $$
     '{"class": null, "reason": null, "message": null, "retryable": false}' || p_error end
 $$;
 
--- The job as every surface shows it.
+-- What a live and a finished job have in common, in the form of the contract.
+create or replace function penstock._job_json(
+  p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb
+) returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('id', p_id, 'kind', k.name, 'queue', q.name, 'account', a.name,
+    'plan', a.plan) || p_own || jsonb_build_object(
+    'recovery', (p_own -> 'recovery') || jsonb_build_object('max', q.recovery))
+  from (select) one
+  left join penstock.kind k on k.id = p_kind
+  left join penstock.queue q on q.id = p_queue
+  left join penstock.account a on a.id = p_account
+$$;
+
+-- The job as every surface shows it. History is looked at only for what does not live: a read or
+-- a submit in an app's transaction shall hold no lock on its partitions.
 create or replace function penstock.read_job(id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
 as $$
 declare
-  v_job jsonb;
+  v_job penstock.job;
+  v_done penstock.finished;
 begin
-  select jsonb_build_object('id', j.id, 'kind', k.name, 'queue', q.name, 'account', a.name,
-    'plan', a.plan, 'topic', j.topic, 'batch', j.batch_id, 'status', j.status,
-    'priority', j.priority, 'attempt', j.attempt, 'failures', j.failures,
-    'deferrals', j.deferrals, 'max_attempts', j.max_attempts,
-    'metadata', coalesce(j.metadata, '{}'),
-    'created_at', penstock._rfc3339(j.created_at), 'updated_at', penstock._rfc3339(j.updated_at),
-    'run_at', penstock._rfc3339(j.run_at), 'started_at', penstock._rfc3339(j.started_at),
-    'timeout_at', penstock._rfc3339(j.timeout_at),
-    'finished_at', penstock._rfc3339(j.finished_at),
-    'stage', j.stage, 'progress', j.progress, 'result', j.result,
-    'error', penstock._error_json(j.error),
-    'recovery', jsonb_build_object('count', j.crashes, 'max', q.recovery,
-      'last_at', penstock._rfc3339(j.recovered_at),
-      'next_at', case when j.status = 'scheduled' and j.recovered_at is not null
-        then penstock._rfc3339(j.run_at) end),
-    'cancel_requested', j.cancel_requested, 'retry_of', j.retry_of, 'retried_by', j.retried_by,
-    'version', j.version, 'attempts', penstock._attempts_json(j.id))
-  into v_job
-  from (
-    select l.id, l.kind_id, l.queue_id, l.account_id, l.topic, l.batch_id, l.status, l.priority,
-      l.attempt, l.failures, l.deferrals, l.crashes, l.max_attempts, l.metadata, l.created_at,
-      l.updated_at, l.run_at, l.started_at, l.timeout_at, null::timestamptz as finished_at,
-      l.stage, l.progress, null::jsonb as result, l.error, l.recovered_at,
-      l.cancel_requested_at is not null as cancel_requested, l.retry_of,
-      null::uuid as retried_by, l.version
-    from penstock.job l where l.id = read_job.id
-    union all
-    select f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id, f.status, f.priority,
-      f.attempt, f.failures, f.deferrals, f.crashes, f.max_attempts, f.metadata, f.created_at,
-      f.finished_at, f.run_at, f.started_at, f.timeout_at, f.finished_at, f.stage, f.progress,
-      f.result, f.error, f.recovered_at, false, f.retry_of, f.retried_by, f.version
-    from penstock.finished f where f.id = read_job.id
-  ) j
-  join penstock.kind k on k.id = j.kind_id
-  join penstock.queue q on q.id = j.queue_id
-  join penstock.account a on a.id = j.account_id;
-  if v_job is null then
-    perform penstock._refuse(404, 'unknown_job', format('there is no job %s', read_job.id), 'id',
-      p_hint => 'Finished jobs are kept for the retention of their queue.');
+  select * into v_job from penstock.job j where j.id = read_job.id;
+  if found then
+    return penstock._job_json(v_job.id, v_job.kind_id, v_job.queue_id, v_job.account_id,
+      jsonb_build_object('topic', v_job.topic, 'batch', v_job.batch_id, 'status', v_job.status,
+        'priority', v_job.priority, 'attempt', v_job.attempt, 'failures', v_job.failures,
+        'deferrals', v_job.deferrals, 'max_attempts', v_job.max_attempts,
+        'metadata', coalesce(v_job.metadata, '{}'),
+        'created_at', penstock._rfc3339(v_job.created_at),
+        'updated_at', penstock._rfc3339(v_job.updated_at),
+        'run_at', penstock._rfc3339(v_job.run_at),
+        'started_at', penstock._rfc3339(v_job.started_at),
+        'timeout_at', penstock._rfc3339(v_job.timeout_at), 'finished_at', null,
+        'stage', v_job.stage, 'progress', v_job.progress, 'result', null,
+        'error', penstock._error_json(v_job.error),
+        'recovery', jsonb_build_object('count', v_job.crashes,
+          'last_at', penstock._rfc3339(v_job.recovered_at),
+          'next_at', case when v_job.status = 'scheduled' and v_job.recovered_at is not null
+            then penstock._rfc3339(v_job.run_at) end),
+        'cancel_requested', v_job.cancel_requested_at is not null, 'retry_of', v_job.retry_of,
+        'retried_by', null, 'version', v_job.version,
+        'attempts', case when v_job.attempt = 0 then '[]'
+          else penstock._attempts_json(v_job.id) end));
   end if;
-  return v_job;
+  select * into v_done from penstock.finished f where f.id = read_job.id;
+  if found then
+    return penstock._job_json(v_done.id, v_done.kind_id, v_done.queue_id, v_done.account_id,
+      jsonb_build_object('topic', v_done.topic, 'batch', v_done.batch_id, 'status', v_done.status,
+        'priority', v_done.priority, 'attempt', v_done.attempt, 'failures', v_done.failures,
+        'deferrals', v_done.deferrals, 'max_attempts', v_done.max_attempts,
+        'metadata', coalesce(v_done.metadata, '{}'),
+        'created_at', penstock._rfc3339(v_done.created_at),
+        'updated_at', penstock._rfc3339(v_done.finished_at),
+        'run_at', penstock._rfc3339(v_done.run_at),
+        'started_at', penstock._rfc3339(v_done.started_at), 'timeout_at', null,
+        'finished_at', penstock._rfc3339(v_done.finished_at),
+        'stage', v_done.stage, 'progress', v_done.progress, 'result', v_done.result,
+        'error', penstock._error_json(v_done.error),
+        'recovery', jsonb_build_object('count', v_done.crashes,
+          'last_at', penstock._rfc3339(v_done.recovered_at), 'next_at', null),
+        'cancel_requested', false, 'retry_of', v_done.retry_of,
+        'retried_by', v_done.retried_by, 'version', v_done.version,
+        'attempts', penstock._attempts_json(v_done.id)));
+  end if;
+  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', read_job.id), 'id',
+    p_hint => 'Finished jobs are kept for the retention of their queue.');
 end
 $$;

@@ -25,14 +25,16 @@ begin
 end
 $$;
 
+-- Jobs of an account that somebody holds are passed over before they count, or they would fill
+-- every pass.
 create or replace function penstock._recoverable(p_now timestamptz, p_limit integer)
 returns table (id uuid, attempt integer, outcome text, error jsonb)
-language sql stable set search_path = pg_catalog, pg_temp
+language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   select c.id, c.attempt, c.outcome, jsonb_build_object('class', c.class, 'message', c.message,
     'retryable', c.outcome <> 'cancelled')
   from (
-    select j.id, j.attempt, 'cancelled' as outcome, 'cancelled' as class,
+    select j.id, j.attempt, j.holds, j.account_id, 'cancelled' as outcome, 'cancelled' as class,
       'cancelled while it ran' as message
     from penstock.job j
     where j.cancel_requested_at is not null and (
@@ -40,7 +42,7 @@ as $$
       -- Its worker had time enough to stop it in good order.
       or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
     union all
-    select j.id, j.attempt,
+    select j.id, j.attempt, j.holds, j.account_id,
       case when w.lost_jobs > 1 and w.stopped_at is null then 'lost_with_others'
         when w.stopped_at is not null then 'released' else 'lost' end,
       'worker_lost', format('worker %s was lost', w.name)
@@ -48,7 +50,8 @@ as $$
     where w.cleared_at is null and (w.lost_at is not null or w.stopped_at is not null)
       and j.deadline_at is not null
     union all
-    select j.id, j.attempt, case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
+    select j.id, j.attempt, j.holds, j.account_id,
+      case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
       case when j.timeout_at > p_now then 'stalled' when j.status = 'awaiting' then 'no_callback'
         else 'timeout' end,
       case when j.timeout_at > p_now then 'no progress for too long'
@@ -56,6 +59,8 @@ as $$
     from penstock.job j
     where j.deadline_at <= p_now -- guard: over its deadline
   ) c
+  where c.holds < 2 or exists (
+    select from penstock.account a where a.id = c.account_id for no key update skip locked)
   limit p_limit
 $$;
 

@@ -9,10 +9,15 @@ declare
 begin
   -- A job that backs off, or was delayed, runs now.
   update penstock.job j set run_at = penstock.clock(), updated_at = penstock.clock(),
-    version = version + 1
-  where j.id = retry_job.id and j.status = 'scheduled';
+    version = version + 1,
+    -- One that was delayed by days has the rank of that day.
+    rank = least(j.rank,
+      penstock._rank(q.ordering, j.priority, q.aging_step, penstock.clock(), 0))
+  from penstock.queue q
+  where j.id = retry_job.id and q.id = j.queue_id and j.status = 'scheduled';
   if found then
-    perform penstock.stage_due_jobs(j.queue_id) from penstock.job j where j.id = retry_job.id;
+    perform penstock.stage_due_jobs(j.queue_id, 1, j.id)
+    from penstock.job j where j.id = retry_job.id;
     return penstock.read_job(retry_job.id) || '{"deduplicated": false}';
   end if;
 

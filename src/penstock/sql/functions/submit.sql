@@ -173,10 +173,13 @@ declare
   v_names text[];
   v_keys text[];
   v_laned boolean;
+  v_kinds text[] := array(select distinct unnest(p_kinds));
   v_locked bigint[];
   v_strays bigint[];
-  v_todo bigint[];
+  v_todo boolean[]; -- by ordinal: neither inserted nor found yet
+  v_left integer := cardinality(p_kinds);
   v_new record;
+  v_n bigint;
 begin
   select * into v_setting from penstock.setting;
   if coalesce(cardinality(p_kinds), 0) = 0
@@ -195,9 +198,14 @@ begin
     perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting);
   end if;
 
+  -- The order of a queue does not change under an open submit: rank and lane depend on it.
+  perform pg_advisory_xact_lock_shared(1886413172, q.id) from (
+    select distinct k.queue_id as id from penstock.kind k where k.name = any (v_kinds) order by 1
+  ) q;
+
   -- Whose jobs, and under which key: as told, else what the kind says.
   if p_accounts is not null or p_dedupe_keys is not null or exists (
-    select from penstock.kind k where k.name = any (p_kinds)
+    select from penstock.kind k where k.name = any (v_kinds)
       and coalesce(k.account_field, k.account_fixed, k.dedupe_field) is not null)
   then
     select array_agg(coalesce(x.account, x.payload ->> k.account_field, k.account_fixed)
@@ -213,13 +221,20 @@ begin
   -- Lanes are for accounts with a limit, and for everyone in a fair queue. Their accounts are
   -- locked before anything is decided, and stay so until the caller commits.
   select bool_or(q.ordering = 'fair') into v_laned
-  from penstock.kind k join penstock.queue q on q.id = k.queue_id where k.name = any (p_kinds);
+  from penstock.kind k join penstock.queue q on q.id = k.queue_id where k.name = any (v_kinds);
+  select array_agg(w.id) into v_locked from (
+    select a.id from (select distinct u.name from unnest(v_names) u (name)) n
+    join penstock.account a on a.name = n.name
+    where v_laned or a.concurrency is not null
+    union all select 0 where v_laned
+  ) w;
   select array_agg(l.id) into v_locked from (
-    select a.id from penstock.account a
-    where (a.name = any (v_names) or (v_laned and a.id = 0))
-      and (v_laned or a.concurrency is not null)
-    order by a.id for no key update of a
+    select a.id from penstock.account a where a.id = any (v_locked)
+    order by a.id for no key update
   ) l;
+  if v_keys is not null then
+    v_todo := array_fill(true, array[v_left]);
+  end if;
 
   -- A second round only where a live twin ended between our insert and our look at it.
   for v_round in 1 .. 10 loop
@@ -243,7 +258,7 @@ begin
       join penstock.queue q on q.id = k.queue_id
       left join penstock.account a on a.name = x.account
       left join penstock.plan p on p.name = a.plan
-      where v_todo is null or x.ordinal = any (v_todo)
+      where v_todo is null or v_todo[x.ordinal]
     ),
     accepted as (
       insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
@@ -293,13 +308,11 @@ begin
     exit when v_keys is null;
 
     -- What was not inserted has a live twin: another's, or an earlier item's.
-    select array_agg(o.ordinal) into v_todo
-    from (
-      select unnest(coalesce(
-        v_todo, array(select generate_series(1, cardinality(p_kinds))::bigint)))
-      except select unnest(v_new.ordinals)
-    ) o (ordinal);
-    exit when v_todo is null;
+    foreach v_n in array coalesce(v_new.ordinals, '{}') loop
+      v_todo[v_n] := false;
+    end loop;
+    v_left := v_left - coalesce(cardinality(v_new.ordinals), 0);
+    exit when v_left = 0;
     for v_new in
       select x.ordinal, j.id, j.status
       from unnest(p_kinds, v_names, v_keys) with ordinality x (kind, account, key, ordinal)
@@ -307,16 +320,17 @@ begin
       left join penstock.account a on a.name = x.account
       join penstock.job j on j.kind_id = k.id and j.account_id = coalesce(a.id, 0)
         and j.dedupe_key = x.key
-      where x.ordinal = any (v_todo)
+      where v_todo[x.ordinal]
     loop
       ordinal := v_new.ordinal; id := v_new.id; status := v_new.status; deduplicated := true;
       return next;
-      v_todo := array_remove(v_todo, v_new.ordinal);
+      v_todo[v_new.ordinal] := false;
+      v_left := v_left - 1;
     end loop;
-    exit when v_todo = '{}';
+    exit when v_left = 0;
   end loop;
 
-  if v_todo <> '{}' then
+  if v_keys is not null and v_left > 0 then
     perform penstock._refuse(409, 'dedupe_contended',
       'jobs with this dedupe key come and go too fast to submit another', 'dedupe_key',
       p_hint => 'Try again.');

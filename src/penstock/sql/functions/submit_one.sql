@@ -25,8 +25,10 @@ begin
       perform penstock._refuse(422, 'invalid_job',
         'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
     end if;
+    -- Moments and durations as numbers: their texts depend on the session's settings.
     v_print := sha256(convert_to(jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
-      p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
+      p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),
+      p_max_attempts, extract(epoch from p_timeout), extract(epoch from p_expires),
       p_metadata)::text, 'UTF8'));
     begin
       perform set_config('lock_timeout', '5s', true);
@@ -123,7 +125,7 @@ begin
     penstock._seconds(submit_job.delay_seconds, 'delay_seconds'), submit_job.max_attempts,
     penstock._seconds(submit_job.timeout_seconds, 'timeout_seconds'),
     penstock._seconds(submit_job.expires_seconds, 'expires_seconds'), submit_job.metadata,
-    submit_job.idempotency_key, 'sql');
+    submit_job.idempotency_key, 'sql:' || session_user);
   perform pg_notify('penstock_job', q.name)
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   where j.id = v_one.id and j.status = 'queued' and not v_one.deduplicated and not v_one.replayed;

@@ -6,8 +6,10 @@ create or replace function penstock.register_worker(
 ) returns bigint
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-  insert into penstock.worker (name, lease, started_at, beat_at)
-  values (p_name, p_lease, penstock.clock(), penstock.clock())
+  -- Random: no worker of an earlier life, or of a database restored from a backup, shares it.
+  insert into penstock.worker (id, name, lease, started_at, beat_at)
+  values (('x' || left(replace(gen_random_uuid()::text, '-', ''), 15))::bit(60)::bigint,
+    p_name, p_lease, penstock.clock(), penstock.clock())
   returning id
 $$;
 

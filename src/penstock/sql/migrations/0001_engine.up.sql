@@ -150,8 +150,8 @@ values (0, clock_timestamp(), clock_timestamp());
 
 -- The jobs of one limited account in one queue, seen as one thing that waits.
 create table penstock.lane (
-  queue_id integer not null references penstock.queue,
-  account_id bigint not null references penstock.account,
+  queue_id integer not null,
+  account_id bigint not null,
   -- The smallest rank among its queued jobs; under `fair` the lane's virtual time.
   head bigint not null,
   waiting integer not null default 0,
@@ -162,7 +162,7 @@ create table penstock.lane (
 create index lane_open_idx on penstock.lane (queue_id, head) where open and waiting > 0;
 
 create table penstock.worker (
-  id bigint generated always as identity primary key,
+  id bigint primary key,
   name text not null,
   lease interval not null,
   started_at timestamptz not null,
