@@ -112,23 +112,25 @@ class Claimer:
         token = f"{self._chance.getrandbits(128):032x}"
         start = ([row["id"]], [row["attempt"]])
         self._referee.reports([row], ["succeeded"])
-        answer = "busy"
+        verdict = answer = "busy"
         while answer == "busy":
             try:
                 async with self._wire.open() as conn:
-                    await conn.execute(
-                        "select from penstock.hand_over_jobs($1, $2, $3, $4)",
-                        self._worker,
-                        *start,
-                        [token],
-                    )
+                    if verdict == "busy":
+                        verdict = await conn.fetchval(
+                            "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
+                            self._worker,
+                            *start,
+                            [token],
+                        )
                     await self._pause(WORK)
-                    answer = await conn.fetchval(
-                        "select outcome from penstock.resolve_callbacks($1, $2, $3, $4)",
-                        *start,
-                        [token],
-                        ["succeeded"],
-                    )
+                    if verdict != "busy":
+                        answer = await conn.fetchval(
+                            "select outcome from penstock.resolve_callbacks($1, $2, $3, $4)",
+                            *start,
+                            [token],
+                            ["succeeded"],
+                        )
             except Cut:
                 self._referee.doubts([row])
         self._referee.called_back(row, answer)

@@ -89,9 +89,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert not seen.live.keys() & seen.finished.keys(), "L1: live and finished"
         assert seen.live.keys() | seen.finished.keys() == jobs.keys(), "a job was lost or invented"
         for job in jobs.values():
-            rows, same = (
-                (seen.live, SAME_LIVE) if job.live else (seen.finished, SAME_FINISHED)
-            )
+            rows, same = (seen.live, SAME_LIVE) if job.live else (seen.finished, SAME_FINISHED)
             assert job.id in rows, f"{job} is not where it belongs"
             found = {name: getattr(rows[job.id], name) for name in same}
             assert found == {name: getattr(job, name) for name in same}

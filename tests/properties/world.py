@@ -122,8 +122,7 @@ class World:
     def look(self) -> Seen:
         with self._conn.pipeline():  # one way there and back
             live, finished, lanes, ended, orphans = (
-                self._conn.execute(query)
-                for query in (_LIVE, _FINISHED, _LANES, _ENDED, _ORPHANS)
+                self._conn.execute(query) for query in (_LIVE, _FINISHED, _LANES, _ENDED, _ORPHANS)
             )
         return Seen(
             {row.id: row for row in live},

@@ -33,10 +33,7 @@ async def test_advance_moves_heartbeats_only_when_asked(
     clock: Clock, conn: asyncpg.Connection
 ) -> None:
     await clock.freeze()
-    await conn.execute(
-        "insert into penstock.worker (name, lease, started_at, beat_at)"
-        " values ('w', '15s', penstock.clock(), penstock.clock())"
-    )
+    await conn.execute("select penstock.register_worker('w', '15s')")
     silence = "select penstock.clock() - beat_at from penstock.worker"
     await clock.advance("1m", beats=True)
     assert await conn.fetchval(silence) == timedelta(0)

@@ -31,7 +31,7 @@ async def test_a_submit_that_meets_a_finish_leaves_its_lane_open(
         await spoil(
             conn,
             "submit.sql:submit_many",
-            ("order by a.id for no key update of a", "order by a.id"),
+            ("order by a.id for no key update", "order by a.id"),
         )
     worker = await one_at_a_time(conn)
     await factory.submit(conn, account="a")
@@ -148,6 +148,7 @@ async def test_a_delayed_job_that_falls_due_during_a_finish_finds_its_lane_open(
         await spoil(
             conn,
             "lifecycle.sql:stage_due_jobs",
+            ("a.id = j.lane for no key update skip locked", "a.id = j.lane"),
             ("(j.lane = -1 or j.account_id = any (v_accounts))", "true"),
         )
     worker = await one_at_a_time(conn)

@@ -119,7 +119,7 @@ async def test_a_job_submitted_before_its_account_got_a_limit_is_put_into_a_lane
 ) -> None:
     """G6"""
     if naive:  # takes what is in no lane for free
-        await spoil(conn, "claim.sql:claim_jobs", ("exit when v_owned is not true", "exit"))
+        await spoil(conn, "claim.sql:claim_jobs", ("exit when v_owners is null", "exit"))
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn, account="a")
@@ -142,7 +142,7 @@ async def test_a_stray_job_of_a_busy_account_stands_in_nobodys_way(
         await spoil(
             conn,
             "claim.sql:claim_jobs",
-            ("and j.id <> all (v_strays)", ""),
+            ("and j.account_id <> all (v_strays)", ""),
             ("v_jobs := null;", ""),
         )
     await factory.queue(conn)

@@ -174,13 +174,13 @@ async def test_objects_of_the_callers_own_do_not_lead_the_functions_astray(
 @pytest.mark.parametrize(
     "call",
     [
-        "claim_jobs(1, 'q', 5)",
+        "claim_jobs({worker}, 'q', 5)",
         "recover_jobs()",
         "prune_history()",
         "make_partitions()",
         "check()",
         "reconcile()",
-        "cancel_job('00000000-0000-7000-8000-000000000001')",
+        "cancel_job('{job}')",
     ],
 )
 async def test_other_functions_follow_no_strange_path_either(
@@ -189,12 +189,13 @@ async def test_other_functions_follow_no_strange_path_either(
     """The owner itself may have an odd search path, and temporary tables of such names."""
     await factory.queue(conn, concurrency=3)
     await factory.plan(conn, concurrency=1)
-    await factory.worker(conn)
+    worker = await factory.worker(conn)
     job = await factory.submit(conn, account="u1")
+    call = call.replace("claim_jobs(1", f"claim_jobs({worker}")
     call = call.replace("00000000-0000-7000-8000-000000000001", str(job))
     await admin.execute(f"create schema evil authorization {OWNER}")
     await conn.execute(TRAPS)
-    await conn.execute(f"select * from penstock.{call}")
+    await conn.execute(f"select * from penstock.{call.format(worker=worker, job=job)}")
     assert await conn.fetch("select * from evil.loot") == []
     for trap in ("evil.job", "evil.account", "pg_temp.job", "pg_temp.account"):
         assert await conn.fetchval(f"select count(*) from {trap}") == 0
