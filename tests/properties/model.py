@@ -70,7 +70,6 @@ class Worker:
     beat_at: datetime
     lost: bool = False
     stopped: bool = False
-    cleared: bool = False
     lost_jobs: int | None = None
 
     @property
@@ -248,20 +247,21 @@ class Model:
             job.status = "queued"
         return due
 
-    def recover(self, skip: Skip) -> tuple[dict[UUID, str], set[UUID]]:
-        """Ends what nobody ends; the outcome of each such start, and which had to wait."""
+    def recover(self, skip: Skip) -> dict[UUID, str]:
+        """Ends what nobody ends; the outcome of each such start."""
         for worker in self.workers.values():
             if not worker.gone and worker.beat_at + LEASE < self.now:
                 worker.lost = True
             if worker.gone and worker.lost_jobs is None:
                 worker.lost_jobs = len(self.held_by([worker.id]))
-        found = {job.id: why for job in self.live(*STARTED) if (why := self._due(job))}
-        busy = {id for id in found if skip(self.jobs[id])}
-        for job_id in found.keys() - busy:
-            self.end_start(self.jobs[job_id], found[job_id])
-        for worker in self.workers.values():
-            worker.cleared = worker.gone and not self.held_by([worker.id])
-        return found, busy
+        found = {
+            job.id: why
+            for job in self.live(*STARTED)
+            if (why := self._due(job)) and not skip(job)
+        }
+        for job_id, why in found.items():
+            self.end_start(self.jobs[job_id], why)
+        return found
 
     def held_by(self, workers: Collection[int | None]) -> list[Job]:
         return [job for job in self.live("running") if job.worker in workers]

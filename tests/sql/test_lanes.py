@@ -189,3 +189,22 @@ async def test_the_wait_is_for_open_lanes_only(conn: asyncpg.Connection, connect
             await conn.execute("set local lock_timeout = '1ms'")
             claim = "select id from penstock.claim_jobs($1, 'q', 1, true)"
             assert await conn.fetch(claim, worker) == []
+
+
+async def test_accounts_of_a_fair_queue_do_not_wait_for_one_another(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """An app that takes its time after a submit holds its own account, and nobody else."""
+    await factory.queue(conn, order="fair")
+    worker = await factory.worker(conn)
+    await submit_for(conn, "b", 1)
+    app = await connect()
+    await conn.execute("set lock_timeout = '1s'")
+    async with app.transaction():
+        await submit_for(app, "a", 1)
+        await submit_for(conn, "b", 1)
+        await factory.submit(conn, payload={"n": "nobody"})
+        started = await factory.claim(conn, worker, limit=5)
+        assert names(started) == ["b0", "b0", "nobody"]
+        ended = await factory.finish(conn, worker, started)
+        assert {row["verdict"] for row in ended} == {"done"}

@@ -242,3 +242,44 @@ async def test_sixteen_submitters_on_one_account_do_not_starve_the_claim(
         await storm
     empty = sum(not claim for claim in claims)
     assert (empty > 30) is naive, f"{empty} of 60 claims came back empty"
+
+
+@both
+async def test_a_cancel_of_a_job_that_is_being_given_back_does_not_deadlock_with_its_next_claim(
+    conn: asyncpg.Connection, connect: Connect, naive: bool
+) -> None:
+    """G13: found by the storm. The one has the job and wants its account, the other vice versa."""
+    if naive:  # goes for a running job without its account
+        await spoil(
+            conn,
+            "lifecycle.sql:cancel_job",
+            ("where a.id = v_job.lane", "where a.id = v_job.lane and v_job.status = 'queued'"),
+        )
+    await factory.queue(conn)
+    await factory.plan(conn, concurrency=1)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn, account="a")
+    started = await factory.claim(conn, worker)
+    finisher, app, other, claimer = [await connect() for _ in range(4)]
+    # Each waits for the one before, as Postgres queues them up.
+    async with other.transaction():
+        async with finisher.transaction():
+            await factory.finish(finisher, worker, started, "released")
+            meanwhile = Step(other, other.execute("select from penstock.job for update"))
+            assert await meanwhile.waits(conn)
+            cancel = Step(app, app.execute("select penstock.cancel_job($1)", job))
+            assert await cancel.waits(conn)
+        await meanwhile
+        begun = claimer.transaction()
+        await begun.start()
+        hold = Step(claimer, claimer.execute("select from penstock.account for no key update"))
+        assert await hold.waits(conn) is not naive
+    if naive:
+        assert await cancel.waits(conn)  # it has the job now, queued, and wants the account
+        claim = Step(claimer, factory.claim(claimer, worker))
+        assert deadlocked(await ended(cancel, claim))
+    else:
+        await ended(cancel, hold)
+        assert await factory.claim(claimer, worker) == []
+        assert await factory.status(conn, job) == "cancelled"
+    await begun.rollback()

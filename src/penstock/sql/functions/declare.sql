@@ -134,7 +134,10 @@ begin
     where g.queue_id = p_queue;
   end if;
   -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
-  if v_old.concurrency is null and v_old.rate_count is null then
+  if v_old.concurrency is null and v_old.rate_count is null and exists (
+    select from penstock.queue q where q.id = p_queue
+      and (q.concurrency is not null or q.rate_count is not null))
+  then
     -- The gate's row first: a finish that still gives a slot back has committed when we count.
     perform from penstock.gate g where g.queue_id = p_queue for no key update;
     update penstock.job j set holds = j.holds | 1

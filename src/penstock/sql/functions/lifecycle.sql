@@ -147,13 +147,15 @@ begin
     if not found then
       return penstock.read_job(cancel_job.id);
     end if;
+    -- The account first, also of a running job: while we wait for that job it may be given back,
+    -- and we would hold a queued job that a claim, which has its account, wants to start.
+    perform a.id from penstock.account a where a.id = v_job.lane for no key update;
     if v_job.status in ('running', 'awaiting') then
       update penstock.job j set
         cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
         updated_at = penstock.clock(), version = version + 1
       where j.id = cancel_job.id and j.status in ('running', 'awaiting');
     else
-      perform a.id from penstock.account a where a.id = v_job.lane for no key update;
       perform penstock._end_waiting(array[v_job.id], 'cancelled', v_error, array[v_job.lane]);
     end if;
     if found then

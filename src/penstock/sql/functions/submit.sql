@@ -226,7 +226,9 @@ begin
     select a.id from (select distinct u.name from unnest(v_names) u (name)) n
     join penstock.account a on a.name = n.name
     where v_laned or a.concurrency is not null
-    union all select 0 where v_laned
+    -- Nobody's lane only for nobody's jobs, or all submitters would wait for one another.
+    union all
+    select 0 where v_laned and (v_names is null or array_position(v_names, null) is not null)
   ) w;
   select array_agg(l.id) into v_locked from (
     select a.id from penstock.account a where a.id = any (v_locked)

@@ -1,0 +1,208 @@
+"""An app may keep a transaction open for as long as it likes: it is in nobody else's way."""
+
+import asyncpg
+import pytest
+
+import factory
+from clock import Clock
+from interleave import Step
+from shapes import Connect
+
+
+async def test_a_new_retention_stops_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:
+    """A partition of history is made beside its readers."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    await factory.submit(conn)
+    started = await factory.claim(conn, worker)
+    app, operator = await connect(), await connect()
+    async with app.transaction():
+        await app.fetch("select count(*) from penstock.finished")
+        await operator.execute(
+            "select penstock.edit_queue('q', $1)", {"retention_seconds": 3 * 86_400}
+        )
+        [ended] = await factory.finish(conn, worker, started)
+        assert ended["verdict"] == "done"
+
+
+async def test_a_submit_holds_no_lock_on_history(conn: asyncpg.Connection) -> None:
+    await factory.queue(conn)
+    async with conn.transaction():
+        await conn.fetchval("select penstock.submit_job('q', '{}')")
+        held = await conn.fetch(
+            "select relation::regclass::text as name from pg_locks"
+            " where pid = pg_backend_pid() and relation::regclass::text like 'penstock.finished%'"
+        )
+        assert held == []
+
+
+async def test_a_limit_that_returns_counts_after_the_finish_under_way(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """Otherwise the gate keeps a slot of a job that is gone, and the queue stands still."""
+    await factory.queue(conn, concurrency=1)
+    worker = await factory.worker(conn)
+    await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    started = await factory.claim(conn, worker)
+    # Over its declaration, an edit can widen a limit and not lift it: declared anew, it is gone.
+    await conn.execute("select penstock.declare_queue('q', '{}')")
+    finisher, operator = await connect(), await connect()
+    async with finisher.transaction():
+        await factory.finish(finisher, worker, started)
+        edit = Step(
+            operator, operator.execute("select penstock.edit_queue('q', $1)", {"concurrency": 1})
+        )
+        assert await edit.waits(conn)
+    await edit
+    assert len(await factory.claim(conn, worker)) == 1
+
+
+@pytest.mark.parametrize("call", ["reconcile()", "edit_plan('free', '{\"priority\": 5}')"])
+async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
+    conn: asyncpg.Connection, connect: Connect, call: str
+) -> None:
+    await factory.queue(conn)
+    await factory.plan(conn, concurrency=1)
+    worker = await factory.worker(conn)
+    await factory.submit(conn, account="a")
+    started = await factory.claim(conn, worker)
+    await factory.submit(conn, account="b")
+    app = await connect()
+    async with app.transaction():
+        await factory.submit(app, account="b")
+        await conn.fetch(f"select * from penstock.{call}")
+        [ended] = await factory.finish(conn, worker, started)
+        assert ended["verdict"] == "done"
+
+
+async def test_an_edit_that_cannot_have_its_locks_gives_up_by_itself(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """The first limit of a queue counts what runs, and an app holds one of those jobs."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn)
+    await factory.claim(conn, worker)
+    app = await connect()
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", job)
+        await conn.execute("select penstock.edit_queue('q', $1)", {"timeout_seconds": 60})
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await conn.execute("select penstock.edit_queue('q', $1)", {"concurrency": 1})
+    await conn.execute("select penstock.edit_queue('q', $1)", {"concurrency": 1})
+
+
+async def test_a_hand_over_does_not_wait_for_a_cancel(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    started = await factory.claim(conn, worker, limit=2)
+    app = await connect()
+    sql = "select verdict from penstock.hand_over_jobs($1, $2, array[1, 1], $3)"
+    args = worker, [row["id"] for row in started], ["sixteen letters or more"] * 2
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", started[0]["id"])
+        assert [row[0] for row in await conn.fetch(sql, *args)] == ["busy", "done"]
+    assert [row[0] for row in await conn.fetch(sql, *args)] == ["done", "stale"]
+
+
+async def test_due_jobs_of_a_busy_account_do_not_fill_the_pass(
+    conn: asyncpg.Connection, connect: Connect, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    await factory.plan(conn, concurrency=1)
+    busy = [{"kind": "q", "account": "busy", "delay_seconds": 10}] * 5
+    await factory.submit_rows(conn, [*busy, {"kind": "q", "account": "b", "delay_seconds": 20}])
+    await clock.advance("1m")
+    app = await connect()
+    async with app.transaction():
+        await factory.submit(app, account="busy")
+        assert await conn.fetchval("select penstock.stage_due_jobs(1, 3)") == 1
+    assert await conn.fetchval("select penstock.stage_due_jobs(1, 3)") == 3
+
+
+async def test_lost_jobs_of_a_busy_account_do_not_fill_the_pass(
+    conn: asyncpg.Connection, connect: Connect, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    await factory.plan(conn, concurrency=3)
+    worker = await factory.worker(conn)
+    await factory.submit_rows(
+        conn, [{"kind": "q", "account": name} for name in ("busy", "busy", "busy", "b")]
+    )
+    assert len(await factory.claim(conn, worker, limit=4)) == 4
+    await clock.advance("1m")
+    app = await connect()
+    async with app.transaction():
+        await factory.submit(app, account="busy")
+        [freed] = await conn.fetch("select * from penstock.recover_jobs(3)")
+        assert freed["status"] == "queued"
+    assert len(await conn.fetch("select * from penstock.recover_jobs(3)")) == 3
+
+
+async def test_retrying_a_scheduled_job_takes_nothing_else_along(
+    conn: asyncpg.Connection, connect: Connect, clock: Clock
+) -> None:
+    """It runs now, before what came later; others that are due stay free for the workers."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    late = await factory.submit(conn, delay_seconds=5 * 86_400)
+    due = await factory.submit(conn, delay_seconds=1)
+    await clock.advance("10s")
+    app = await connect()
+    async with app.transaction():
+        await app.fetchval("select penstock.retry_job($1)", late)
+        assert [row["id"] for row in await factory.claim(conn, worker, limit=5)] == [due]
+    await factory.submit(conn)
+    assert (await factory.claim(conn, worker))[0]["id"] == late
+
+
+async def test_so_many_expired_jobs_that_some_are_left_start_none_of_them(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    worker = await factory.worker(conn, lease="1 hour")
+    await conn.execute(
+        "select count(*) from penstock.submit_many(array_fill('q'::text, array[1500]),"
+        " array_fill('{}'::jsonb, array[1500]),"
+        " p_expires => array_fill(interval '5 seconds', array[1500]))"
+    )
+    await clock.advance("10s")
+    assert await factory.claim(conn, worker, limit=100) == []
+    assert await factory.claim(conn, worker, limit=100) == []
+    assert await conn.fetchval("select count(*) from penstock.finished") == 1_500
+
+
+async def test_an_idempotency_key_means_the_same_in_every_time_zone(
+    conn: asyncpg.Connection,
+) -> None:
+    await factory.queue(conn)
+    sql = (
+        "select penstock.submit_job('q', '{}', run_at => '2030-01-01T12:00:00Z',"
+        " idempotency_key => 'k') ->> 'replayed'"
+    )
+    assert await conn.fetchval(sql) == "false"
+    await conn.execute("set timezone = 'Asia/Tokyo'")
+    assert await conn.fetchval(sql) == "true"
+
+
+async def test_a_worker_of_an_earlier_life_shares_no_identity(conn: asyncpg.Connection) -> None:
+    """Also when the tables were made anew in between: numbers are drawn, not counted."""
+    numbers = [await factory.worker(conn) for _ in range(20)]
+    assert len(set(numbers)) == 20
+    assert min(numbers) > 1_000_000
+
+
+async def test_the_order_of_a_queue_waits_for_submits_under_way(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    await factory.queue(conn)
+    app = await connect()
+    async with app.transaction():
+        await factory.submit(app)
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await conn.execute("select penstock.edit_queue('q', $1)", {"order": "fair"})
+    with pytest.raises(asyncpg.PostgresError, match="while it has live jobs"):
+        await conn.execute("select penstock.edit_queue('q', $1)", {"order": "fair"})
