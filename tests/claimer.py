@@ -40,9 +40,8 @@ class Claimer:
                 await self._pause(IDLE)
                 continue
             await self._pause(WORK)
-            if not calm.is_set() and self._chance.random() < 0.01:
-                self._wire.cut()
-                self._die()
+            if not calm.is_set() and self._chance.random() < 0.02:
+                await self._die_with(rows)
                 continue
             if self._chance.random() < 0.05:
                 await self._hand_over(rows.pop())
@@ -54,6 +53,20 @@ class Claimer:
             self._referee.abandons(self._worker)
             self._bury(self._worker)
         self._worker = None
+
+    async def _die_with(self, rows: Sequence[asyncpg.Record]) -> None:
+        """Given up for lost, it may come back and tell of its success: first come, first served."""
+        worker = self._worker
+        self._wire.cut()
+        self._die()
+        await self._pause(IDLE)
+        if self._chance.random() < 0.5:
+            try:
+                told = await self._finish(worker, rows, ["succeeded"] * len(rows))
+            except Cut:
+                return
+            for row in rows:
+                self._referee.told(row, *told[row["id"]], late=True)
 
     async def _pause(self, seconds: tuple[float, float]) -> None:
         await asyncio.sleep(self._chance.uniform(*seconds))
@@ -79,7 +92,7 @@ class Claimer:
         while rows:
             self._referee.reports(rows, outcomes)
             try:
-                told = await self._finish(rows, outcomes)
+                told = await self._finish(self._worker, rows, outcomes)
             except Cut:
                 self._referee.doubts(rows)
                 continue
@@ -91,14 +104,14 @@ class Claimer:
                 await self._pause(THOUGHT)
 
     async def _finish(
-        self, rows: Sequence[asyncpg.Record], outcomes: Sequence[str]
+        self, worker: int | None, rows: Sequence[asyncpg.Record], outcomes: Sequence[str]
     ) -> dict[UUID, tuple[str, str | None]]:
         slots = list({row["slot_account"] for row in rows} - {None})
         async with self._wire.open() as conn:
             told = await conn.fetch(
                 "select job_id, verdict, status::text from penstock.finish_jobs("
                 "$1, $2, $3, $4, p_delays => $5, p_accounts => $6)",
-                self._worker,
+                worker,
                 [row["id"] for row in rows],
                 [row["attempt"] for row in rows],
                 outcomes,

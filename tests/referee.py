@@ -80,13 +80,15 @@ class Referee:
             if hold := self._mine(row):
                 hold.in_doubt = True
 
-    def told(self, row: asyncpg.Record, verdict: str, status: str | None) -> None:
-        """What the database said of a report; `busy` changes nothing."""
-        self.seen[verdict] += 1
+    def told(
+        self, row: asyncpg.Record, verdict: str, status: str | None, *, late: bool = False
+    ) -> None:
+        """What the database said of a report; `busy` changes nothing. Late: of a dead worker's."""
+        self.seen[f"late, {verdict}" if late else verdict] += 1
         if verdict == "busy":
             return
         hold = self._mine(row)
-        if verdict == "stale":
+        if verdict == "stale" and not late:
             # Only a cut report, applied after all, can be repeated in vain by a living worker.
             assert hold is None or hold.in_doubt, f"a living worker lost {row['id']}: {hold}"
         elif status in FINAL:

@@ -66,8 +66,9 @@ CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
     LANGUAGE plpgsql
@@ -117,6 +118,22 @@ CREATE FUNCTION penstock._choose(p_queue penstock.queue, p_limit integer, p_acco
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -138,10 +155,10 @@ CREATE FUNCTION penstock._enlane_accounts(p_accounts bigint[]) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._enlane_jobs(p_jobs uuid[]) RETURNS void
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._enlane_strays(p_jobs uuid[]) RETURNS uuid[]
+CREATE FUNCTION penstock._enlane_strays(p_jobs uuid[], p_owners bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -164,6 +181,10 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
 CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -179,15 +200,22 @@ CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_acco
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._first_range(p_days integer, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._held_account(p_account bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -215,11 +243,15 @@ CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._job_json(p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_done uuid[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -227,12 +259,12 @@ CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[]) R
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._lock_lanes_of(p_jobs uuid[]) RETURNS bigint[]
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
@@ -249,6 +281,10 @@ CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._option_boolean(p_options jsonb, p_key text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._option_integer(p_options jsonb, p_key text, p_min bigint, p_max bigint) RETURNS integer
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -262,6 +298,10 @@ CREATE FUNCTION penstock._option_seconds(p_options jsonb, p_key text, p_allow_ze
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._option_text(p_options jsonb, p_key text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._option_texts(p_options jsonb, p_key text) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -293,6 +333,10 @@ CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.sett
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._queue_options() RETURNS text[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -305,7 +349,7 @@ CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step inter
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
-    LANGUAGE sql STABLE
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
@@ -321,6 +365,10 @@ CREATE FUNCTION penstock._refuse_computed(p_kind text) RETURNS void
 
 CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting) RETURNS void
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_odd_item(p_item jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS void
@@ -352,6 +400,18 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
     SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._stop_queue(p_queue integer, p_options jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -392,19 +452,23 @@ CREATE FUNCTION penstock.declare_kind(p_name text, p_queue text, p_options jsonb
 
 CREATE FUNCTION penstock.declare_plan(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.edit_plan(p_name text, p_options jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.edit_queue(p_name text, p_options jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.expire_jobs(p_queue integer, p_limit integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -440,16 +504,18 @@ CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
 
 CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '500ms';
+    SET lock_timeout TO '50ms';
 
 CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock.reconcile() RETURNS TABLE(what text, subject text, was text, now text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -465,7 +531,8 @@ CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '
 
 CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[]) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -481,9 +548,10 @@ CREATE FUNCTION penstock.retry_job(id uuid) RETURNS jsonb
 
 CREATE FUNCTION penstock.set_account_plan(p_account text, p_plan text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.stage_due_jobs(p_queue integer, p_limit integer DEFAULT 1000) RETURNS integer
+CREATE FUNCTION penstock.stage_due_jobs(p_queue integer, p_limit integer DEFAULT 1000, p_job uuid DEFAULT NULL::uuid) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -790,15 +858,6 @@ CREATE VIEW penstock.worker_health AS
    FROM penstock.worker w
   WHERE ((stopped_at IS NULL) AND ((lost_at IS NULL) OR (lost_at > (penstock.clock() - '1 day'::interval))));
 
-ALTER TABLE penstock.worker ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME penstock.worker_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-
 ALTER TABLE ONLY penstock.attempt ATTACH PARTITION penstock.attempt_rest DEFAULT;
 
 ALTER TABLE ONLY penstock.account
@@ -817,7 +876,7 @@ ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY penstock.finished
-    ADD CONSTRAINT finished_pkey PRIMARY KEY (class, id);
+    ADD CONSTRAINT finished_pkey PRIMARY KEY (id, class);
 
 ALTER TABLE ONLY penstock.gate
     ADD CONSTRAINT gate_pkey PRIMARY KEY (queue_id);
@@ -916,12 +975,6 @@ ALTER TABLE ONLY penstock.gate
 
 ALTER TABLE ONLY penstock.kind
     ADD CONSTRAINT kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
-
-ALTER TABLE ONLY penstock.lane
-    ADD CONSTRAINT lane_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
-
-ALTER TABLE ONLY penstock.lane
-    ADD CONSTRAINT lane_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_failed_class_fkey FOREIGN KEY (failed_class) REFERENCES penstock.retention_class(id);

@@ -19,8 +19,10 @@ T = TypeVar("T")
 TICK = timedelta(milliseconds=1)
 DRAIN_ROUNDS = 60
 
-SAME = ("kind", "account", "status", "attempt", "failures", "deferrals", "crashes")
-SAME += ("max_attempts", "priority", "key", "retry_of")
+SAME = (
+    *("kind", "account", "status", "attempt", "failures", "deferrals", "crashes"),
+    *("max_attempts", "priority", "key", "retry_of"),
+)
 SAME_LIVE = (*SAME, "worker", "run_at", "expires_at", "timeout_at", "deadline_at", "cancel_at")
 SAME_FINISHED = (*SAME, "retried_by")
 

@@ -1,7 +1,7 @@
 """Rules of those who ask for work: submit, cancel, retry, and the operator's edits."""
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -9,21 +9,11 @@ from hypothesis.stateful import initialize, precondition, rule
 from psycopg.types.json import Jsonb
 
 from properties.base import Lifecycle, pick, refusal, which
-from properties.model import STARTED, Job
+from properties.model import STARTED, Item, Job
 from properties.settings import ACCOUNTS, KINDS, PLANS, QUEUES
 
 # With more jobs than this, the walk goes on with those it has.
 MANY = 8
-
-
-class Item(NamedTuple):
-    kind: str
-    account: str | None
-    key: str | None
-    priority: int | None
-    delay: timedelta | None
-    expires: timedelta | None
-    max_attempts: int | None
 
 
 def seconds(*choices: int | None) -> st.SearchStrategy[timedelta | None]:
@@ -81,7 +71,7 @@ class Callers(Lifecycle):
     def _accept(self, item: Item, answer: Any) -> UUID:
         twin = self.model.twin(item.kind, item.account, item.key)
         assert answer.deduplicated == (twin is not None)
-        job = twin or self.model.submit(answer.id, *item)
+        job = twin or self.model.submit(answer.id, item)
         assert (answer.id, answer.status) == (job.id, job.status)
         return job.id
 
@@ -130,9 +120,8 @@ class Callers(Lifecycle):
         elif twin := self.model.twin(old.kind, old.account, old.key):
             assert (new, answer["deduplicated"]) == (twin.id, True)
         else:
-            job = self.model.submit(
-                new, old.kind, old.account, old.key, old.priority, None, None, old.max_attempts
-            )
+            again = Item(old.kind, old.account, old.key, old.priority, None, None, old.max_attempts)
+            job = self.model.submit(new, again)
             job.retry_of, old.retried_by = old.id, new
             assert not answer["deduplicated"]
 

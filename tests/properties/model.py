@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import floor
+from typing import NamedTuple
 from uuid import UUID
 
 from properties.settings import (
@@ -27,6 +28,18 @@ WAITING = ("scheduled", "queued")
 STARTED = ("running", "awaiting")
 CHARGED = ("retry", "timed_out")
 CRASHES = ("stuck", "lost")
+
+
+class Item(NamedTuple):
+    """What a caller asks for."""
+
+    kind: str
+    account: str | None
+    key: str | None
+    priority: int | None
+    delay: timedelta | None
+    expires: timedelta | None
+    max_attempts: int | None
 
 
 @dataclass
@@ -100,8 +113,10 @@ class Model:
         self.orphans: set[tuple[UUID, int]] = set()
         self.paused: set[str] = set()
         self.widths = {name: options.get("concurrency") for name, options in QUEUES.items()}
-        self.plan_of: dict[str | None, str | None] = {None: None, **ACCOUNTS}
-        self.plans = {name: options.get("concurrency") for name, options in PLANS.items()}
+        self.plan_of = dict(ACCOUNTS)
+        self.plans: dict[str, int | None] = {
+            name: options.get("concurrency") for name, options in PLANS.items()
+        }
         self.next_at = dict.fromkeys(QUEUES, EPOCH)
 
     # Looking
@@ -115,8 +130,7 @@ class Model:
 
     def slots(self, account: str | None) -> int | None:
         """How many more jobs the account may start; None: as many as it likes."""
-        plan = self.plan_of[account]
-        limit = self.plans[plan] if plan else None
+        limit = self.plans[self.plan_of[account]] if account else None
         if limit is None:
             return None
         return max(0, limit - sum(job.account == account for job in self.live(*STARTED)))
@@ -139,28 +153,18 @@ class Model:
 
     # What callers do
 
-    def submit(
-        self,
-        job: UUID,
-        kind: str,
-        account: str | None,
-        key: str | None,
-        priority: int | None,
-        delay: timedelta | None,
-        expires: timedelta | None,
-        max_attempts: int | None,
-    ) -> Job:
-        run_at = self.now + (delay or timedelta(0))
-        default: int = KIND_OPTIONS.get(kind, QUEUES[KINDS[kind]])["attempts"]
+    def submit(self, job: UUID, item: Item) -> Job:
+        run_at = self.now + (item.delay or timedelta(0))
+        default: int = KIND_OPTIONS.get(item.kind, QUEUES[KINDS[item.kind]])["attempts"]
         self.jobs[job] = Job(
             job,
-            kind,
-            account,
-            key,
-            priority or 0,
-            max_attempts or default,
+            item.kind,
+            item.account,
+            item.key,
+            item.priority or 0,
+            item.max_attempts or default,
             run_at,
-            expires and run_at + expires,
+            run_at + item.expires if item.expires else None,
             "scheduled" if run_at > self.now else "queued",
         )
         return self.jobs[job]
@@ -255,9 +259,7 @@ class Model:
             if worker.gone and worker.lost_jobs is None:
                 worker.lost_jobs = len(self.held_by([worker.id]))
         found = {
-            job.id: why
-            for job in self.live(*STARTED)
-            if (why := self._due(job)) and not skip(job)
+            job.id: why for job in self.live(*STARTED) if (why := self._due(job)) and not skip(job)
         }
         for job_id, why in found.items():
             self.end_start(self.jobs[job_id], why)

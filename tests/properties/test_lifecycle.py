@@ -37,9 +37,13 @@ def world(cluster: Cluster) -> Iterator[World]:
 
 @pytest.mark.timeout(1_800)  # a run of thousands, and the shrinking of what it finds
 def test_no_walk_through_the_lifecycle_breaks_an_invariant(world: World, scale: Scale) -> None:
+    class Walk(Jobs):
+        def __init__(self) -> None:
+            super().__init__(world)
+
     profile = hypothesis.settings()
     run_state_machine_as_test(
-        lambda: Jobs(world),
+        Walk,
         settings=hypothesis.settings(
             profile,
             max_examples=scale(profile.max_examples, LONG_RUN),

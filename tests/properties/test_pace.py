@@ -60,7 +60,7 @@ def test_in_any_window_start_at_most_its_share_and_one_burst(
     conn: psycopg.Connection[Any],
 ) -> None:
     names = (f"q{n}" for n in count())
-    workers = [id for (id,) in conn.execute("select id from penstock.worker")]
+    workers = [worker for (worker,) in conn.execute("select id from penstock.worker")]
 
     @given(st.integers(1, 90), st.sampled_from(sorted(PERIODS)), st.integers(1, 5), claims)
     def holds(number: int, period: str, burst: int, turns: list[tuple[int, int, int]]) -> None:

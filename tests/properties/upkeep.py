@@ -8,7 +8,6 @@ from hypothesis.stateful import rule
 from properties.base import Lifecycle, held_accounts, pick, which
 from properties.model import Worker
 
-
 steps = st.sampled_from([0, 1, 10, 11, 30, 61, 61, 400])
 LIVES = ["all beat", "all beat", "all are silent", "all are silent", "one stops"]
 

@@ -109,7 +109,7 @@ class Workers(Lifecycle):
         line = self._line(ready, queue)
         assert len(chosen) == len(set(chosen)) <= room
         assert set(chosen) <= {job.id for job in ready}
-        for account, n in Counter(self.model.jobs[id].account for id in chosen).items():
+        for account, n in Counter(self.model.jobs[job].account for job in chosen).items():
             slots = self.model.slots(account)
             assert slots is None or n <= slots, f"{account} is over its limit"
         assert chosen or not (line and room), "the claim left a job that may start"
@@ -120,7 +120,7 @@ class Workers(Lifecycle):
         )
         if not full and (exact or queue != "fair"):
             first = sorted(line.values())[:room]
-            assert sorted(line[id] for id in chosen) == first, "out of order"
+            assert sorted(line[job] for job in chosen) == first, "out of order"
 
     def _line(self, ready: list[Job], queue: str) -> dict[UUID, tuple[int, int]]:
         """Where each job that may start stands: by rank, or by its lane's virtual time."""

@@ -83,7 +83,9 @@ class Seen(NamedTuple):
 
 class World:
     def __init__(self, dsn: str) -> None:
-        self._conn = psycopg.connect(dsn, autocommit=True, row_factory=namedtuple_row)
+        self._conn: psycopg.Connection[Any] = psycopg.connect(
+            dsn, autocommit=True, row_factory=namedtuple_row
+        )
         self._app = psycopg.connect(dsn)
         for name, options in QUEUES.items():
             # One class of retention: partitions of a second one would only be read for nothing.

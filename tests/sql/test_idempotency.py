@@ -123,18 +123,14 @@ async def test_a_twin_takes_over_when_the_first_rolls_back(
     assert row["id"] != first["id"]
 
 
-async def test_a_twin_gives_up_when_the_first_takes_too_long(
-    conn: asyncpg.Connection, connect: Connect
-) -> None:
+async def test_the_callers_own_lock_timeout_stays_what_it_was(conn: asyncpg.Connection) -> None:
+    """Waiting for a twin is bounded by one of ours, which must not outlive the call."""
     await factory.queue(conn)
-    other = await connect()
-    await other.execute("set lock_timeout = '7s'")
     async with conn.transaction():
-        await submit(conn)
-        with refused(409, "idempotency_in_progress", "idempotency_key") as told:
-            await submit(other)  # five seconds
-        assert "same key" in told["hint"]
-    assert await other.fetchval("show lock_timeout") == "7s"
+        await conn.execute("set local lock_timeout = '7s'")
+        for replayed in (False, True):
+            assert (await submit(conn))["replayed"] is replayed
+            assert await conn.fetchval("show lock_timeout") == "7s"
 
 
 async def test_a_repetition_after_the_job_is_gone_says_so_and_runs_nothing_twice(

@@ -19,8 +19,9 @@ begin
     order by (select j.queue_id from penstock.job j where j.id = t.id), t.id, t.ordinal
   loop
     job_id := v_item.id;
-    if v_item.outcome is null or v_item.outcome not in ('succeeded', 'failed', 'retry')
-      or v_item.token is null
+    if v_item.outcome is null
+      or v_item.outcome not in ('succeeded', 'failed', 'retry') -- guard: outcome known
+      or v_item.token is null -- guard: token given
     then
       outcome := 'invalid';
       return next;
@@ -41,9 +42,8 @@ create or replace function penstock._why_stale(p_job uuid, p_attempt integer) re
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
-    (select case when j.attempt = p_attempt and j.status = 'awaiting' then 'invalid'
-              when exists (select from penstock.attempt t
-                           where t.job_id = p_job and t.attempt = p_attempt) then 'stale'
+    (select case when exists (select from penstock.attempt t
+                              where t.job_id = p_job and t.attempt = p_attempt) then 'stale'
               else 'invalid' end
      from penstock.job j where j.id = p_job),
     (select case when f.attempt = p_attempt and f.ended_in_start then 'duplicate'

@@ -24,18 +24,19 @@ begin
   if not found then
     return 0;
   end if;
-  select * into v_gate from penstock.gate g where g.queue_id = p_queue.id for no key update;
+  select * into v_gate from penstock.gate g
+  where g.queue_id = p_queue.id for no key update; -- guard: gate locked - for no key update
   if p_queue.concurrency is not null then
     v_free := least(v_free, p_queue.concurrency - v_gate.running); -- guard: queue limit
   end if;
   if v_step is not null then
     -- GCRA: rate_next_at is when the next start would be due at the even pace; it may lie ahead
     -- of now by the burst. In any window there are at most window / step + burst starts.
-    v_free := least(v_free, floor(date_part('epoch',
+    v_free := least(v_free, floor(date_part('epoch', -- guard: rate
       p_now + v_step * p_queue.rate_burst - greatest(v_gate.rate_next_at, p_now))
-      / date_part('epoch', v_step) + 1e-6)::integer); -- guard: rate
+      / date_part('epoch', v_step) + 1e-6)::integer);
   end if;
-  return greatest(v_free, 0);
+  return greatest(v_free, 0); -- guard: not negative => return v_free;
 end
 $$;
 
@@ -66,8 +67,9 @@ begin
     from (
       select u.account_id, u.head, penstock._fair_step(u.weight) as step, u.running,
         u.concurrency,
-        greatest(0, least(v_share, coalesce(u.concurrency - u.running, p_limit)))
-          as free -- guard: account limit
+        greatest(0, least(v_share,
+          coalesce(u.concurrency - u.running, p_limit) -- guard: account limit => p_limit
+        )) as free
       from unnest(p_accounts, p_heads, p_running, p_limits, p_weights)
         u (account_id, head, running, concurrency, weight)
     ) l
@@ -75,7 +77,8 @@ begin
       select f.id, f.rank, row_number() over () as nth
       from (
         select j.id, j.rank from penstock.job j
-        where j.queue_id = p_queue.id and j.lane = l.account_id and j.status = 'queued'
+        where j.queue_id = p_queue.id and j.lane = l.account_id
+          and j.status = 'queued' -- guard: queued
         order by j.rank limit l.free + 1
       ) f
     ) j
@@ -85,7 +88,8 @@ begin
   ),
   placed as materialized (
     select c.*, c.may_start
-      and row_number() over (partition by c.may_start order by c.tag, c.nth) <= p_limit as chosen
+      and row_number() over (partition by c.may_start order by c.tag, c.nth)
+        <= p_limit as chosen -- guard: limit => > 0 as chosen
     from candidate c
   ),
   taken as materialized (
@@ -94,14 +98,15 @@ begin
       min(c.step) as step, min(c.running) as running, min(c.concurrency) as concurrency
     from placed c where c.account_id is not null
     group by c.account_id
-    having bool_or(c.chosen) or min(c.running) >= min(c.concurrency)
+    having bool_or(c.chosen) or min(c.running) >= min(c.concurrency) -- guard: full => having true
   ),
   moved_lanes as (
     update penstock.lane l set
       waiting = l.waiting - t.n,
       head = case when p_queue.ordering = 'fair' then l.head + t.n * t.step
         else coalesce(t.next_rank, l.head) end,
-      open = t.concurrency is null or t.running + t.n < t.concurrency
+      open = t.concurrency is null
+        or t.running + t.n < t.concurrency -- guard: closes => or true
     from taken t
     where l.account_id = t.account_id and l.queue_id = p_queue.id
   ),
@@ -144,28 +149,32 @@ declare
   v_started integer;
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read again under it.
-  perform pg_advisory_xact_lock_shared(1886413171, v_queue.id);
+  perform pg_advisory_xact_lock_shared(1886413171, v_queue.id); -- guard: limits locked
   select * into v_queue from penstock.queue q where q.id = v_queue.id;
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null;
-  if v_queue.paused_at is not null or p_limit < 1 or (p_wait and not exists (
-    select from penstock.lane l where l.queue_id = v_queue.id and l.open and l.waiting > 0))
+  if v_queue.paused_at is not null -- guard: paused => if false
+    or p_limit < 1 or (p_wait and not exists (
+      select from penstock.lane l where l.queue_id = v_queue.id and l.open and l.waiting > 0))
   then
     return;
   end if;
   if not exists (
     select from penstock.worker w
-    where w.id = p_worker and w.lost_at is null and w.stopped_at is null) -- guard: worker lives
+    where w.id = p_worker
+      and w.lost_at is null and w.stopped_at is null) -- guard: worker lives
   then
     perform penstock._refuse(409, 'worker_lost',
       format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
       p_hint => 'Drop what it runs and register again.');
   end if;
 
-  if exists (select from penstock.job j where j.queue_id = v_queue.id and j.expires_at <= v_now
-             and j.status in ('scheduled', 'queued')) then
+  if exists ( -- guard: expired => if false and exists (
+    select from penstock.job j where j.queue_id = v_queue.id and j.expires_at <= v_now
+      and j.status in ('scheduled', 'queued'))
+  then
     -- So many that some are left: nothing is started before they are gone.
     if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
-      return;
+      return; -- guard: all expired
     end if;
   end if;
   if exists (select from penstock.job j where j.queue_id = v_queue.id and j.run_at <= v_now
@@ -245,7 +254,7 @@ begin
     j.priority, j.failures, j.deferrals, j.crashes, j.max_attempts, j.created_at, j.started_at,
     j.timeout_at;
   get diagnostics v_started = row_count;
-  if v_started <> cardinality(v_jobs) then
+  if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
   end if;
   if v_gated then
@@ -295,7 +304,7 @@ begin
     ) l;
     perform penstock._enlane_jobs(array(
       select j.id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-      where j.account_id = any (v_held)));
+      where j.account_id = any (v_held))); -- guard: account held
   end if;
   return v_limited;
 end

@@ -21,10 +21,14 @@ as $$
   select case
     when p_outcome = 'succeeded' then 'succeeded'::penstock.job_status
     when p_outcome = 'failed' then 'failed'::penstock.job_status
-    when p_outcome = 'cancelled' or p_cancel_requested then 'cancelled'::penstock.job_status
-    when p_outcome in ('retry', 'timed_out') and p_failures + 1 >= p_max_attempts
+    when p_outcome = 'cancelled'
+      or p_cancel_requested -- guard: cancel asked
+      then 'cancelled'::penstock.job_status
+    when p_outcome in ('retry', 'timed_out') -- guard: the rest is free
+      and p_failures + 1 >= p_max_attempts -- guard: attempts left => and false
       then 'failed'::penstock.job_status
-    when p_outcome in ('stuck', 'lost') and p_crashes >= p_recovery
+    when p_outcome in ('stuck', 'lost') -- guard: no crash is free
+      and p_crashes >= p_recovery -- guard: recoveries left => and false
       then 'failed'::penstock.job_status
     end
 $$;
@@ -77,10 +81,10 @@ begin
     from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_delays)
       t (id, attempt, outcome, result, error, delay)
     join penstock.job j on j.id = t.id
-    where j.attempt = t.attempt and j.status in ('running', 'awaiting')
+    where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
       -- Not one whose account we do not have: it may be queued again before we look, and a claim
       -- that has its account and the gate would wait for us, and we for the gate.
-      and (j.holds < 2 or j.account_id = any (v_accounts))
+      and (j.holds < 2 or j.account_id = any (v_accounts)) -- guard: account held
     order by j.id for update of j skip locked
   ) l;
   select * into v_later from penstock._end_jobs(p_worker, p_callback, v_rest.ids,
@@ -97,15 +101,19 @@ begin
   return query
   select u.id,
     case when d.id is not null then 'done'
-      when j.attempt = u.attempt and j.status in ('running', 'awaiting')
-        and (p_worker is null or j.worker_id is not distinct from p_worker)
-        and (p_callback is null or j.callback_hash is not distinct from p_callback) then 'busy'
+      when j.attempt = u.attempt -- guard: busy, fence
+        and j.status in ('running', 'awaiting') -- guard: busy, started
+        and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: busy, owner
+        and (p_callback is null -- guard: busy, token
+          or j.callback_hash is not distinct from p_callback)
+        then 'busy'
       else 'stale' end,
     coalesce(d.status, j.status)
   from unnest(p_jobs, p_attempts) u (id, attempt)
   left join (
     select * from unnest(v_ended.ids, v_ended.attempts, v_ended.statuses) n (id, attempt, status)
-  ) d on d.id = u.id and d.attempt = u.attempt
+  ) d on d.id = u.id
+    and d.attempt = u.attempt -- guard: done, fence
   left join penstock.job j on j.id = u.id;
 end
 $$;
@@ -127,7 +135,7 @@ begin
   if v_accounts <> '{}' then
     select array_agg(l.id) into v_accounts from (
       select a.id from penstock.account a where a.id = any (v_accounts)
-      order by a.id for no key update skip locked
+      order by a.id for no key update skip locked -- guard: locked => order by a.id
     ) l;
   end if;
   return v_accounts;
@@ -163,8 +171,9 @@ begin
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
       and (j.holds < 2 or j.account_id = any (p_accounts)) -- guard: account held
       and (p_locked or j.xmax = '0' or j.xmax = j.xmin) -- guard: held by nobody
-      and penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
-            j.cancel_requested_at is not null) is not null
+      and penstock._final_status( -- guard: ends
+        t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
+        j.cancel_requested_at is not null) is not null
     returning j.*, t.outcome, t.result, t.error as told_error, q.succeeded_class, q.failed_class,
       penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) as final
@@ -235,8 +244,9 @@ begin
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
       and (j.holds < 2 or j.account_id = any (p_accounts)) -- guard: account held
-      and penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
-            j.cancel_requested_at is not null) is null
+      and penstock._final_status( -- guard: goes on
+        t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
+        j.cancel_requested_at is not null) is null
     order by j.id for no key update of j
   ),
   gone_on as (
@@ -291,7 +301,7 @@ begin
         then greatest(l.head, penstock._fair_floor(l.queue_id)) else l.head end
     from freed a, penstock.queue q
     where l.account_id = a.id and q.id = l.queue_id and not l.open and l.waiting > 0
-      and (a.concurrency is null or a.running < a.concurrency);
+      and (a.concurrency is null or a.running < a.concurrency); -- guard: slot free
   end if;
   if p_gates is not null then
     update penstock.gate g set running = g.running - f.n
@@ -317,18 +327,18 @@ begin
     select distinct on (t.id, t.attempt) t.id, t.attempt, t.outcome, t.result, t.error
     from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
       t (id, attempt, outcome, result, error)
-    where t.outcome = 'succeeded'
-      and not exists (
+    where t.outcome = 'succeeded' -- guard: a result
+      and not exists ( -- guard: not done
         select from unnest(p_done, p_done_attempts) d (id, attempt)
         where d.id = t.id and d.attempt = t.attempt)
   )
   insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error)
   select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error
   from late t
-  where exists (
+  where exists ( -- guard: ended otherwise
       select from penstock.attempts s
       where s.job_id = t.id and s.attempt = t.attempt and s.outcome <> 'succeeded')
-    and not exists (
+    and not exists ( -- guard: once
       select from penstock.orphan o where o.job_id = t.id and o.attempt = t.attempt);
 end
 $$;
@@ -344,7 +354,7 @@ as $$
 declare
   v_bad text;
 begin
-  if p_worker is null then
+  if p_worker is null then -- guard: worker named => if false then
     perform penstock._refuse(422, 'invalid_finish', 'worker is required', 'worker');
   end if;
   select o into v_bad from unnest(p_outcomes) o

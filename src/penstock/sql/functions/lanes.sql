@@ -35,7 +35,8 @@ begin
       then coalesce(penstock._fair_floor(g.queue_id),
         (date_part('epoch', penstock.clock()) * 1e9)::bigint)
       else g.head end,
-    g.waiting, coalesce(a.running < a.concurrency, true)
+    g.waiting,
+    coalesce(a.running < a.concurrency, true) -- guard: slot free => true
   from (
     select u.queue_id, u.account_id, min(u.rank) as head, count(*) as waiting
     from unnest(p_queues, p_accounts, p_ranks) u (queue_id, account_id, rank)
@@ -90,7 +91,7 @@ begin
   from penstock.account a, penstock.queue q
   where a.id = any (p_accounts) and l.account_id = a.id and q.id = l.queue_id
     and not l.open and l.waiting > 0
-    and (a.concurrency is null or a.running < a.concurrency);
+    and (a.concurrency is null or a.running < a.concurrency); -- guard: slot free
 end
 $$;
 
@@ -103,7 +104,9 @@ declare
 begin
   with moved as (
     update penstock.job j set lane = j.account_id
-    where j.id = any (p_jobs) and j.status = 'queued' and j.lane = -1
+    where j.id = any (p_jobs)
+      and j.status = 'queued' -- guard: queued
+      and j.lane = -1 -- guard: in no lane
     returning j.queue_id, j.account_id, j.rank
   )
   select array_agg(m.queue_id) as queues, array_agg(m.account_id) as accounts,
@@ -143,7 +146,8 @@ begin
   with counted as (
     update penstock.job j set holds = j.holds | 2
     where j.account_id = any (p_accounts) and j.account_id <> 0
-      and j.deadline_at is not null and j.holds & 2 = 0
+      and j.deadline_at is not null -- guard: runs
+      and j.holds & 2 = 0 -- guard: once
     returning j.account_id
   )
   update penstock.account a set running = a.running + c.n

@@ -116,22 +116,6 @@ begin
 end
 $$;
 
--- The accounts whose lanes these jobs wait in, locked without waiting for any.
-create or replace function penstock._lock_lanes_of(p_jobs uuid[]) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_accounts bigint[];
-begin
-  select array_agg(l.id) into v_accounts from (
-    select a.id from penstock.account a
-    where a.id in (select j.lane from penstock.job j where j.id = any (p_jobs) and j.lane >= 0)
-    order by a.id for no key update skip locked
-  ) l;
-  return v_accounts;
-end
-$$;
-
 -- Cancels a job that waits; asks a running or awaiting one to end. A finished one is left alone.
 create or replace function penstock.cancel_job(id uuid) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -149,12 +133,14 @@ begin
     end if;
     -- The account first, also of a running job: while we wait for that job it may be given back,
     -- and we would hold a queued job that a claim, which has its account, wants to start.
-    perform a.id from penstock.account a where a.id = v_job.lane for no key update;
+    perform a.id from penstock.account a -- guard: account locked
+    where a.id = v_job.lane for no key update;
     if v_job.status in ('running', 'awaiting') then
       update penstock.job j set
         cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
         updated_at = penstock.clock(), version = version + 1
-      where j.id = cancel_job.id and j.status in ('running', 'awaiting');
+      where j.id = cancel_job.id
+        and j.status in ('running', 'awaiting'); -- guard: still runs
     else
       perform penstock._end_waiting(array[v_job.id], 'cancelled', v_error, array[v_job.lane]);
     end if;
@@ -164,6 +150,16 @@ begin
   end loop;
   perform penstock._refuse(409, 'job_contended', 'the job changes too fast to cancel', 'id',
     p_hint => 'Try again.');
+end
+$$;
+
+-- Locks an account unless somebody else has it; whether we have it now.
+create or replace function penstock._held_account(p_account bigint) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform from penstock.account a where a.id = p_account for no key update skip locked;
+  return found;
 end
 $$;
 
@@ -177,29 +173,17 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := penstock.clock();
-  v_jobs uuid[];
-  v_accounts bigint[];
   v_staged record;
 begin
-  select array_agg(d.id) into v_jobs from (
-    select j.id from penstock.job j
-    where j.queue_id = p_queue and j.status = 'scheduled' and j.run_at <= v_now
-      and (p_job is null or j.id = p_job)
-      and (j.lane = -1 or exists (
-        select from penstock.account a where a.id = j.lane for no key update skip locked))
-    order by j.run_at limit p_limit
-  ) d;
-  if v_jobs is null then
-    return 0;
-  end if;
-  v_accounts := penstock._lock_lanes_of(v_jobs);
+  -- The account's row before the job's, both only where nobody has them: a claim that has the
+  -- account may want to start the job, and would wait for us.
   with due as materialized (
     select j.id from penstock.job j
-    where j.id = any (v_jobs)
-      and j.status = 'scheduled'
+    where j.queue_id = p_queue and (p_job is null or j.id = p_job)
+      and j.status = 'scheduled' -- guard: scheduled
       and j.run_at <= v_now -- guard: due
-      and (j.lane = -1 or j.account_id = any (v_accounts)) -- guard: lane held
-    order by j.id for update skip locked
+      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+    order by j.run_at limit p_limit for update skip locked
   ),
   staged as (
     update penstock.job j set status = 'queued', updated_at = v_now, version = j.version + 1
@@ -226,35 +210,23 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := penstock.clock();
-  v_jobs uuid[];
-  v_accounts bigint[];
+  v_due record;
   v_ended integer;
 begin
-  select array_agg(d.id) into v_jobs from (
-    select j.id from penstock.job j
-    where j.queue_id = p_queue and j.status in ('scheduled', 'queued') and j.expires_at <= v_now
-      and (j.lane = -1 or exists (
-        select from penstock.account a where a.id = j.lane for no key update skip locked))
-    order by j.expires_at limit p_limit
+  select array_agg(d.id) as ids, array_agg(distinct d.lane) as lanes into v_due from (
+    select j.id, j.lane from penstock.job j
+    where j.queue_id = p_queue and j.status in ('scheduled', 'queued')
+      and j.expires_at <= v_now -- guard: expired
+      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+    order by j.expires_at limit p_limit for update skip locked
   ) d;
-  if v_jobs is null then
+  if v_due.ids is null then
     return 0;
   end if;
-  -- Accounts first here too. A job held without its account is one that a claim, which has the
-  -- account and the gate, may want to start: it would wait for us, and we for the gate.
-  v_accounts := penstock._lock_lanes_of(v_jobs);
-  select array_agg(d.id) into v_jobs from (
-    select j.id from penstock.job j
-    where j.id = any (v_jobs)
-      and j.status in ('scheduled', 'queued')
-      and j.expires_at <= v_now -- guard: expired
-      and (j.lane = -1 or j.account_id = any (v_accounts))
-    order by j.id for update skip locked
-  ) d;
-  select count(*) into v_ended from penstock._end_waiting(v_jobs, 'failed',
+  select count(*) into v_ended from penstock._end_waiting(v_due.ids, 'failed',
     '{"class": "expired", "reason": "expired", "message": "not started in time",
       "retryable": false}',
-    v_accounts);
+    v_due.lanes);
   return v_ended;
 end
 $$;
@@ -267,7 +239,10 @@ create or replace function penstock.hand_over_jobs(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if exists (select from unnest(p_tokens) t where t is null or length(t) < 16) then
+  if exists (
+    select from unnest(p_tokens) t
+    where t is null or length(t) < 16) -- guard: token is long => where false)
+  then
     perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
   end if;
   -- As a finish, it does not wait for an app that has asked to cancel one of them: busy.
@@ -276,7 +251,7 @@ begin
     select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)
     join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
-      and j.status = 'running' and j.worker_id = p_worker -- guard: owner
+      and j.worker_id = p_worker -- guard: owner
     order by j.id for no key update of j skip locked
   ),
   gone as (
@@ -289,7 +264,9 @@ begin
     returning j.id
   )
   select t.id, case when g.id is not null then 'done'
-    when j.attempt = t.attempt and j.status = 'running' and j.worker_id = p_worker then 'busy'
+    when j.attempt = t.attempt -- guard: busy, fence
+      and j.worker_id = p_worker -- guard: busy, owner
+      then 'busy'
     else 'stale' end
   from unnest(p_jobs, p_attempts) t (id, attempt)
   left join gone g on g.id = t.id left join penstock.job j on j.id = t.id;

@@ -14,13 +14,14 @@ declare
 begin
   update penstock.worker w set lost_at = p_now
   where w.cleared_at is null
-    and w.lost_at is null and w.stopped_at is null
+    and w.lost_at is null and w.stopped_at is null -- guard: once
     and w.beat_at + w.lease < p_now; -- guard: lease over
   get diagnostics v_given_up = row_count;
   update penstock.worker w set lost_jobs = (
     select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
-  where w.cleared_at is null and w.lost_jobs is null
-    and (w.lost_at is not null or w.stopped_at is not null);
+  where w.cleared_at is null
+    and w.lost_jobs is null -- guard: counted once
+    and (w.lost_at is not null or w.stopped_at is not null); -- guard: gone
   return v_given_up;
 end
 $$;
@@ -37,18 +38,20 @@ as $$
     select j.id, j.attempt, j.holds, j.account_id, 'cancelled' as outcome, 'cancelled' as class,
       'cancelled while it ran' as message
     from penstock.job j
-    where j.cancel_requested_at is not null and (
-      j.status = 'awaiting'
-      -- Its worker had time enough to stop it in good order.
-      or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
+    where j.cancel_requested_at is not null -- guard: cancel asked
+      and (j.status = 'awaiting' -- guard: grace
+        -- Its worker had time enough to stop it in good order.
+        or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
     union all
     select j.id, j.attempt, j.holds, j.account_id,
-      case when w.lost_jobs > 1 and w.stopped_at is null then 'lost_with_others'
-        when w.stopped_at is not null then 'released' else 'lost' end,
+      case
+        when w.stopped_at is not null then 'released' -- guard: in good order => when false then ''
+        when w.lost_jobs > 1 then 'lost_with_others' -- guard: alone => when true then 'lost'
+        else 'lost' end,
       'worker_lost', format('worker %s was lost', w.name)
     from penstock.worker w join penstock.job j on j.worker_id = w.id
-    where w.cleared_at is null and (w.lost_at is not null or w.stopped_at is not null)
-      and j.deadline_at is not null
+    where w.cleared_at is null and j.deadline_at is not null
+      and (w.lost_at is not null or w.stopped_at is not null) -- guard: gone
     union all
     select j.id, j.attempt, j.holds, j.account_id,
       case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
@@ -59,8 +62,7 @@ as $$
     from penstock.job j
     where j.deadline_at <= p_now -- guard: over its deadline
   ) c
-  where c.holds < 2 or exists (
-    select from penstock.account a where a.id = c.account_id for no key update skip locked)
+  where c.holds < 2 or penstock._held_account(c.account_id) -- guard: passed over
   limit p_limit
 $$;
 
@@ -93,8 +95,9 @@ begin
   end if;
   -- Only after a while: a claim that began before its worker was given up may commit after it.
   update penstock.worker w set cleared_at = v_now
-  where w.cleared_at is null and coalesce(w.lost_at, w.stopped_at) < v_now - interval '10 minutes'
-    and not exists (
+  where w.cleared_at is null
+    and coalesce(w.lost_at, w.stopped_at) < v_now - interval '10 minutes' -- guard: after a while
+    and not exists ( -- guard: holds nothing
       select from penstock.job j where j.deadline_at is not null and j.worker_id = w.id);
 end
 $$;

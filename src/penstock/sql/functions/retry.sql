@@ -14,7 +14,8 @@ begin
     rank = least(j.rank,
       penstock._rank(q.ordering, j.priority, q.aging_step, penstock.clock(), 0))
   from penstock.queue q
-  where j.id = retry_job.id and q.id = j.queue_id and j.status = 'scheduled';
+  where j.id = retry_job.id and q.id = j.queue_id
+    and j.status = 'scheduled'; -- guard: scheduled
   if found then
     perform penstock.stage_due_jobs(j.queue_id, 1, j.id)
     from penstock.job j where j.id = retry_job.id;
@@ -22,7 +23,8 @@ begin
   end if;
 
   -- Locked: of two clicks the second sees what the first has made.
-  select * into v_old from penstock.finished f where f.id = retry_job.id for no key update;
+  select * into v_old from penstock.finished f
+  where f.id = retry_job.id for no key update; -- guard: one click - for no key update
   if not found then
     if exists (select from penstock.job j where j.id = retry_job.id) then
       perform penstock._refuse(409, 'job_not_finished',
@@ -30,7 +32,8 @@ begin
     end if;
     perform penstock._refuse(404, 'unknown_job', format('there is no job %s', retry_job.id), 'id');
   end if;
-  if exists (select from penstock.job j where j.id = v_old.retried_by) then
+  if exists (select from penstock.job j where j.id = v_old.retried_by) -- guard: once => if false
+  then
     return penstock.read_job(v_old.retried_by) || '{"deduplicated": true}';
   end if;
   select s.id, s.deduplicated into v_new
@@ -41,7 +44,7 @@ begin
     array[v_old.dedupe_key], array[v_old.topic], array[v_old.priority],
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
     p_metadata => array[v_old.metadata], p_retry_of => v_old.id) s;
-  if not v_new.deduplicated then
+  if not v_new.deduplicated then -- guard: its own => if true then
     update penstock.finished f set retried_by = v_new.id
     where f.class = v_old.class and f.id = v_old.id;
   end if;

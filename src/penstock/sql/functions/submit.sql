@@ -232,7 +232,7 @@ begin
   ) w;
   select array_agg(l.id) into v_locked from (
     select a.id from penstock.account a where a.id = any (v_locked)
-    order by a.id for no key update
+    order by a.id for no key update -- guard: account locked => order by a.id
   ) l;
   if v_keys is not null then
     v_todo := array_fill(true, array[v_left]);
@@ -260,7 +260,7 @@ begin
       join penstock.queue q on q.id = k.queue_id
       left join penstock.account a on a.name = x.account
       left join penstock.plan p on p.name = a.plan
-      where v_todo is null or v_todo[x.ordinal]
+      where v_todo is null or v_todo[x.ordinal] -- guard: the rest only
     ),
     accepted as (
       insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
@@ -290,7 +290,7 @@ begin
       select array_agg(s.lane) into v_strays from (
         select unnest(v_new.lanes) except select unnest(v_locked)
       ) s (lane);
-      if v_strays is not null then
+      if v_strays is not null then -- guard: stray => if false then
         -- Accounts that got their limit after we had looked whom to lock. Whether such a lane is
         -- open is not for us to say: the claim will put these jobs into it.
         update penstock.job j set lane = -1

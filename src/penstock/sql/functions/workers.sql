@@ -30,7 +30,9 @@ create or replace function penstock.stop_worker(p_worker bigint) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
   update penstock.worker set stopped_at = penstock.clock()
-  where id = p_worker and stopped_at is null and lost_at is null
+  where id = p_worker
+    and stopped_at is null -- guard: once
+    and lost_at is null -- guard: not lost
 $$;
 
 create or replace view penstock.worker_health as

@@ -1,0 +1,132 @@
+"""Guards: conditions in the SQL that protect something, found by the comment beside them.
+
+    and j.attempt = t.attempt -- guard: fence                    without it: the line is gone
+    where j.attempt = t.attempt -- guard: fence                  where true
+    and not exists ( -- guard: once                              gone up to its last bracket
+    perform penstock._lock(v_id); -- guard: locked               the statement is gone
+    return greatest(v_free, 0); -- guard: floor => return v_free;     the line as it says
+    where a.id = 1 for share; -- guard: locked - for share       the line less these words
+
+A mutant is the function without one of its guards.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import penstock
+from penstock.db.script import Script
+
+FUNCTIONS = Path(penstock.__file__).parent / "sql" / "functions"
+
+_MARK = re.compile(r" -- guard: (?P<name>.+?)(?: => (?P<new>.+)| - (?P<less>.+))?$")
+_FUNCTION = re.compile(r"create or replace function penstock\.(\w+)")
+_QUIET = re.compile(r"'(?:[^']|'')*'|--.*")
+# What stands in place of a condition that begins so.
+_INSTEAD = {"and": "", "or": "", "where": "where true", "when": "when true"}
+
+
+@dataclass(frozen=True)
+class Guard:
+    function: str
+    name: str
+    file: str
+    line: int
+    """Within the statement that makes the function."""
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change by hand, where what stands before a guard has no marker of its own."""
+
+    function: str
+    old: str
+    new: str
+
+
+@cache
+def sources() -> dict[str, tuple[str, str]]:
+    """The file and the text of every function."""
+    found = {}
+    for path in sorted(FUNCTIONS.glob("*.sql")):
+        for statement in Script(path.name, path.read_text(encoding="utf-8")).statements():
+            if made := _FUNCTION.match(statement.text):
+                found[made[1]] = (path.name, statement.text)
+    return found
+
+
+@cache
+def guards() -> dict[str, Guard]:
+    """Every guard of the SQL, by "function: name"."""
+    found: dict[str, Guard] = {}
+    for function, (file, text) in sources().items():
+        for number, line in enumerate(text.splitlines()):
+            if mark := _MARK.search(line):
+                guard = Guard(function, mark["name"], file, number)
+                assert str(guard) not in found, (
+                    f"two guards of {function} are called {mark['name']}"
+                )
+                found[str(guard)] = guard
+    return found
+
+
+def marks() -> int:
+    """How many lines bear the word, wherever they stand."""
+    return sum(path.read_text(encoding="utf-8").count("guard:") for path in FUNCTIONS.glob("*.sql"))
+
+
+def mutants(changes: Iterable[str | Edit]) -> list[str]:
+    """The functions concerned, without these guards and with these edits; one statement each."""
+    texts: dict[str, list[str]] = {}
+    for change in changes:
+        function = change.function if isinstance(change, Edit) else guards()[change].function
+        lines = texts.setdefault(function, sources()[function][1].splitlines())
+        if isinstance(change, Edit):
+            text = "\n".join(lines)
+            assert text.count(change.old) == 1, f"{function} says {change.old!r} not once"
+            # Lines stay where they are, for the guards that are to go too.
+            new = change.new + "\n" * (change.old.count("\n") - change.new.count("\n"))
+            texts[function] = text.replace(change.old, new).splitlines()
+        else:
+            _drop(lines, guards()[change].line)
+    return ["\n".join(lines) for lines in texts.values()]
+
+
+def _drop(lines: list[str], at: int) -> None:
+    """Take out the guard whose mark is on this line, and leave the number of lines as it is."""
+    mark = _MARK.search(lines[at])
+    assert mark, lines[at]
+    if mark["new"]:
+        lines[at] = mark["new"]
+        return
+    if mark["less"]:
+        code = lines[at][: mark.start()]
+        assert mark["less"] in code, lines[at]
+        lines[at] = code.replace(mark["less"], "")
+        return
+    first = lines[at].split()[0]
+    is_condition = first in _INSTEAD
+    end = at
+    while _open(lines[at : end + 1]) > 0 or not (is_condition or _code(lines[end]).endswith(";")):
+        end += 1
+    # Brackets and semicolons that close what was opened before the condition stay.
+    surplus = ")" * -_open(lines[at : end + 1])
+    if is_condition and _code(lines[end]).endswith(";"):
+        surplus += ";"
+    lines[at] = (_INSTEAD[first] if is_condition else "null;") + surplus
+    lines[at + 1 : end + 1] = [""] * (end - at)
+
+
+def _code(line: str) -> str:
+    return _QUIET.sub("", line).rstrip()
+
+
+def _open(lines: list[str]) -> int:
+    """How many brackets are opened here and not closed; negative: closed and not opened."""
+    code = "".join(map(_code, lines))
+    return code.count("(") - code.count(")")

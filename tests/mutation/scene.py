@@ -1,0 +1,112 @@
+"""What a scenario plays on, and the table of which scenario catches the loss of which guard."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+import factory
+from clock import Clock
+from factory import Row
+from interleave import Step
+from mutation.guards import Edit
+
+LONG_LEASE = "100 days"
+
+
+@dataclass
+class Scene:
+    """A database of its own, in which time stands until it is moved."""
+
+    conn: asyncpg.Connection
+    clock: Clock
+    connect: Callable[[], Awaitable[asyncpg.Connection]]
+
+    async def value(self, query: str, *values: Any) -> Any:
+        return await self.conn.fetchval(query, *values)
+
+    async def worker(self, *, lease: str = LONG_LEASE) -> int:
+        return await factory.worker(self.conn, lease=lease)
+
+    async def start(self, worker: int, queue: str = "q", limit: int = 1) -> list[Row]:
+        """Claim, and say that as many were claimed."""
+        rows = await factory.claim(self.conn, worker, queue, limit)
+        assert len(rows) == limit, f"{len(rows)} of {limit} started"
+        return rows
+
+    async def running(self, account: str | None = None, **options: Any) -> tuple[int, Row]:
+        """A worker and the job that it runs, in a queue with these options."""
+        await factory.queue(self.conn, **options)
+        worker = await self.worker()
+        await factory.submit(self.conn, account=account)
+        [row] = await self.start(worker)
+        return worker, row
+
+    async def awaiting(self, token: str = "a token of some length") -> tuple[int, Row]:
+        """A worker and the job that it has handed over."""
+        worker, row = await self.running()
+        assert await factory.hand_over(self.conn, worker, row, token) == "done"
+        return worker, row
+
+    async def settle(self, job: UUID, attempt: int, outcome: str) -> str:
+        """As upkeep does: nobody's, held by nothing but the attempt."""
+        verdict: str = await self.value(
+            "select verdict from penstock._settle_jobs(null, null, array[$1::uuid],"
+            " array[$2::integer], array[$3], null, null, null, null)",
+            job,
+            attempt,
+            outcome,
+        )
+        return verdict
+
+    async def status(self, job: UUID) -> str:
+        return await factory.status(self.conn, job)
+
+    async def unlimited_then(self, account: str, **options: Any) -> None:
+        """Give an account that had none a plan with these options."""
+        await factory.plan(self.conn, "limited", default=False, **options)
+        await self.conn.execute("select penstock.set_account_plan($1, 'limited')", account)
+
+    async def does_not_wait(self, conn: asyncpg.Connection, call: Any) -> Any:
+        """What the call came to, which must not wait for another's lock."""
+        step: Step[Any] = Step(conn, call)
+        if await step.waits(self.conn):
+            step.cancel()
+            raise AssertionError("it waits for a lock that somebody else has")
+        return await step
+
+
+Scenario = Callable[[Scene], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A guard, and the scenario that plays well with it and ill without."""
+
+    guard: str
+    scenario: Scenario
+    beside: tuple[str | Edit, ...]
+    """What else is taken away, both times: the lines that would catch it first."""
+    raises: type[BaseException]
+    match: str
+    """How it ends without the guard; a constraint's name, where one is the second line."""
+
+
+CASES: dict[str, Case] = {}
+
+
+def catches(
+    *guards: str,
+    beside: Sequence[str | Edit] = (),
+    raises: type[BaseException] = AssertionError,
+    match: str = "",
+) -> Callable[[Scenario], Scenario]:
+    def enter(scenario: Scenario) -> Scenario:
+        for guard in guards:
+            assert guard not in CASES, f"{guard} has a scenario already"
+            CASES[guard] = Case(guard, scenario, tuple(beside), raises, match)
+        return scenario
+
+    return enter
