@@ -526,7 +526,7 @@ CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500) RETURNS TABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void

@@ -77,7 +77,7 @@ async def ready(engine: Engine) -> Engine:
 async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
     ready: Engine, conn: asyncpg.Connection, wrong: str
 ) -> None:
-    """E14: validation on all fields; the same alone and in a batch, which says which it was."""
+    """The same alone and in a batch, which says which it was."""
     changes, kind, code, field = BAD[wrong]
     good = NewJob(kind="k")
     bad = replace(good, **changes)

@@ -80,8 +80,8 @@ def marks() -> int:
     return sum(path.read_text(encoding="utf-8").count("guard:") for path in FUNCTIONS.glob("*.sql"))
 
 
-def mutants(changes: Iterable[str | Edit]) -> list[str]:
-    """The functions concerned, without these guards and with these edits; one statement each."""
+def mutants(changes: Iterable[str | Edit]) -> dict[str, str]:
+    """The functions concerned, without these guards and with these edits."""
     texts: dict[str, list[str]] = {}
     for change in changes:
         function = change.function if isinstance(change, Edit) else guards()[change].function
@@ -94,7 +94,7 @@ def mutants(changes: Iterable[str | Edit]) -> list[str]:
             texts[function] = text.replace(change.old, new).splitlines()
         else:
             _drop(lines, guards()[change].line)
-    return ["\n".join(lines) for lines in texts.values()]
+    return {function: "\n".join(lines) for function, lines in texts.items()}
 
 
 def _drop(lines: list[str], at: int) -> None:

@@ -1,5 +1,6 @@
 """What a scenario plays on, and the table of which scenario catches the loss of which guard."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,13 @@ from interleave import Step
 from mutation.guards import Edit
 
 LONG_LEASE = "100 days"
+# What a callback has to show.
+SIGN = "a sign of some length"
 
 
 @dataclass
 class Scene:
-    """A database of its own, in which time stands until it is moved."""
+    """A database of its own, with the hands of its clock."""
 
     conn: asyncpg.Connection
     clock: Clock
@@ -44,10 +47,10 @@ class Scene:
         [row] = await self.start(worker)
         return worker, row
 
-    async def awaiting(self, token: str = "a token of some length") -> tuple[int, Row]:
-        """A worker and the job that it has handed over."""
+    async def awaiting(self) -> tuple[int, Row]:
+        """A worker and the job that it has handed over with SIGN."""
         worker, row = await self.running()
-        assert await factory.hand_over(self.conn, worker, row, token) == "done"
+        assert await factory.hand_over(self.conn, worker, row, SIGN) == "done"
         return worker, row
 
     async def settle(self, job: UUID, attempt: int, outcome: str) -> str:
@@ -73,9 +76,16 @@ class Scene:
         """What the call came to, which must not wait for another's lock."""
         step: Step[Any] = Step(conn, call)
         if await step.waits(self.conn):
-            step.cancel()
+            step._task.cancel()
+            await asyncio.gather(step._task, return_exceptions=True)
             raise AssertionError("it waits for a lock that somebody else has")
         return await step
+
+    async def is_held(self, job: UUID) -> bool:
+        """Whether somebody has locked the job's row."""
+        return not await self.conn.fetch(
+            "select from penstock.job where id = $1 for update skip locked", job
+        )
 
 
 Scenario = Callable[[Scene], Awaitable[None]]
@@ -90,7 +100,7 @@ class Case:
     beside: tuple[str | Edit, ...]
     """What else is taken away, both times: the lines that would catch it first."""
     raises: type[BaseException]
-    match: str
+    match: str | None
     """How it ends without the guard; a constraint's name, where one is the second line."""
 
 
@@ -101,7 +111,7 @@ def catches(
     *guards: str,
     beside: Sequence[str | Edit] = (),
     raises: type[BaseException] = AssertionError,
-    match: str = "",
+    match: str | None = None,
 ) -> Callable[[Scenario], Scenario]:
     def enter(scenario: Scenario) -> Scenario:
         for guard in guards:

@@ -5,20 +5,41 @@ two guards protect one thing, the scenario says which one is taken away both tim
 one is tried alone.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+import psycopg
 import pytest
 
 from clock import Clock
 from cluster import Cluster
 from mutation import claiming, finishing, submitting, upkeeping, waiting_jobs
-from mutation.guards import Edit, guards, marks, mutants
+from mutation.guards import Edit, guards, marks, mutants, sources
 from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 assert {claiming, finishing, submitting, upkeeping, waiting_jobs}  # imported for their scenarios
+
+# The next one after who loads a mutant puts these right.
+SPOILT: set[str] = set()
+
+EMPTY = """
+delete from penstock.job;
+delete from penstock.finished;
+delete from penstock.attempt;
+delete from penstock.orphan;
+delete from penstock.idempotency;
+delete from penstock.batch;
+delete from penstock.lane;
+delete from penstock.worker;
+delete from penstock.kind;
+delete from penstock.queue;
+delete from penstock.account where id <> 0;
+delete from penstock.plan;
+update penstock.account set running = 0;
+update penstock.test_clock set moved = '0'
+"""
 
 SOUND = {(case.scenario, case.beside): case for case in CASES.values()}
 
@@ -39,29 +60,51 @@ def test_no_mark_stands_where_no_function_is() -> None:
     assert marks() == len(guards())
 
 
-@asynccontextmanager
-async def database(cluster: Cluster, without: Iterable[str | Edit]) -> AsyncIterator[Scene]:
-    """A fresh database whose functions lack these guards."""
-    opened: list[asyncpg.Connection] = []
+@pytest.fixture(scope="module")
+def house(cluster: Cluster) -> Iterator[str]:
+    """One database for all scenarios: to make one takes longer than to play in it."""
     with cluster.database() as name:
+        yield name
 
-        async def connect() -> asyncpg.Connection:
-            opened.append(await asyncpg.connect(cluster.dsn(name)))
-            await prepare(opened[-1])
-            return opened[-1]
 
-        conn, clock = await connect(), Clock(await connect())
-        for function in mutants(without):
-            await conn.execute(function)
-        await clock.freeze()
+@pytest.fixture
+def fresh(cluster: Cluster, house: str) -> str:
+    """Its address, when it is empty and its functions are ours again."""
+    cluster.disconnect(house)  # what a mutant left hanging would hold locks
+    with psycopg.connect(cluster.dsn(house), autocommit=True) as conn:
+        conn.execute(EMPTY)
+        while SPOILT:
+            conn.execute(sources()[SPOILT.pop()][1].encode())
+    return cluster.dsn(house)
+
+
+@asynccontextmanager
+async def stage(dsn: str, without: Iterable[str | Edit]) -> AsyncIterator[Scene]:
+    """The database with functions that lack these guards."""
+    opened: list[asyncpg.Connection] = []
+
+    async def connect() -> asyncpg.Connection:
+        opened.append(await asyncpg.connect(dsn))
+        await prepare(opened[-1])
+        return opened[-1]
+
+    conn, clock = await connect(), Clock(await connect())
+    for function, text in mutants(without).items():
+        SPOILT.add(function)
+        await conn.execute(text)
+    try:
         yield Scene(conn, clock, connect)
+    finally:
         for conn in opened:
             conn.terminate()
 
 
 async def play(scenario: Scenario, scene: Scene) -> None:
     """Afterwards every invariant holds, and there is nothing to repair."""
-    await scenario(scene)
+    try:
+        await scenario(scene)
+    except pytest.fail.Exception as error:  # what should have been refused was not
+        raise AssertionError(str(error)) from error
     broken = await scene.conn.fetch("select * from penstock.check()")
     assert not broken, broken
     repaired = await scene.conn.fetch("select * from penstock.reconcile()")
@@ -69,13 +112,13 @@ async def play(scenario: Scenario, scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("case", SOUND.values(), ids=story)
-async def test_the_scenario_plays_well_on_our_sql(cluster: Cluster, case: Case) -> None:
-    async with database(cluster, case.beside) as scene:
+async def test_the_scenario_plays_well_on_our_sql(fresh: str, case: Case) -> None:
+    async with stage(fresh, case.beside) as scene:
         await play(case.scenario, scene)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=name)
-async def test_without_the_guard_it_goes_wrong(cluster: Cluster, case: Case) -> None:
-    async with database(cluster, [*case.beside, case.guard]) as scene:
+async def test_without_the_guard_it_goes_wrong(fresh: str, case: Case) -> None:
+    async with stage(fresh, [*case.beside, case.guard]) as scene:
         with pytest.raises(case.raises, match=case.match):
             await play(case.scenario, scene)

@@ -41,7 +41,7 @@ claims = st.lists(
 def conn(cluster: Cluster) -> Iterator[psycopg.Connection[Any]]:
     with cluster.database() as name, psycopg.connect(cluster.dsn(name), autocommit=True) as conn:
         for _ in range(CLAIMERS):
-            conn.execute("select penstock.register_worker('w', '100 years')")
+            conn.execute("select penstock.register_worker('w', '1000 days')")
         yield conn
 
 

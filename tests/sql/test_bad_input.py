@@ -118,7 +118,7 @@ async def submit_job(conn: asyncpg.Connection, **arguments: Any) -> Any:
 async def test_a_bad_job_is_refused_by_name_and_leaves_no_trace(
     ready: asyncpg.Connection, wrong: str
 ) -> None:
-    """E14, E1: input is validated on all fields."""
+    """Input is validated on all fields, whoever calls."""
     arguments, status, code, field = BAD[wrong]
     before = await factory.contents(ready)
     with refused(status, code, field) as told:
@@ -255,8 +255,19 @@ async def test_an_odd_idempotency_key_is_refused(ready: asyncpg.Connection, key:
     assert await factory.contents(ready) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "lease", "field"),
+    [("", "15s", "name"), ("w" * 201, "15s", "name"), ("w", "0s", "lease"), ("w", None, "lease")],
+)
+async def test_an_odd_worker_is_refused(
+    ready: asyncpg.Connection, name: str, lease: str | None, field: str
+) -> None:
+    with refused(422, "invalid_worker", field):
+        await ready.execute("select penstock.register_worker($1, $2::text::interval)", name, lease)
+
+
 async def test_text_that_tries_to_be_sql_is_only_text(ready: asyncpg.Connection) -> None:
-    """E14: only parameterised SQL."""
+    """There is no SQL made of what a caller says."""
     evil = "'; drop table penstock.job; --"
     job = await submit_job(
         ready, payload={evil: evil}, account=evil, topic=evil, dedupe_key=evil, metadata={evil: 1}

@@ -249,7 +249,7 @@ async def test_keys_are_remembered_for_a_week_and_orphans_for_ninety_days(
     assert await remembered() == (0, 0)
 
 
-@pytest.mark.parametrize("day", range(8))
+@pytest.mark.parametrize("day", [0, 1])  # in the middle of a week, and when a new one begins
 async def test_upkeep_comes_to_rest(conn: asyncpg.Connection, clock: Clock, day: int) -> None:
     """What one pass makes the other must not drop, or the two would go on for ever."""
     await clock.freeze(NOON + timedelta(days=day))

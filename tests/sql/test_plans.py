@@ -196,9 +196,10 @@ async def test_a_finish_goes_by_primary_key_after_20000_finished_jobs(
 
 @pytest.mark.timeout(600)
 async def test_a_recovery_looks_at_what_runs_not_at_what_waits(
-    conn: asyncpg.Connection, worker: int, scale: Scale
+    conn: asyncpg.Connection, scale: Scale
 ) -> None:
     """100 jobs of a lost worker, and 50,000 that wait behind them (1,000,000)."""
+    await factory.queue(conn)
     await fill(conn, scale(50_000, 1_000_000))
     lost = await factory.worker(conn, "lost", lease="1 hour")
     assert len(await factory.claim(conn, lost, limit=BATCH)) == BATCH

@@ -133,7 +133,8 @@ declare
   v_plan penstock.plan;
 begin
   select * into v_plan from penstock.plan
-  where case when p_name is null then is_default else name = p_name end for share;
+  where case when p_name is null then is_default else name = p_name end
+  for share; -- guard: held - for share
   if not found and p_name is not null then
     perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
   end if;

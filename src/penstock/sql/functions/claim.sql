@@ -98,7 +98,8 @@ begin
       min(c.step) as step, min(c.running) as running, min(c.concurrency) as concurrency
     from placed c where c.account_id is not null
     group by c.account_id
-    having bool_or(c.chosen) or min(c.running) >= min(c.concurrency) -- guard: full => having true
+    having bool_or(c.chosen)
+      or min(c.running) >= min(c.concurrency) -- guard: full
   ),
   moved_lanes as (
     update penstock.lane l set
@@ -197,7 +198,8 @@ begin
       array_agg(n.account_id) filter (where n.account_id <> 0)
     into v_jobs, v_ranks, v_owners from (
       select j.id, j.rank, j.account_id from penstock.job j
-      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
+      where j.queue_id = v_queue.id and j.lane = -1
+        and j.status = 'queued' -- guard: waits
         and j.account_id <> all (v_strays) -- guard: stray
       order by j.rank limit v_limit for no key update skip locked
     ) n;
@@ -221,7 +223,7 @@ begin
       from penstock.lane l join penstock.account a on a.id = l.account_id
       where l.queue_id = v_queue.id and l.open and l.waiting > 0
       order by l.head limit v_limit
-      for no key update of a skip locked
+      for no key update of a skip locked -- guard: locked - for no key update of a skip locked
     ) h;
     exit when v_held.accounts is null;
     v_chosen := penstock._choose(v_queue, v_limit, v_held.accounts, v_held.heads, v_held.running,

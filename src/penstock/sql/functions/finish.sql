@@ -328,7 +328,8 @@ begin
     from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
       t (id, attempt, outcome, result, error)
     where t.outcome = 'succeeded' -- guard: a result
-      and not exists ( -- guard: not done
+      -- Those just done ended as told; to know it spares a look at history for each.
+      and not exists (
         select from unnest(p_done, p_done_attempts) d (id, attempt)
         where d.id = t.id and d.attempt = t.attempt)
   )

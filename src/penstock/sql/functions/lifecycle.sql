@@ -158,7 +158,8 @@ create or replace function penstock._held_account(p_account bigint) returns bool
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform from penstock.account a where a.id = p_account for no key update skip locked;
+  perform from penstock.account a
+  where a.id = p_account for no key update skip locked; -- guard: locked => where a.id = p_account;
   return found;
 end
 $$;

@@ -199,7 +199,7 @@ begin
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
-  perform pg_advisory_xact_lock_shared(1886413172, q.id) from (
+  perform pg_advisory_xact_lock_shared(1886413172, q.id) from ( -- guard: order locked
     select distinct k.queue_id as id from penstock.kind k where k.name = any (v_kinds) order by 1
   ) q;
 

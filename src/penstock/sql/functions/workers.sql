@@ -4,13 +4,26 @@
 create or replace function penstock.register_worker(
   p_name text, p_lease interval default '15 seconds'
 ) returns bigint
-language sql volatile security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_id bigint;
+begin
+  if p_name is null or length(p_name) not between 1 and 200 then
+    perform penstock._refuse(422, 'invalid_worker',
+      'the worker''s name must be a text of 1 to 200 characters', 'name');
+  end if;
+  if p_lease is null or p_lease <= interval '0' or p_lease > interval '3650 days' then
+    perform penstock._refuse(422, 'invalid_worker',
+      'the lease must be more than 0 and at most ten years', 'lease');
+  end if;
   -- Random: no worker of an earlier life, or of a database restored from a backup, shares it.
   insert into penstock.worker (id, name, lease, started_at, beat_at)
   values (('x' || left(replace(gen_random_uuid()::text, '-', ''), 15))::bit(60)::bigint,
     p_name, p_lease, penstock.clock(), penstock.clock())
-  returning id
+  returning id into v_id;
+  return v_id;
+end
 $$;
 
 -- True: the lease goes on. False: it was lost, and so is everything the worker runs.

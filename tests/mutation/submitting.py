@@ -1,0 +1,95 @@
+"""Guards of submit.sql and what it rests on: accepted once, and into the right lane."""
+
+from contextlib import suppress
+
+import asyncpg
+
+import factory
+from interleave import Step
+from mutation.scene import Scene, catches
+
+_SUBMIT_ONCE = "select id from penstock.submit_one('q', $1, p_key => 'once')"
+
+
+@catches("submit_many: account locked")
+async def a_submit_that_meets_a_finish_leaves_its_lane_open(s: Scene) -> None:
+    await factory.plan(s.conn, concurrency=1)
+    worker, row = await s.running(account="a")
+    finisher, submitter = await s.connect(), await s.connect()
+    async with finisher.transaction():
+        await factory.finish(finisher, worker, [row])
+        submit = Step(submitter, factory.submit(submitter, account="a"))
+        await submit.waits(s.conn)
+    await submit
+    assert await s.value("select open from penstock.lane") is True
+
+
+@catches("submit_many: stray")
+async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: Scene) -> None:
+    worker, row = await s.running(account="a")
+    await factory.submit(s.conn, account="held")
+    await s.unlimited_then("held", concurrency=1)
+    app, submitter, finisher = [await s.connect() for _ in range(3)]
+    async with finisher.transaction():
+        async with app.transaction():
+            await factory.submit(app, account="held")
+            jobs = [{"kind": "q", "account": name} for name in ("a", "held")]
+            submit = Step(submitter, factory.submit_rows(submitter, jobs))
+            assert await submit.waits(s.conn)  # it has looked: "a" has no limit
+            await s.conn.execute("select penstock.set_account_plan('a', 'limited')")
+            await factory.finish(finisher, worker, [row])
+        await submit
+
+
+@catches("submit_many: the rest only", raises=asyncpg.UniqueViolationError, match="job_pkey")
+async def a_second_round_submits_only_what_the_first_left(s: Scene) -> None:
+    """A twin is live when the batch is inserted, and has ended when the batch looks for it."""
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    await factory.submit(s.conn, account="a")
+    worker = await s.worker()
+    await s.start(worker)
+    twin = await factory.submit(s.conn, dedupe_key="k")
+    blocker, submitter = await s.connect(), await s.connect()
+    async with blocker.transaction():
+        await blocker.execute("select from penstock.lane for update")
+        jobs = [{"kind": "q", "account": "a"}, {"kind": "q", "dedupe_key": "k"}]
+        submit = Step(submitter, factory.submit_rows(submitter, jobs))
+        assert await submit.waits(s.conn)  # inserted, before it tells the lane
+        await s.conn.execute("select penstock.cancel_job($1)", twin)
+    assert len(set(await submit) - {twin}) == 2
+    assert await s.value("select count(*) from penstock.job where status = 'queued'") == 2
+
+
+@catches("submit_one: same job")
+async def an_idempotency_key_is_for_one_job(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute(_SUBMIT_ONCE, {"n": 1})
+    with factory.refused(422, "idempotency_key_reused", "idempotency_key"):
+        await s.conn.execute(_SUBMIT_ONCE, {"n": 2})
+
+
+@catches("submit_many: order locked")
+async def the_order_of_a_queue_does_not_change_under_a_submit(s: Scene) -> None:
+    """Everyone in a fair queue waits in a lane; who was submitted before is in none."""
+    await factory.queue(s.conn)
+    app, operator = await s.connect(), await s.connect()
+    async with app.transaction():
+        await factory.submit(app)
+        change = Step(operator, factory.queue(operator, order="fair"))
+        await change.waits(s.conn)
+    with suppress(asyncpg.PostgresError):  # refused: it has live jobs
+        await change
+
+
+@catches("_hold_plan: held")
+async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
+    await factory.plan(s.conn)
+    app, operator = await s.connect(), await s.connect()
+    async with app.transaction():
+        await app.execute("select penstock.create_account('a')")
+        change = Step(
+            operator, operator.execute("select penstock.edit_plan('free', '{\"concurrency\": 1}')")
+        )
+        await change.waits(s.conn)
+    await change

@@ -1,0 +1,222 @@
+"""Guards of recover.sql, workers.sql and retry.sql: who is given up, and who gets a second go."""
+
+import factory
+from interleave import Step
+from mutation.scene import Scene, catches
+
+
+@catches("_give_up_workers: lease over")
+async def a_worker_that_beats_is_not_given_up(s: Scene) -> None:
+    await s.running()
+    assert await factory.recover(s.conn) == []
+
+
+@catches("_give_up_workers: once")
+async def a_lost_worker_is_done_with_after_a_while(s: Scene) -> None:
+    """The moment it was lost does not move on with every pass."""
+    await s.worker(lease="15 seconds")
+    for _ in range(3):
+        await s.clock.advance("6m")
+        await factory.recover(s.conn)
+    assert await s.value("select cleared_at from penstock.worker") is not None
+
+
+async def _die_with(s: Scene, jobs: int, *, passes: int = 0) -> list[str]:
+    """What becomes of a worker's jobs; with passes of upkeep after its first job."""
+    await factory.queue(s.conn)
+    worker = await s.worker(lease="15 seconds")
+    await factory.submit_rows(s.conn, [{"kind": "q"}] * jobs)
+    await s.start(worker)
+    for _ in range(passes):
+        await factory.recover(s.conn)
+    if jobs > 1:
+        await s.start(worker, limit=jobs - 1)
+    await s.clock.advance("30s")
+    return [row["outcome"] for row in await factory.recover(s.conn)]
+
+
+@catches("_recoverable: alone")
+async def which_of_two_jobs_killed_their_worker_is_not_known(s: Scene) -> None:
+    assert await _die_with(s, 2) == ["lost_with_others"] * 2
+
+
+@catches("_give_up_workers: gone")
+async def what_a_worker_holds_is_counted_when_it_is_lost_and_not_before(s: Scene) -> None:
+    assert await _die_with(s, 2, passes=1) == ["lost_with_others"] * 2
+
+
+@catches("_give_up_workers: counted once")
+async def what_a_lost_worker_held_is_not_counted_again(s: Scene) -> None:
+    """One of its two jobs is given back; the other one, held by an app, was not alone for that."""
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker(lease="15 seconds")
+    for account in ("a", None):
+        await factory.submit(s.conn, account=account)
+    await s.start(worker, limit=2)
+    await s.clock.advance("30s")
+    app = await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        assert [row["outcome"] for row in await factory.recover(s.conn)] == ["lost_with_others"]
+    assert [row["outcome"] for row in await factory.recover(s.conn)] == ["lost_with_others"]
+
+
+@catches("_recoverable: gone")
+async def what_a_living_worker_runs_is_left_to_it(s: Scene) -> None:
+    await s.running()
+    assert await factory.recover(s.conn) == []
+
+
+@catches("_recoverable: in good order")
+async def a_worker_that_stopped_gives_back_free_of_charge(s: Scene) -> None:
+    worker, row = await s.running()
+    await s.conn.execute("select penstock.stop_worker($1)", worker)
+    assert [row["outcome"] for row in await factory.recover(s.conn)] == ["released"]
+    assert (await factory.read(s.conn, row["id"]))["recovery"]["count"] == 0
+
+
+@catches("_recoverable: cancel asked")
+async def what_awaits_its_callback_is_not_cancelled_unasked(s: Scene) -> None:
+    await s.awaiting()
+    assert await factory.recover(s.conn) == []
+
+
+@catches("_recoverable: grace")
+async def a_worker_has_time_to_cancel_in_good_order(s: Scene) -> None:
+    _, row = await s.running()
+    await s.conn.execute("select penstock.cancel_job($1)", row["id"])
+    assert await factory.recover(s.conn) == []
+    await s.clock.advance("11s")
+    assert [row["outcome"] for row in await factory.recover(s.conn)] == ["cancelled"]
+
+
+@catches("_recoverable: over its deadline")
+async def what_has_time_left_is_left_alone(s: Scene) -> None:
+    await s.running()
+    await s.clock.advance("1m")
+    assert await factory.recover(s.conn) == []
+
+
+@catches("_recoverable: passed over")
+async def a_job_that_cannot_be_had_takes_no_place_in_a_pass(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker()
+    held = await factory.submit(s.conn, account="a")
+    await s.start(worker)
+    await s.clock.advance("10s")
+    free = await factory.submit(s.conn)
+    await s.start(worker)
+    await s.clock.advance("10m")
+    app = await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        rows = await s.conn.fetch("select job_id from penstock.recover_jobs(1)")
+        assert [row["job_id"] for row in rows] == [free]
+    assert [row["job_id"] for row in await factory.recover(s.conn)] == [held]
+
+
+@catches("recover_jobs: after a while")
+async def a_claim_that_commits_after_its_worker_was_given_up_is_recovered(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await s.worker(lease="15 seconds")
+    job = await factory.submit(s.conn)
+    claimer = await s.connect()
+    async with claimer.transaction():
+        await factory.claim(claimer, worker)
+        await s.clock.advance("30s")
+        assert await factory.recover(s.conn) == []
+    assert [row["job_id"] for row in await factory.recover(s.conn)] == [job]
+
+
+@catches("recover_jobs: holds nothing")
+async def a_lost_worker_is_not_done_with_while_it_holds_a_job(s: Scene) -> None:
+    await factory.queue(s.conn, timeout_seconds=86_400)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker(lease="15 seconds")
+    job = await factory.submit(s.conn, account="a")
+    await s.start(worker)
+    app = await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        for _ in range(2):
+            await s.clock.advance("11m")
+            assert await factory.recover(s.conn) == []
+    assert [row["job_id"] for row in await factory.recover(s.conn)] == [job]
+
+
+@catches("beat_worker: not lost")
+async def once_lost_always_lost(s: Scene) -> None:
+    worker = await s.worker(lease="15 seconds")
+    await s.clock.advance("30s")
+    await factory.recover(s.conn)
+    assert await s.value("select penstock.beat_worker($1)", worker) is False
+
+
+@catches("stop_worker: once")
+async def a_worker_stops_once(s: Scene) -> None:
+    worker = await s.worker()
+    await s.conn.execute("select penstock.stop_worker($1)", worker)
+    first = await s.value("select stopped_at from penstock.worker")
+    await s.clock.advance("1m")
+    await s.conn.execute("select penstock.stop_worker($1)", worker)
+    assert await s.value("select stopped_at from penstock.worker") == first
+
+
+@catches("stop_worker: not lost")
+async def a_lost_worker_does_not_make_good_by_stopping(s: Scene) -> None:
+    """Its job is held by an app while it is given up, so that it still has it when it stops."""
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker(lease="15 seconds")
+    await factory.submit(s.conn, account="a")
+    await s.start(worker)
+    await s.clock.advance("30s")
+    app = await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        await factory.recover(s.conn)
+    await s.conn.execute("select penstock.stop_worker($1)", worker)
+    assert [row["outcome"] for row in await factory.recover(s.conn)] == ["lost"]
+
+
+@catches("retry_job: scheduled")
+async def what_runs_is_not_retried(s: Scene) -> None:
+    _, row = await s.running()
+    with factory.refused(409, "job_not_finished", "id"):
+        await s.conn.execute("select penstock.retry_job($1)", row["id"])
+
+
+@catches("retry_job: one click")
+async def two_clicks_at_once_make_one_job(s: Scene) -> None:
+    worker, row = await s.running()
+    await factory.finish(s.conn, worker, [row], "failed")
+    one, other = await s.connect(), await s.connect()
+    async with one.transaction():
+        await one.execute("select penstock.retry_job($1)", row["id"])
+        second = Step(other, other.execute("select penstock.retry_job($1)", row["id"]))
+        await second.waits(s.conn)
+    await second
+    assert await s.value("select count(*) from penstock.job") == 1
+
+
+@catches("retry_job: once")
+async def a_second_click_finds_the_job_of_the_first(s: Scene) -> None:
+    worker, row = await s.running()
+    await factory.finish(s.conn, worker, [row], "failed")
+    for _ in range(2):
+        await s.conn.execute("select penstock.retry_job($1)", row["id"])
+    assert await s.value("select count(*) from penstock.job") == 1
+
+
+@catches("retry_job: its own")
+async def another_job_with_its_key_is_not_its_retry(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    old = await factory.submit(s.conn, dedupe_key="k")
+    await factory.finish(s.conn, worker, await s.start(worker), "failed")
+    twin = await factory.submit(s.conn, dedupe_key="k")
+    answer = await s.value("select penstock.retry_job($1)", old)
+    assert (answer["id"], answer["deduplicated"]) == (str(twin), True)
+    assert (await factory.read(s.conn, old))["retried_by"] is None

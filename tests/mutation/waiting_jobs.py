@@ -1,0 +1,147 @@
+"""Guards of lifecycle.sql: jobs that wait, and starts that go on outside."""
+
+from typing import Any
+
+import factory
+from interleave import Step
+from mutation.scene import SIGN, Scene, catches
+
+
+@catches("_end_waiting: waits")
+async def what_runs_is_not_ended_as_if_it_waited(s: Scene) -> None:
+    _, row = await s.running()
+    await s.conn.fetch(
+        "select penstock._end_waiting($1, 'cancelled', '{}', array[-1])", [row["id"]]
+    )
+    assert await s.status(row["id"]) == "running"
+
+
+@catches("_end_waiting: lane held")
+async def who_has_not_the_account_ends_nothing_in_its_lane(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    job = await factory.submit(s.conn, account="a")
+    await s.conn.fetch("select penstock._end_waiting($1, 'cancelled', '{}', '{}')", [job])
+    assert await s.status(job) == "queued"
+
+
+@catches("cancel_job: account locked")
+async def a_cancel_not_committed_keeps_claims_off_its_lane(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker()
+    job = await factory.submit(s.conn, account="a")
+    app, claimer = await s.connect(), await s.connect()
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", job)
+        assert await s.does_not_wait(claimer, factory.claim(claimer, worker)) == []
+
+
+@catches("cancel_job: still runs")
+async def a_cancel_that_meets_the_end_of_a_start_cancels_the_job(s: Scene) -> None:
+    worker, row = await s.running()
+    finisher, app = await s.connect(), await s.connect()
+    async with finisher.transaction():
+        await factory.finish(finisher, worker, [row], "retry")
+        cancel = Step(app, app.execute("select penstock.cancel_job($1)", row["id"]))
+        assert await cancel.waits(s.conn)
+    await cancel
+    assert await s.status(row["id"]) == "cancelled"
+
+
+@catches("stage_due_jobs: scheduled")
+async def what_is_queued_is_not_counted_into_its_lane_again(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    await factory.submit(s.conn, account="a")
+    assert await s.value("select penstock.stage_due_jobs(queue_id) from penstock.job") == 0
+
+
+@catches("stage_due_jobs: due")
+async def what_is_not_due_is_not_staged(s: Scene) -> None:
+    await factory.queue(s.conn)
+    job = await factory.submit(s.conn, delay_seconds=60)
+    await s.conn.execute("select penstock.stage_due_jobs(queue_id) from penstock.job")
+    assert await s.status(job) == "scheduled"
+    await s.clock.advance("1m")
+    await s.conn.execute("select penstock.stage_due_jobs(queue_id) from penstock.job")
+    assert await s.status(job) == "queued"
+
+
+@catches("stage_due_jobs: lane held", "expire_jobs: lane held", "_held_account: locked")
+async def upkeep_does_not_wait_for_a_held_account_and_serves_the_others(s: Scene) -> None:
+    """With room for one in a pass, that one is not the one it cannot have."""
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    number = await s.value("select id from penstock.queue")
+    wanted: dict[str, dict[str, Any]] = {
+        "expire_jobs": {"expires_seconds": 5},
+        "stage_due_jobs": {"delay_seconds": 5},
+    }
+    jobs = {
+        function: [
+            await factory.submit(s.conn, account=name, **fields) for name in ("held", "free")
+        ]
+        for function, fields in wanted.items()
+    }
+    await s.clock.advance("10s")
+    app, upkeep = await s.connect(), await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="held")
+        for function, (held, free) in jobs.items():
+            before = await s.status(held), await s.status(free)
+            call = upkeep.fetchval(f"select penstock.{function}($1, 1)", number)
+            assert await s.does_not_wait(upkeep, call) == 1
+            assert await s.status(held) == before[0]
+            assert await s.status(free) != before[1]
+
+
+@catches("expire_jobs: expired")
+async def what_still_has_time_does_not_expire(s: Scene) -> None:
+    await factory.queue(s.conn)
+    job = await factory.submit(s.conn, expires_seconds=60)
+    await s.conn.execute("select penstock.expire_jobs(queue_id) from penstock.job")
+    assert await s.status(job) == "queued"
+
+
+@catches("hand_over_jobs: token is long")
+async def a_token_that_can_be_guessed_is_refused(s: Scene) -> None:
+    worker, row = await s.running()
+    with factory.refused(422, "invalid_token", "token"):
+        await factory.hand_over(s.conn, worker, row, "guess me")
+
+
+@catches("hand_over_jobs: fence")
+async def a_worker_hands_over_no_start_but_the_one_it_names(s: Scene) -> None:
+    """Its own earlier one has ended, and the same worker has begun the next."""
+    worker, first = await s.running()
+    await factory.finish(s.conn, worker, [first], "retry", delay="0")
+    await s.start(worker)
+    assert await factory.hand_over(s.conn, worker, first, SIGN) == "stale"
+    assert await s.status(first["id"]) == "running"
+
+
+@catches("hand_over_jobs: owner")
+async def a_worker_hands_over_no_job_of_another(s: Scene) -> None:
+    _, row = await s.running()
+    other = await s.worker()
+    assert await factory.hand_over(s.conn, other, row, SIGN) == "stale"
+    assert await s.status(row["id"]) == "running"
+
+
+@catches("hand_over_jobs: busy, fence")
+async def an_earlier_start_is_not_told_to_try_again(s: Scene) -> None:
+    worker, first = await s.running()
+    await factory.finish(s.conn, worker, [first], "retry", delay="0")
+    await s.start(worker)
+    assert await factory.hand_over(s.conn, worker, first, SIGN) == "stale"
+
+
+@catches("hand_over_jobs: busy, owner")
+async def another_worker_is_not_told_to_try_again(s: Scene) -> None:
+    worker, row = await s.running()
+    other, app = await s.worker(), await s.connect()
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", row["id"])
+        assert await factory.hand_over(s.conn, worker, row, SIGN) == "busy"
+        assert await factory.hand_over(s.conn, other, row, SIGN) == "stale"
