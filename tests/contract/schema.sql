@@ -195,7 +195,7 @@ CREATE FUNCTION penstock._find_queue(p_name text) RETURNS penstock.queue
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_now timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, account text)
+CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, account text)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';

@@ -4,11 +4,11 @@
 -- are made; limited accounts are locked; jobs are inserted, those with a dedupe key in key order;
 -- lanes are told. Nothing here touches a row that a whole queue shares.
 
--- The first wrong item of a batch, or nothing.
+-- The first wrong item of a batch, or nothing. p_latest: the last moment a job may be due.
 create or replace function penstock._first_fault(
   p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[],
   p_priorities integer[], p_run_ats timestamptz[], p_delays interval[], p_max_attempts integer[],
-  p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_now timestamptz
+  p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_latest timestamptz
 ) returns table (ordinal bigint, fault text, kind text, account text)
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -29,7 +29,7 @@ begin
     when jsonb_typeof(x.payload) is distinct from 'object' then 'invalid_payload'
     when x.priority not between -1000 and 1000 then 'priority'
     when x.delay < interval '0' or x.delay > interval '3650 days' then 'delay_seconds'
-    when not isfinite(x.run_at) or x.run_at > p_now + interval '3650 days' then 'run_at'
+    when not isfinite(x.run_at) or x.run_at > p_latest then 'run_at'
     when x.run_at is not null and x.delay is not null then 'run_at_and_delay'
     when x.max_attempts not between 1 and 1000 then 'max_attempts'
     when x.timeout <= interval '0' or x.timeout > interval '3650 days' then 'timeout_seconds'
@@ -41,9 +41,11 @@ begin
       then 'topic'
     when length(coalesce(x.account, x.payload ->> k.account_field)) not between 1 and 200
       then 'account'
-    when jsonb_typeof(x.metadata) <> 'object' or octet_length(x.metadata::text) > 16384
+    -- Null first: an unknown left side would not keep the function from being called.
+    when x.metadata is not null and (
+      jsonb_typeof(x.metadata) <> 'object' or octet_length(x.metadata::text) > 16384
       or (octet_length(x.metadata::text) > 2 * s.payload_max_depth
-        and penstock._payload_fault(x.metadata, s) is not null) then 'metadata'
+        and penstock._payload_fault(x.metadata, s) is not null)) then 'metadata'
     when octet_length(x.payload::text) > 2 * s.payload_max_depth
       then penstock._payload_fault(x.payload, s)
     end) c (fault)
@@ -193,7 +195,7 @@ begin
   end if;
   select * into v_bad from penstock._first_fault(p_kinds, p_payloads, p_accounts, p_dedupe_keys,
     p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires,
-    p_metadata, v_now);
+    p_metadata, v_now + interval '3650 days');
   if found then
     perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting);
   end if;
