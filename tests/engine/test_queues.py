@@ -69,3 +69,18 @@ async def test_a_closed_engine_says_so(database: str) -> None:
     await engine.close()
     with pytest.raises(Unavailable):
         await engine.jobs.submit(NewJob(kind="k"))
+
+
+async def test_a_limit_that_cannot_be_had_now_says_so(
+    engine: Engine, conn: asyncpg.Connection
+) -> None:
+    """An app's open transaction has asked to cancel what a first limit would have to count."""
+    await engine.queues.declare("q")
+    await engine.queues.declare_kind("q", "q")
+    ticket = await engine.jobs.submit(NewJob(kind="q"))
+    await engine.jobs.claim(await engine.workers.register("w"), "q", 1)
+    async with conn.transaction():
+        await engine.jobs.cancel(ticket.id, conn=conn)
+        with pytest.raises(Conflict, match="try again when it has ended") as told:
+            await engine.queues.edit("q", concurrency=1)
+    assert told.value.code == "contended"

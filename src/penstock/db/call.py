@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from penstock.errors import Misconfigured, PenstockError, Unavailable, refusal
+from penstock.errors import Conflict, Misconfigured, PenstockError, Unavailable, refusal
 
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
 # errors, operator intervention (shut-down, failover), and too many connections.
@@ -39,6 +39,11 @@ def _ours(error: asyncpg.PostgresError) -> PenstockError | None:
         return refusal(state, error.message, error.detail, error.hint)
     if state.startswith(_GONE):
         return Unavailable(f"The database is not available: {error.message}.")
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return Conflict(
+            "An open transaction holds what this change needs; try again when it has ended.",
+            code="contended",
+        )
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return Misconfigured(f"The database role lacks a right: {error.message}.")
     return None
