@@ -49,6 +49,9 @@ CREATE TABLE penstock.job (
     error jsonb,
     metadata jsonb,
     payload jsonb NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
+    alone boolean DEFAULT false NOT NULL,
+    stage_label text,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
@@ -118,9 +121,16 @@ CREATE FUNCTION penstock._choose(p_queue penstock.queue, p_limit integer, p_acco
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._choose_one(p_queue integer, p_job uuid) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
     LANGUAGE plpgsql
@@ -130,7 +140,7 @@ CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETO
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -191,7 +201,38 @@ CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
 CREATE FUNCTION penstock._final_status(p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer, p_recovery integer, p_cancel_requested boolean) RETURNS penstock.job_status
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.kind (
+    id integer NOT NULL,
+    name text NOT NULL,
+    queue_id integer NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    max_attempts integer,
+    timeout interval,
+    priority_offset integer DEFAULT 0 NOT NULL,
+    dedupe_field text,
+    topic_field text,
+    account_field text,
+    account_fixed text,
+    topic_fixed text,
+    computed text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    hooked boolean DEFAULT false NOT NULL,
+    CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
+    CONSTRAINT timeout_is_positive CHECK ((timeout > '00:00:00'::interval))
+);
+
+CREATE FUNCTION penstock._find_kind(p_name text) RETURNS penstock.kind
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._find_queue(p_name text) RETURNS penstock.queue
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._find_status(p_name text) RETURNS penstock.job_status
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -207,7 +248,7 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -243,6 +284,21 @@ CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.setting (
+    only_row boolean DEFAULT true NOT NULL,
+    accounts_strict boolean DEFAULT false NOT NULL,
+    payload_max_bytes integer DEFAULT 1048576 NOT NULL,
+    payload_max_depth integer DEFAULT 64 NOT NULL,
+    payload_max_keys integer DEFAULT 20000 NOT NULL,
+    number_max_digits integer DEFAULT 300 NOT NULL,
+    batch_max_jobs integer DEFAULT 1000000 NOT NULL,
+    idempotency_kept interval DEFAULT '7 days'::interval NOT NULL,
+    CONSTRAINT there_is_one_row CHECK (only_row)
+);
+
+CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._job_json(p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -251,7 +307,11 @@ CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._leave_hooks(p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -317,18 +377,6 @@ CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_n
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE TABLE penstock.setting (
-    only_row boolean DEFAULT true NOT NULL,
-    accounts_strict boolean DEFAULT false NOT NULL,
-    payload_max_bytes integer DEFAULT 1048576 NOT NULL,
-    payload_max_depth integer DEFAULT 64 NOT NULL,
-    payload_max_keys integer DEFAULT 20000 NOT NULL,
-    number_max_digits integer DEFAULT 300 NOT NULL,
-    batch_max_jobs integer DEFAULT 1000000 NOT NULL,
-    idempotency_kept interval DEFAULT '7 days'::interval NOT NULL,
-    CONSTRAINT there_is_one_row CHECK (only_row)
-);
-
 CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.setting) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -390,7 +438,11 @@ CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETU
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._session_age() RETURNS interval
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -411,6 +463,14 @@ CREATE FUNCTION penstock._stop_queue(p_queue integer, p_options jsonb) RETURNS v
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, OUT id uuid, OUT status penstock.job_status) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -419,7 +479,17 @@ CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.append_chunks(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_seqs integer[], p_data jsonb[]) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan';
+
 CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -431,7 +501,7 @@ CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, d
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone)
+CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false, p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, losses integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -478,7 +548,7 @@ CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -494,6 +564,27 @@ CREATE FUNCTION penstock.import_job(p_line jsonb) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.list_queues(p_queue text DEFAULT NULL::text) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_workers() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.lock_worker(p_worker bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.make_partitions() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -501,6 +592,10 @@ CREATE FUNCTION penstock.make_partitions() RETURNS integer
 
 CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE;
+
+CREATE FUNCTION penstock.partitions_ahead() RETURNS interval
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -512,22 +607,48 @@ CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABL
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '50ms';
 
+CREATE FUNCTION penstock.put_off_hook(p_job uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_cancels(p_worker bigint) RETURNS TABLE(job_id uuid, attempt integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_chunks(p_job uuid, p_attempt integer DEFAULT 0, p_seq integer DEFAULT 0, p_limit integer DEFAULT 1000) RETURNS TABLE(attempt integer, seq integer, data jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock.read_status() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_steps(p_job uuid) RETURNS TABLE(name text, result jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.reconcile() RETURNS TABLE(what text, subject text, was text, now text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500) RETURNS TABLE(job_id uuid, outcome text, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace interval DEFAULT '00:00:00'::interval, p_alone boolean DEFAULT false) RETURNS TABLE(job_id uuid, outcome text, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[], p_progress jsonb[]) RETURNS TABLE(job_id uuid, verdict text, cancel boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -577,6 +698,10 @@ CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.take_hook(p_kinds text[], p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.wake_workers(p_queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -614,6 +739,7 @@ CREATE TABLE penstock.attempt (
     ended_at timestamp with time zone NOT NULL,
     outcome text NOT NULL,
     error jsonb,
+    usage jsonb,
     CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['retried'::text, 'deferred'::text, 'snoozed'::text, 'released'::text, 'timed_out'::text, 'lost'::text, 'stuck'::text])))
 )
 PARTITION BY RANGE (job_id);
@@ -626,6 +752,7 @@ CREATE TABLE penstock.attempt_rest (
     ended_at timestamp with time zone CONSTRAINT attempt_ended_at_not_null NOT NULL,
     outcome text CONSTRAINT attempt_outcome_not_null NOT NULL,
     error jsonb,
+    usage jsonb,
     CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['retried'::text, 'deferred'::text, 'snoozed'::text, 'released'::text, 'timed_out'::text, 'lost'::text, 'stuck'::text])))
 );
 
@@ -663,6 +790,9 @@ CREATE TABLE penstock.finished (
     metadata jsonb,
     payload jsonb NOT NULL,
     result jsonb,
+    losses integer DEFAULT 0 NOT NULL,
+    usage jsonb,
+    units bigint,
     CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
     CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
     CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
@@ -697,6 +827,21 @@ CREATE TABLE penstock.batch (
     CONSTRAINT total_is_positive CHECK ((total >= 1))
 );
 
+CREATE TABLE penstock.chunk (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    seq integer NOT NULL,
+    data jsonb NOT NULL
+)
+PARTITION BY RANGE (job_id);
+
+CREATE TABLE penstock.chunk_rest (
+    job_id uuid CONSTRAINT chunk_job_id_not_null NOT NULL,
+    attempt integer CONSTRAINT chunk_attempt_not_null NOT NULL,
+    seq integer CONSTRAINT chunk_seq_not_null NOT NULL,
+    data jsonb CONSTRAINT chunk_data_not_null NOT NULL
+);
+
 CREATE TABLE penstock.gate (
     queue_id integer NOT NULL,
     running integer DEFAULT 0 NOT NULL,
@@ -705,6 +850,13 @@ CREATE TABLE penstock.gate (
 )
 WITH (fillfactor='20');
 
+CREATE TABLE penstock.hook (
+    job_id uuid NOT NULL,
+    kind_id integer NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    next_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE penstock.idempotency (
     scope text NOT NULL,
     key text NOT NULL,
@@ -712,28 +864,6 @@ CREATE TABLE penstock.idempotency (
     job_id uuid NOT NULL,
     deduplicated boolean NOT NULL,
     created_at timestamp with time zone NOT NULL
-);
-
-CREATE TABLE penstock.kind (
-    id integer NOT NULL,
-    name text NOT NULL,
-    queue_id integer NOT NULL,
-    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
-    declared_by text,
-    max_attempts integer,
-    timeout interval,
-    priority_offset integer DEFAULT 0 NOT NULL,
-    dedupe_field text,
-    topic_field text,
-    account_field text,
-    account_fixed text,
-    topic_fixed text,
-    computed text[] DEFAULT '{}'::text[] NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
-    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
-    CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
-    CONSTRAINT timeout_is_positive CHECK ((timeout > '00:00:00'::interval))
 );
 
 ALTER TABLE penstock.kind ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -770,7 +900,8 @@ CREATE TABLE penstock.orphan (
     arrived_at timestamp with time zone NOT NULL,
     outcome text NOT NULL,
     result jsonb,
-    error jsonb
+    error jsonb,
+    usage jsonb
 );
 
 ALTER TABLE penstock.orphan ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -833,6 +964,25 @@ CREATE TABLE penstock.schema_info (
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
+CREATE TABLE penstock.step (
+    job_id uuid NOT NULL,
+    name text NOT NULL,
+    attempt integer NOT NULL,
+    kept_at timestamp with time zone NOT NULL,
+    result jsonb NOT NULL,
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+)
+PARTITION BY RANGE (job_id);
+
+CREATE TABLE penstock.step_rest (
+    job_id uuid CONSTRAINT step_job_id_not_null NOT NULL,
+    name text CONSTRAINT step_name_not_null NOT NULL,
+    attempt integer CONSTRAINT step_attempt_not_null NOT NULL,
+    kept_at timestamp with time zone CONSTRAINT step_kept_at_not_null NOT NULL,
+    result jsonb CONSTRAINT step_result_not_null NOT NULL,
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
 CREATE TABLE penstock.worker (
     id bigint NOT NULL,
     name text NOT NULL,
@@ -843,6 +993,7 @@ CREATE TABLE penstock.worker (
     lost_at timestamp with time zone,
     lost_jobs integer,
     cleared_at timestamp with time zone,
+    locks boolean DEFAULT false NOT NULL,
     CONSTRAINT lease_is_positive CHECK ((lease > '00:00:00'::interval)),
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 )
@@ -860,6 +1011,10 @@ CREATE VIEW penstock.worker_health AS
 
 ALTER TABLE ONLY penstock.attempt ATTACH PARTITION penstock.attempt_rest DEFAULT;
 
+ALTER TABLE ONLY penstock.chunk ATTACH PARTITION penstock.chunk_rest DEFAULT;
+
+ALTER TABLE ONLY penstock.step ATTACH PARTITION penstock.step_rest DEFAULT;
+
 ALTER TABLE ONLY penstock.account
     ADD CONSTRAINT account_name_key UNIQUE (name);
 
@@ -875,11 +1030,20 @@ ALTER TABLE ONLY penstock.attempt_rest
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.chunk
+    ADD CONSTRAINT chunk_pkey PRIMARY KEY (job_id, attempt, seq);
+
+ALTER TABLE ONLY penstock.chunk_rest
+    ADD CONSTRAINT chunk_rest_pkey PRIMARY KEY (job_id, attempt, seq);
+
 ALTER TABLE ONLY penstock.finished
     ADD CONSTRAINT finished_pkey PRIMARY KEY (id, class);
 
 ALTER TABLE ONLY penstock.gate
     ADD CONSTRAINT gate_pkey PRIMARY KEY (queue_id);
+
+ALTER TABLE ONLY penstock.hook
+    ADD CONSTRAINT hook_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY penstock.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (scope, key);
@@ -923,6 +1087,12 @@ ALTER TABLE ONLY penstock.schema_info
 ALTER TABLE ONLY penstock.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY penstock.step
+    ADD CONSTRAINT step_pkey PRIMARY KEY (job_id, name);
+
+ALTER TABLE ONLY penstock.step_rest
+    ADD CONSTRAINT step_rest_pkey PRIMARY KEY (job_id, name);
+
 ALTER TABLE ONLY penstock.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
 
@@ -930,7 +1100,13 @@ CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account
 
 CREATE INDEX finished_batch_idx ON ONLY penstock.finished USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
 
+CREATE INDEX finished_failed_idx ON ONLY penstock.finished USING btree (finished_at) WHERE (status = 'failed'::penstock.job_status);
+
 CREATE INDEX finished_topic_idx ON ONLY penstock.finished USING btree (topic, id) WHERE (topic IS NOT NULL);
+
+CREATE INDEX finished_unsuccessful_idx ON ONLY penstock.finished USING btree (id) WHERE (status <> 'succeeded'::penstock.job_status);
+
+CREATE INDEX hook_next_idx ON penstock.hook USING btree (kind_id, next_at);
 
 CREATE INDEX idempotency_created_idx ON penstock.idempotency USING btree (created_at);
 
@@ -963,6 +1139,10 @@ CREATE UNIQUE INDEX plan_default_idx ON penstock.plan USING btree (is_default) W
 CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
 
 ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
+
+ALTER INDEX penstock.chunk_pkey ATTACH PARTITION penstock.chunk_rest_pkey;
+
+ALTER INDEX penstock.step_pkey ATTACH PARTITION penstock.step_rest_pkey;
 
 ALTER TABLE ONLY penstock.account
     ADD CONSTRAINT account_plan_fkey FOREIGN KEY (plan) REFERENCES penstock.plan(name);

@@ -11,8 +11,8 @@ UNPICKED = ("_settle_jobs: theirs", "_settle_jobs: account held")
 # Takes away the pass that ends, under locks, what could not end at once.
 NO_SECOND_PASS = Edit(
     "_settle_jobs",
-    "v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_accounts, v_now, true);",
-    "'{}', v_rest.outcomes, v_rest.results, v_rest.errors, v_accounts, v_now, true);",
+    "v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,",
+    "'{}', v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,",
 )
 
 

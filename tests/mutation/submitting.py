@@ -82,6 +82,36 @@ async def the_order_of_a_queue_does_not_change_under_a_submit(s: Scene) -> None:
         await change
 
 
+_SUBMIT_ONE = "select id from penstock.submit_one('q', $1, p_priority => $2)"
+
+
+@catches("_submit_plain: order locked")
+async def nor_does_it_under_a_single_one(s: Scene) -> None:
+    await factory.queue(s.conn)
+    app, operator = await s.connect(), await s.connect()
+    async with app.transaction():
+        await app.fetchval(_SUBMIT_ONE, {}, None)
+        change = Step(operator, factory.queue(operator, order="fair"))
+        await change.waits(s.conn)
+    with suppress(asyncpg.PostgresError):  # refused: it has live jobs
+        await change
+
+
+@catches("_submit_plain: no lane")
+async def a_single_job_of_a_fair_queue_waits_in_a_lane(s: Scene) -> None:
+    """L6"""
+    await factory.queue(s.conn, order="fair")
+    await s.conn.fetchval(_SUBMIT_ONE, {}, None)
+    assert await s.value("select waiting from penstock.lane") == 1
+
+
+@catches("_submit_plain: in order", match="priority_in_range")
+async def a_single_job_is_checked_as_many_are(s: Scene) -> None:
+    await factory.queue(s.conn)
+    with factory.refused(422, "invalid_job", "priority"):
+        await s.conn.fetchval(_SUBMIT_ONE, {}, 1001)
+
+
 @catches("_hold_plan: held")
 async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
     await factory.plan(s.conn)

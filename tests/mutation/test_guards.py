@@ -14,12 +14,13 @@ import pytest
 
 from clock import Clock
 from cluster import Cluster
-from mutation import claiming, finishing, submitting, upkeeping, waiting_jobs
+from mutation import claiming, finishing, progressing, submitting, upkeeping, waiting_jobs
 from mutation.guards import Edit, guards, marks, mutants, sources
 from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
-assert {claiming, finishing, submitting, upkeeping, waiting_jobs}  # imported for their scenarios
+# Imported for their scenarios.
+assert {claiming, finishing, progressing, submitting, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()
@@ -29,6 +30,9 @@ delete from penstock.job;
 delete from penstock.finished;
 delete from penstock.attempt;
 delete from penstock.orphan;
+delete from penstock.step;
+delete from penstock.chunk;
+delete from penstock.hook;
 delete from penstock.idempotency;
 delete from penstock.batch;
 delete from penstock.lane;

@@ -181,6 +181,21 @@ async def test_kinds_and_plans_declared_differently_name_both_apps(
     assert "essays" in told["message"]
 
 
+async def test_a_reset_sets_the_declarations_of_a_queue_free(conn: asyncpg.Connection) -> None:
+    """An app that was renamed, or is gone, must not hold its queue for ever."""
+    await declare(conn, by="marking", concurrency=1)
+    kind = "select penstock.declare_kind('k', 'q', $1, $2)"
+    await conn.execute(kind, {"attempts": 1}, "marking")
+    with refused(409, "declared_differently", "queue") as told:
+        await declare(conn, by="marks", concurrency=2)
+    assert "penstock queues reset" in told["hint"]
+    await conn.execute("select penstock.reset_queue('q')")
+    await declare(conn, by="marks", concurrency=2)
+    await conn.execute(kind, {"attempts": 2}, "marks")
+    with refused(409, "declared_differently", "queue"):
+        await declare(conn, by="marking", concurrency=1)
+
+
 async def test_an_override_outlives_declarations_until_it_is_reset(
     conn: asyncpg.Connection,
 ) -> None:

@@ -123,13 +123,16 @@ $$;
 -- Starts up to p_limit jobs of a queue for a worker, which has that many free slots.
 -- p_wait: where every open lane is busy (sixteen submitters on one account can keep a claim that
 -- skips locked rows empty-handed for long), wait for the first account before anything else.
+-- p_job: this one and no other, if it may start now.
 create or replace function penstock.claim_jobs(
-  p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false
+  p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false,
+  p_job uuid default null
 ) returns table (
   id uuid, attempt integer, kind text, account text, slot_account bigint, topic text,
   batch_id uuid, payload jsonb,
   metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer,
-  max_attempts integer, created_at timestamptz, started_at timestamptz, timeout_at timestamptz
+  losses integer, max_attempts integer, created_at timestamptz, started_at timestamptz,
+  timeout_at timestamptz, deadline_at timestamptz
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -193,7 +196,11 @@ begin
     end if;
   end if;
 
+  if p_job is not null then
+    v_jobs := penstock._choose_one(v_queue.id, p_job);
+  end if;
   for v_round in 1 .. 100 loop
+    exit when p_job is not null;
     select array_agg(n.id), array_agg(n.rank),
       array_agg(n.account_id) filter (where n.account_id <> 0)
     into v_jobs, v_ranks, v_owners from (
@@ -214,6 +221,7 @@ begin
   end loop;
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
+    exit when p_job is not null;
     select array_agg(h.account_id) as accounts, array_agg(h.head) as heads,
       array_agg(h.running) as running, array_agg(h.concurrency) as limits,
       array_agg(h.weight) as weights
@@ -245,7 +253,7 @@ begin
     deadline_at = v_now + least(
       coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
       v_queue.stuck_after),
-    stage = null, stage_at = null, progress = null
+    stage = null, stage_label = null, stage_at = null, progress = null, alone = false
   from unnest(v_jobs) u (id), penstock.kind k
   where j.id = u.id and k.id = j.kind_id
     and j.status = 'queued' -- guard: queued
@@ -253,9 +261,13 @@ begin
     case when j.account_id <> 0
       then (select a.name from penstock.account a where a.id = j.account_id) end,
     case when j.lane >= 0 then j.lane end, j.topic, j.batch_id, j.payload, j.metadata,
-    j.priority, j.failures, j.deferrals, j.crashes, j.max_attempts, j.created_at, j.started_at,
-    j.timeout_at;
+    j.priority, j.failures, j.deferrals, j.crashes, j.losses, j.max_attempts, j.created_at,
+    j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;
+  if p_job is not null then
+    perform penstock._leave_lanes(array[j.queue_id], array[j.lane]) from penstock.job j
+    where j.id = p_job and j.lane >= 0;
+  end if;
   if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
   end if;
@@ -267,6 +279,51 @@ begin
           + v_queue.rate_period / v_queue.rate_count * v_started end
     where g.queue_id = v_queue.id;
   end if;
+end
+$$;
+
+-- One job by its id, out of its lane and with a slot of its account; null: it may not start now.
+create or replace function penstock._choose_one(p_queue integer, p_job uuid) returns uuid[]
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_stray boolean;
+  v_lane bigint;
+  v_full boolean;
+begin
+  -- In no lane although its account has a limit by now: it belongs into one.
+  select penstock._enlane_strays(array[j.id], array[j.account_id]) is not null
+  into v_stray
+  from penstock.job j where j.id = p_job and j.lane = -1 and j.account_id <> 0;
+  -- The account before the job, as everywhere.
+  select j.lane into v_lane from penstock.job j where j.id = p_job and j.queue_id = p_queue;
+  if v_stray and v_lane = -1 then -- guard: stray => if false then
+    return null;
+  end if;
+  if v_lane >= 0 then
+    update penstock.account a set running = a.running + 1
+    where a.id = (
+        select s.id from penstock.account s where s.id = v_lane for no key update skip locked)
+      and (a.concurrency is null or a.running < a.concurrency) -- guard: account limit
+    returning a.running >= a.concurrency into v_full;
+    if not found then
+      return null;
+    end if;
+  end if;
+  perform from penstock.job j
+  where j.id = p_job and j.lane = v_lane
+    and j.status = 'queued' -- guard: waits
+  for no key update skip locked;
+  if not found then
+    -- Not due, or somebody else's meanwhile: the slot goes back.
+    update penstock.account a set running = a.running - 1 where a.id = v_lane and v_lane >= 0;
+    return null;
+  end if;
+  if v_lane >= 0 then
+    update penstock.lane l set open = l.open and v_full is not true
+    where l.account_id = v_lane and l.queue_id = p_queue;
+  end if;
+  return array[p_job];
 end
 $$;
 

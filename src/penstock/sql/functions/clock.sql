@@ -44,3 +44,10 @@ language sql immutable parallel safe set search_path = pg_catalog, pg_temp
 as $$
   select rpad(lpad(to_hex((extract(epoch from p_at) * 1000)::bigint), 12, '0'), 32, '0')::uuid
 $$;
+
+-- How long this session has lasted, by the server's own clock: tests do not move it.
+create or replace function penstock._session_age() returns interval
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  select clock_timestamp() - a.backend_start from pg_stat_activity a where a.pid = pg_backend_pid()
+$$;

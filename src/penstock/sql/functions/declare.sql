@@ -194,11 +194,13 @@ create or replace function penstock._refuse_other_declaration(
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_old_by is distinct from p_new_by and p_old <> p_new then
+  -- What nobody signed, or a reset has set free, anybody may declare anew.
+  if p_old_by <> coalesce(p_new_by, '') and p_old <> p_new then
     perform penstock._refuse(409, 'declared_differently',
       format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
-             coalesce(p_old_by, 'an unnamed app'), p_old, coalesce(p_new_by, 'an unnamed app'),
-             p_new), p_what);
+             p_old_by, p_old, coalesce(p_new_by, 'an unnamed app'), p_new), p_what,
+      p_hint => 'Let both say the same, or rename one. If the first is gone, '
+                '`penstock queues reset` of the queue sets its declarations free.');
   end if;
 end
 $$;
@@ -259,7 +261,9 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   perform penstock._stop_queue(v_queue.id, v_queue.declared);
-  update penstock.queue set overrides = '{}' where id = v_queue.id;
+  -- The next to declare the queue and its kinds may say something else than the last.
+  update penstock.queue set overrides = '{}', declared_by = null where id = v_queue.id;
+  update penstock.kind set declared_by = null where queue_id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
 end
 $$;
@@ -302,7 +306,7 @@ begin
   perform penstock._refuse_odd_name(p_name, 'kind');
   perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
     'priority_offset', 'dedupe_field', 'topic_field', 'topic', 'account_field', 'account',
-    'computed']);
+    'computed', 'hooked']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
     return v_kind.id;
@@ -324,7 +328,8 @@ begin
     topic_fixed = penstock._option_text(p_options, 'topic'),
     account_field = penstock._option_text(p_options, 'account_field'),
     account_fixed = penstock._option_text(p_options, 'account'),
-    computed = penstock._option_texts(p_options, 'computed')
+    computed = penstock._option_texts(p_options, 'computed'),
+    hooked = coalesce(penstock._option_boolean(p_options, 'hooked'), false)
   where id = v_kind.id;
   return v_kind.id;
 end

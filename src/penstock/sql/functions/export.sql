@@ -58,7 +58,8 @@ create or replace function penstock._adopt_job(p_new uuid, p_old penstock.job) r
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   update penstock.job j set id = p_old.id, failures = p_old.failures,
-    deferrals = p_old.deferrals, crashes = p_old.crashes, created_at = p_old.created_at,
+    deferrals = p_old.deferrals, crashes = p_old.crashes, losses = coalesce(p_old.losses, 0),
+    created_at = p_old.created_at,
     expires_at = p_old.expires_at, error = p_old.error
   where j.id = p_new
 $$;

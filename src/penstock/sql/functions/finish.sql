@@ -7,8 +7,8 @@
 --   busy    an app's open transaction holds the account: nothing changed, try again
 -- Outcomes a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
 -- again), deferred (the provider's fault: free), snoozed (asked for: free), released (not begun
--- or given back: free); from recover.sql also timed_out (a failure), stuck and lost (crashes), and
--- lost_with_others (free: which of a dead worker's jobs killed it is not known).
+-- or given back: free), timed_out (a failure), stuck (a crash); from recover.sql also lost (a
+-- crash) and lost_with_others (free: which of a dead worker's jobs killed it is not known).
 
 -- Whether a start with this outcome ends the job, and as what.
 create or replace function penstock._final_status(
@@ -44,7 +44,8 @@ $$;
 -- not know of because the limit is younger than the start.
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[]
+  p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
+  p_usages jsonb[] default null, p_units bigint[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -62,7 +63,7 @@ declare
   v_gone_on record;
 begin
   select * into v_ended from penstock._end_jobs(p_worker, p_callback, p_jobs, p_attempts,
-    p_outcomes, p_results, p_errors, v_accounts, v_now, false);
+    p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, false);
   if cardinality(v_ended.ids) = cardinality(p_jobs) then
     perform penstock._free_slots(v_ended.gates, v_ended.accounts);
     return query
@@ -75,11 +76,12 @@ begin
   end if;
   select array_agg(l.id) as ids, array_agg(l.attempt) as attempts,
     array_agg(l.outcome) as outcomes, array_agg(l.result) as results,
-    array_agg(l.error) as errors, array_agg(l.delay) as delays
+    array_agg(l.error) as errors, array_agg(l.delay) as delays,
+    array_agg(l.usage) as usages, array_agg(l.units) as units
   into v_rest from (
-    select t.id, t.attempt, t.outcome, t.result, t.error, t.delay
-    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_delays)
-      t (id, attempt, outcome, result, error, delay)
+    select t.id, t.attempt, t.outcome, t.result, t.error, t.delay, t.usage, t.units
+    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_delays, p_usages, p_units)
+      t (id, attempt, outcome, result, error, delay, usage, units)
     join penstock.job j on j.id = t.id
     where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
       -- Not one whose account we do not have: it may be queued again before we look, and a claim
@@ -88,14 +90,16 @@ begin
     order by j.id for update of j skip locked
   ) l;
   select * into v_later from penstock._end_jobs(p_worker, p_callback, v_rest.ids,
-    v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_accounts, v_now, true);
+    v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,
+    v_accounts, v_now, true);
   select * into v_gone_on from penstock._give_back(p_worker, p_callback, v_rest.ids,
-    v_rest.attempts, v_rest.outcomes, v_rest.errors, v_rest.delays, v_accounts, v_now);
+    v_rest.attempts, v_rest.outcomes, v_rest.errors, v_rest.delays, v_rest.usages, v_accounts,
+    v_now);
   v_ended.ids := v_ended.ids || v_later.ids || v_gone_on.ids;
   v_ended.attempts := v_ended.attempts || v_later.attempts || v_gone_on.attempts;
   v_ended.statuses := v_ended.statuses || v_later.statuses || v_gone_on.statuses;
   perform penstock._keep_orphans(p_worker, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
-    v_ended.ids, v_ended.attempts, v_now);
+    p_usages, v_ended.ids, v_ended.attempts, v_now);
   perform penstock._free_slots(v_ended.gates || v_later.gates || v_gone_on.gates,
     v_ended.accounts || v_later.accounts || v_gone_on.accounts);
   return query
@@ -148,7 +152,8 @@ $$;
 -- the claim that locked and then started it, long committed.
 create or replace function penstock._end_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_results jsonb[], p_errors jsonb[], p_accounts bigint[], p_now timestamptz, p_locked boolean,
+  p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[],
+  p_now timestamptz, p_locked boolean,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
   out gates integer[], out accounts bigint[]
 )
@@ -157,9 +162,9 @@ as $$
 #variable_conflict use_column
 begin
   with told as materialized (
-    select t.id, t.attempt, t.outcome, t.result, t.error
-    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
-      t (id, attempt, outcome, result, error)
+    select t.id, t.attempt, t.outcome, t.result, t.error, t.usage, t.units
+    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_usages, p_units)
+      t (id, attempt, outcome, result, error, usage, units)
     order by t.id
   ),
   ended as (
@@ -174,7 +179,8 @@ begin
       and penstock._final_status( -- guard: ends
         t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) is not null
-    returning j.*, t.outcome, t.result, t.error as told_error, q.succeeded_class, q.failed_class,
+    returning j.*, t.outcome, t.result, t.error as told_error, t.usage, t.units,
+      q.succeeded_class, q.failed_class,
       penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) as final
   ),
@@ -182,7 +188,8 @@ begin
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
-      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, result)
+      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, result, losses, usage,
+      units)
     select e.id, case e.final when 'failed' then e.failed_class else e.succeeded_class end,
       e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + case when e.outcome in ('failed', 'retry', 'timed_out') then 1 else 0 end,
@@ -199,7 +206,8 @@ begin
                else '{"reason": "attempts_exhausted"}' end
         else coalesce(e.told_error, '{"class": "cancelled", "message": "cancelled"}')
       end,
-      e.metadata, e.payload, case when e.final = 'succeeded' then e.result end
+      e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
+      e.units
     from ended e
   )
   select array_agg(e.id), array_agg(e.attempt), array_agg(e.final),
@@ -207,13 +215,17 @@ begin
     array_agg(e.account_id) filter (where e.holds >= 2)
   into ids, attempts, statuses, gates, accounts
   from ended e;
+  if ids is not null then
+    perform penstock._leave_hooks(ids);
+  end if;
 end
 $$;
 
 -- Starts that end while their job goes on: back to scheduled, or to queued when due at once.
 create or replace function penstock._give_back(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_now timestamptz,
+  p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[],
+  p_now timestamptz,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
   out gates integer[], out accounts bigint[]
 )
@@ -226,7 +238,7 @@ declare
 begin
   with held as materialized (
     select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
-      t.outcome, t.error,
+      t.outcome, t.error, t.usage,
       j.failures + case when t.outcome in ('retry', 'timed_out') then 1 else 0 end as failures,
       j.deferrals + case when t.outcome = 'deferred' then 1 else 0 end as deferrals,
       j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
@@ -235,8 +247,8 @@ begin
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
         else interval '0' end) as run_at
-    from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays)
-      t (id, attempt, outcome, error, delay)
+    from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)
+      t (id, attempt, outcome, error, delay, usage)
     join penstock.job j on j.id = t.id
     join penstock.queue q on q.id = j.queue_id
     where j.attempt = t.attempt -- guard: fence
@@ -254,6 +266,7 @@ begin
       status = case when h.run_at <= p_now then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
       run_at = h.run_at, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
+      losses = j.losses + (h.outcome = 'lost_with_others')::integer, alone = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
       error = coalesce(h.error, j.error), worker_id = null, callback_hash = null, holds = 0,
@@ -262,11 +275,12 @@ begin
     returning j.id, j.status, j.lane, j.rank, j.queue_id
   ),
   logged as (
-    insert into penstock.attempt (job_id, attempt, worker_id, started_at, ended_at, outcome, error)
+    insert into penstock.attempt (job_id, attempt, worker_id, started_at, ended_at, outcome, error,
+      usage)
     select h.id, h.attempt, h.worker_id, h.started_at, p_now,
       case h.outcome when 'retry' then 'retried' when 'lost_with_others' then 'lost'
         else h.outcome end,
-      h.error
+      h.error, h.usage
     from held h
   )
   select array_agg(g.id), array_agg(h.attempt), array_agg(g.status),
@@ -318,23 +332,25 @@ $$;
 -- back with a job and a token of his own making, and must not fill a table with it.
 create or replace function penstock._keep_orphans(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[],
-  p_errors jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamptz
+  p_errors jsonb[], p_usages jsonb[], p_done uuid[], p_done_attempts integer[],
+  p_now timestamptz
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
   with late as materialized (
-    select distinct on (t.id, t.attempt) t.id, t.attempt, t.outcome, t.result, t.error
-    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors)
-      t (id, attempt, outcome, result, error)
+    select distinct on (t.id, t.attempt) t.id, t.attempt, t.outcome, t.result, t.error, t.usage
+    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_usages)
+      t (id, attempt, outcome, result, error, usage)
     where t.outcome = 'succeeded' -- guard: a result
       -- Those just done ended as told; to know it spares a look at history for each.
       and not exists (
         select from unnest(p_done, p_done_attempts) d (id, attempt)
         where d.id = t.id and d.attempt = t.attempt)
   )
-  insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error)
-  select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error
+  insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error,
+    usage)
+  select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error, t.usage
   from late t
   where exists ( -- guard: ended otherwise
       select from penstock.attempts s
@@ -348,7 +364,8 @@ $$;
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null,
-  p_delays interval[] default null, p_accounts bigint[] default null
+  p_delays interval[] default null, p_accounts bigint[] default null,
+  p_usages jsonb[] default null, p_units bigint[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -360,11 +377,11 @@ begin
   end if;
   select o into v_bad from unnest(p_outcomes) o
   where o is null or o not in ('succeeded', 'failed', 'cancelled', 'retry', 'deferred', 'snoozed',
-                               'released') limit 1;
+                               'released', 'timed_out', 'stuck') limit 1;
   if found then
     perform penstock._refuse(422, 'invalid_finish',
-      format('outcome must be succeeded, failed, cancelled, retry, deferred, snoozed or released, '
-             'not %s', coalesce(v_bad, 'null')), 'outcome');
+      format('outcome must be succeeded, failed, cancelled, retry, deferred, snoozed, released, '
+             'timed_out or stuck, not %s', coalesce(v_bad, 'null')), 'outcome');
   end if;
   if p_delays is not null and exists (
     select from unnest(p_delays) d where d < interval '0' or d > interval '3650 days') then
@@ -374,6 +391,6 @@ begin
   return query
   select s.job_id, s.verdict, s.status
   from penstock._settle_jobs(p_worker, null, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
-                             p_delays, p_accounts) s;
+                             p_delays, p_accounts, p_usages, p_units) s;
 end
 $$;

@@ -1,9 +1,10 @@
 -- Where finished jobs and ended starts are kept, and how they leave: by dropping partitions.
 --
--- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`
--- by ranges of the job's id. Partitions are made 14 days ahead. One is dropped when nothing in it
--- is younger than the retention. Ids outside every range (a job delayed for longer than its class
--- is kept) go to a default partition, from which rows are deleted in bounded steps.
+-- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`,
+-- `step` and `chunk` by ranges of the job's id. Partitions are made 14 days ahead. One is dropped
+-- when nothing in it is younger than the retention. Ids outside every range (a job delayed for
+-- longer than its class is kept) go to a default partition, from which rows are deleted in bounded
+-- steps.
 -- Making uses CREATE + ATTACH, which locks neither the parent nor its other partitions against
 -- writers (only the default one); DROP does, so it comes last in its transaction, gives up at once
 -- when somebody is in the way, and is tried again by the next upkeep.
@@ -106,7 +107,7 @@ begin
     select 'finished_' || c.id as name, 'id' as key, c.partition_days
     from penstock.retention_class c
     union all
-    select 'attempt', 'job_id', 7
+    select t.name, 'job_id', 7 from unnest(array['attempt', 'step', 'chunk']) t (name)
   loop
     begin
       v_made := v_made
@@ -163,13 +164,14 @@ begin
     return next;
   end loop;
 
-  what := 'attempt_rest';
-  delete from penstock.attempt_rest t
-  where t.ctid = any (array(
-    select r.ctid from penstock.attempt_rest r where penstock._status_of(r.job_id) is null
-    limit p_rows));
-  get diagnostics rows = row_count;
-  return next;
+  foreach what in array array['attempt_rest', 'step_rest', 'chunk_rest'] loop
+    execute format(
+      'delete from penstock.%I where ctid = any (array(
+         select r.ctid from penstock.%I r where penstock._status_of(r.job_id) is null limit %s))',
+      what, what, p_rows);
+    get diagnostics rows = row_count;
+    return next;
+  end loop;
 
   what := 'orphan';
   delete from penstock.orphan o
@@ -196,6 +198,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_class penstock.retention_class;
+  v_parent text;
   v_part record;
   v_young boolean;
 begin
@@ -214,18 +217,20 @@ begin
     end loop;
   end loop;
 
-  -- Ended starts live as long as any job, live or kept, has an id in their range.
-  for v_part in
-    select * from penstock._ranges('attempt')
-    where high <= penstock.id_floor(penstock._first_range(7, p_now))
-  loop
-    if not exists (select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
-      and not exists (
-        select from penstock.finished f where f.id >= v_part.low and f.id < v_part.high)
-    then
-      return next v_part.name;
-      exit;
-    end if;
+  -- What belongs to jobs lives as long as any job, live or kept, has an id in its range.
+  foreach v_parent in array array['attempt', 'step', 'chunk'] loop
+    for v_part in
+      select * from penstock._ranges(v_parent)
+      where high <= penstock.id_floor(penstock._first_range(7, p_now))
+    loop
+      if not exists (select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
+        and not exists (
+          select from penstock.finished f where f.id >= v_part.low and f.id < v_part.high)
+      then
+        return next v_part.name;
+        exit;
+      end if;
+    end loop;
   end loop;
 end
 $$;

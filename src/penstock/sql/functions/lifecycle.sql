@@ -96,12 +96,13 @@ begin
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
-      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload)
+      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses)
     select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
       p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt, e.failures,
       e.deferrals, e.crashes, e.max_attempts, e.version + 1, null, e.created_at, e.run_at,
       e.started_at, e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
-      e.dedupe_key, e.topic, e.stage, e.progress, p_error, e.metadata, e.payload
+      e.dedupe_key, e.topic, e.stage, e.progress, p_error, e.metadata, e.payload,
+      e.losses
     from ended e
   )
   select array_agg(e.id) as ids,
@@ -111,6 +112,9 @@ begin
   from ended e;
   if v_ended.queues is not null then
     perform penstock._leave_lanes(v_ended.queues, v_ended.accounts);
+  end if;
+  if v_ended.ids is not null then
+    perform penstock._leave_hooks(v_ended.ids);
   end if;
   return query select unnest(v_ended.ids);
 end
@@ -145,6 +149,9 @@ begin
       perform penstock._end_waiting(array[v_job.id], 'cancelled', v_error, array[v_job.lane]);
     end if;
     if found then
+      -- Its worker hears of it at once, or when it looks the next time.
+      perform pg_notify('penstock_cancel', cancel_job.id::text)
+      where v_job.status in ('running', 'awaiting');
       return penstock.read_job(cancel_job.id);
     end if;
   end loop;

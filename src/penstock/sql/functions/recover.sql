@@ -4,18 +4,34 @@
 --
 -- Budgets: time over is a failure; stuck, and lost alone, is a crash, and after queue.recovery of
 -- them the next ends the job with stuck_exhausted. A worker that dies with several jobs gives them
--- back free of charge.
+-- back free of charge; but a job that this happened to twice is a suspect: it runs as the only
+-- suspect of its worker, and is charged as if it had been alone.
+
+-- Whether a worker that says it holds advisory locks holds none any more: dead, in milliseconds.
+-- The keys of two sessions are shared, so that the loss of one of them means nothing.
+create or replace function penstock._unlocked_workers() returns bigint[]
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(w.id) from penstock.worker w
+  where w.cleared_at is null and w.locks and w.lost_at is null and w.stopped_at is null
+    and w.id <> all (array(
+      select (l.classid::bigint << 32) | l.objid::bigint
+      from pg_locks l
+      where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())))
+$$;
 
 create or replace function penstock._give_up_workers(p_now timestamptz) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_given_up integer;
+  v_unlocked bigint[] := penstock._unlocked_workers();
 begin
   update penstock.worker w set lost_at = p_now
   where w.cleared_at is null
     and w.lost_at is null and w.stopped_at is null -- guard: once
-    and w.beat_at + w.lease < p_now; -- guard: lease over
+    and (w.beat_at + w.lease < p_now or w.id = any (v_unlocked)); -- guard: lease over
   get diagnostics v_given_up = row_count;
   update penstock.worker w set lost_jobs = (
     select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
@@ -46,7 +62,8 @@ as $$
     select j.id, j.attempt, j.holds, j.account_id,
       case
         when w.stopped_at is not null then 'released' -- guard: in good order => when false then ''
-        when w.lost_jobs > 1 then 'lost_with_others' -- guard: alone => when true then 'lost'
+        when w.lost_jobs > 1 -- guard: alone => when false
+          and not j.alone then 'lost_with_others' -- guard: suspect => then 'lost_with_others'
         else 'lost' end,
       'worker_lost', format('worker %s was lost', w.name)
     from penstock.worker w join penstock.job j on j.worker_id = w.id
@@ -67,7 +84,12 @@ as $$
 $$;
 
 -- One bounded pass; returns what it did. `busy` ones come again in the next pass.
-create or replace function penstock.recover_jobs(p_limit integer default 500)
+-- p_grace: do nothing in a session younger than this. A server that has just come back has lost
+-- every lock, and workers that live need a moment to return, to beat and to tell what they ended.
+-- p_alone: do nothing while somebody else is at it.
+create or replace function penstock.recover_jobs(
+  p_limit integer default 500, p_grace interval default '0', p_alone boolean default false
+)
 returns table (job_id uuid, outcome text, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -76,6 +98,11 @@ declare
   v_now timestamptz := penstock.clock();
   v_found record;
 begin
+  if (p_grace > interval '0' and penstock._session_age() < p_grace) -- guard: grace => if false
+    or (p_alone and not pg_try_advisory_xact_lock(1886413173, 1))
+  then
+    return;
+  end if;
   perform penstock._give_up_workers(v_now);
   -- A job may be due twice over (lost, and past its deadline): the first reason counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,

@@ -61,10 +61,16 @@ begin
     end if;
   end if;
 
-  select s.id, s.status, s.deduplicated into id, status, deduplicated
-  from penstock.submit_many(array[p_kind], array[p_payload], array[p_account],
-    array[p_dedupe_key], array[p_topic], array[p_priority], array[p_run_at], array[p_delay],
-    array[p_max_attempts], array[p_timeout], array[p_expires], array[p_metadata]) s;
+  select s.id, s.status, false into id, status, deduplicated
+  from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
+    p_max_attempts, p_timeout, p_expires, p_metadata) s
+  where p_account is null and p_dedupe_key is null;
+  if id is null then
+    select s.id, s.status, s.deduplicated into id, status, deduplicated
+    from penstock.submit_many(array[p_kind], array[p_payload], array[p_account],
+      array[p_dedupe_key], array[p_topic], array[p_priority], array[p_run_at], array[p_delay],
+      array[p_max_attempts], array[p_timeout], array[p_expires], array[p_metadata]) s;
+  end if;
   if p_key is not null then
     update penstock.idempotency i set job_id = submit_one.id,
       deduplicated = submit_one.deduplicated
@@ -72,6 +78,60 @@ begin
   end if;
   replayed := false;
   return next;
+end
+$$;
+
+-- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
+-- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
+create or replace function penstock._submit_plain(
+  p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
+  p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
+  p_metadata jsonb, out id uuid, out status penstock.job_status
+)
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_kind penstock.kind;
+  v_queue penstock.queue;
+  v_setting penstock.setting;
+  v_run_at timestamptz;
+  v_priority integer;
+begin
+  select k.* into v_kind from penstock.kind k
+  where k.name = p_kind
+    and k.account_field is null and k.account_fixed is null and k.dedupe_field is null;
+  if not found then
+    return;
+  end if;
+  perform pg_advisory_xact_lock_shared(1886413172, v_kind.queue_id); -- guard: order locked
+  select q.* into v_queue from penstock.queue q
+  where q.id = v_kind.queue_id
+    and q.ordering <> 'fair'; -- guard: no lane
+  if not found then
+    return;
+  end if;
+  select s.* into v_setting from penstock.setting s;
+  if penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
+    p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, v_now + interval '3650 days',
+    v_setting) is not null
+  then
+    return; -- guard: in order => null;
+  end if;
+  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
+  v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
+  id := penstock.new_id(v_now);
+  status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
+    else 'queued'::penstock.job_status end;
+  insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
+    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload)
+  values (id, penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1),
+    -1, 0, v_queue.id, v_kind.id, status, v_priority,
+    coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
+    v_run_at + p_expires, p_timeout,
+    coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
+    p_payload);
 end
 $$;
 

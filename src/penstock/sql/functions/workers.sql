@@ -38,6 +38,20 @@ begin
 end
 $$;
 
+-- Holds the worker's key on this session, for as long as the session lives: while any session does,
+-- it is not dead. False: it was lost before.
+create or replace function penstock.lock_worker(p_worker bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform pg_advisory_lock_shared(p_worker);
+  update penstock.worker set locks = true, beat_at = penstock.clock()
+  where id = p_worker
+    and lost_at is null and stopped_at is null; -- guard: not lost
+  return found;
+end
+$$;
+
 -- The worker leaves in good order. What it still holds is given back by the next recovery.
 create or replace function penstock.stop_worker(p_worker bigint) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp

@@ -309,6 +309,9 @@ create table penstock.finished (
 create index finished_account_idx on penstock.finished (account_id, id) where account_id <> 0;
 create index finished_topic_idx on penstock.finished (topic, id) where topic is not null;
 create index finished_batch_idx on penstock.finished (batch_id, id) where batch_id is not null;
+-- For people who look for what went wrong, in a history of successes.
+create index finished_unsuccessful_idx on penstock.finished (id) where status <> 'succeeded';
+create index finished_failed_idx on penstock.finished (finished_at) where status = 'failed';
 
 -- A start that ended while its job went on: retried, snoozed, deferred, released, lost.
 -- The start that ended the job is in `finished`; the view `attempts` shows both.

@@ -1,0 +1,61 @@
+-- Telling an app that a job of a hooked kind has ended. The end itself leaves a row here, whoever
+-- brought it about: a worker, a callback, upkeep, a cancel. Who tells the app takes the row in the
+-- transaction in which the app writes; so it is told once, and if its writes fail, later again.
+-- A worker that ends such a job does both in one transaction.
+
+create or replace function penstock._leave_hooks(p_jobs uuid[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- Most installations have no hooked kind: they pay one look at a small table.
+  if exists (select from penstock.kind k where k.hooked) then
+    insert into penstock.hook (job_id, kind_id, next_at)
+    select f.id, f.kind_id, penstock.clock()
+    from unnest(p_jobs) u (id)
+    join penstock.finished f on f.id = u.id
+    join penstock.kind k on k.id = f.kind_id
+    where k.hooked; -- guard: wanted
+  end if;
+end
+$$;
+
+-- Takes one due end of these kinds, or that of p_job, for the rest of the transaction.
+create or replace function penstock.take_hook(p_kinds text[], p_job uuid default null)
+returns table (
+  id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
+  metadata jsonb, result jsonb, error jsonb, created_at timestamptz, finished_at timestamptz
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_job uuid;
+begin
+  select h.job_id into v_job
+  from penstock.hook h join penstock.kind k on k.id = h.kind_id
+  where k.name = any (p_kinds)
+    and (p_job is null or h.job_id = p_job)
+    and (p_job is not null or h.next_at <= penstock.clock()) -- guard: due
+  order by h.next_at limit 1
+  for update of h skip locked; -- guard: taken once => ;
+  if not found then
+    return;
+  end if;
+  delete from penstock.hook h where h.job_id = v_job;
+  return query
+  select f.id, k.name, a.name, f.topic, f.status::text, f.attempt, f.payload, f.metadata,
+    f.result, penstock._error_json(f.error), f.created_at, f.finished_at
+  from penstock.finished f
+  join penstock.kind k on k.id = f.kind_id left join penstock.account a on a.id = f.account_id
+  where f.id = v_job;
+end
+$$;
+
+-- The app could not be told: again later, after 1, 2, 4 … seconds, an hour at most.
+create or replace function penstock.put_off_hook(p_job uuid) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.hook h set tries = h.tries + 1,
+    next_at = penstock.clock() + make_interval(secs => least(3600, 2 ^ least(h.tries, 12)))
+  where h.job_id = p_job
+$$;

@@ -1,0 +1,150 @@
+-- What a start says while it runs: stage, progress, chunks, kept steps. Each write is fenced as a
+-- finish is (L3) and pushes the moment at which upkeep would call the start stuck; none of them
+-- waits for a row that somebody else holds. Verdicts as in finish.sql: done, stale, busy.
+
+-- When upkeep steps in, for a start that gave a sign of life now.
+create or replace function penstock._deadline(
+  p_timeout_at timestamptz, p_stuck_after interval, p_now timestamptz
+) returns timestamptz
+language sql stable parallel safe
+as $$ select least(p_timeout_at + interval '5 seconds', p_now + p_stuck_after) $$;
+
+-- The latest stage and progress of any number of starts. Null leaves a field as it is; a stage ''
+-- says that there is none now. `cancel` tells that the job is asked to end.
+create or replace function penstock.report_progress(
+  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[],
+  p_progress jsonb[]
+) returns table (job_id uuid, verdict text, cancel boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+begin
+  return query
+  with told as materialized (
+    select t.id, t.attempt, t.stage, t.label, t.progress
+    from unnest(p_jobs, p_attempts, p_stages, p_labels, p_progress)
+      t (id, attempt, stage, label, progress)
+  ),
+  held as materialized (
+    select j.id from told t join penstock.job j on j.id = t.id
+    where j.attempt = t.attempt -- guard: fence
+      and j.worker_id = p_worker -- guard: owner
+    order by j.id for no key update of j skip locked
+  ),
+  moved as (
+    update penstock.job j set
+      stage = case when t.stage is null then j.stage else nullif(t.stage, '') end,
+      stage_label = case when t.stage is null then j.stage_label else t.label end,
+      stage_at = case when t.stage is null or nullif(t.stage, '') is not distinct from j.stage
+        then j.stage_at when t.stage = '' then null else v_now end,
+      progress = coalesce(t.progress, j.progress),
+      progressed_at = v_now, updated_at = v_now, version = j.version + 1,
+      deadline_at = penstock._deadline(j.timeout_at, q.stuck_after, v_now)
+    from held h, told t, penstock.queue q
+    where j.id = h.id and t.id = h.id and q.id = j.queue_id
+    returning j.id, j.cancel_requested_at is not null as cancel
+  )
+  select t.id, case when m.id is not null then 'done'
+    when j.attempt = t.attempt and j.worker_id = p_worker then 'busy' else 'stale' end,
+    coalesce(m.cancel, false)
+  from told t left join moved m on m.id = t.id left join penstock.job j on j.id = t.id;
+end
+$$;
+
+-- Keeps the result of a step for later starts of the job; what was kept first stays.
+create or replace function penstock.keep_step(
+  p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_verdict text;
+begin
+  if p_name is null or length(p_name) not between 1 and 200 then
+    perform penstock._refuse(422, 'invalid_step',
+      'the name of a step must be a text of 1 to 200 characters', 'name');
+  end if;
+  select r.verdict into v_verdict
+  from penstock.report_progress(p_worker, array[p_job], array[p_attempt], null, null, null) r;
+  if v_verdict = 'done' then -- guard: owner => if true then
+    insert into penstock.step (job_id, name, attempt, kept_at, result)
+    values (p_job, p_name, p_attempt, penstock.clock(), p_result)
+    on conflict do nothing;
+  end if;
+  return v_verdict;
+end
+$$;
+
+create or replace function penstock.read_steps(p_job uuid)
+returns table (name text, result jsonb)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select s.name, s.result from penstock.step s where s.job_id = p_job $$;
+
+-- Appends what starts emit. Safe to repeat: a number that is there stays as it is. Without a lock:
+-- a chunk names its attempt, so one that comes late stands among those of its own start.
+create or replace function penstock.append_chunks(
+  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_seqs integer[], p_data jsonb[]
+) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_added integer;
+begin
+  insert into penstock.chunk (job_id, attempt, seq, data)
+  select t.id, t.attempt, t.seq, t.data
+  from unnest(p_jobs, p_attempts, p_seqs, p_data) t (id, attempt, seq, data)
+  join penstock.job j on j.id = t.id
+  where j.attempt = t.attempt -- guard: fence
+    and j.worker_id = p_worker -- guard: owner
+  on conflict do nothing;
+  get diagnostics v_added = row_count;
+  return v_added;
+end
+$$;
+
+-- What the starts of a job emitted, after a place in the stream; the last start's in the end.
+create or replace function penstock.read_chunks(
+  p_job uuid, p_attempt integer default 0, p_seq integer default 0, p_limit integer default 1000
+) returns table (attempt integer, seq integer, data jsonb)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select c.attempt, c.seq, c.data from penstock.chunk c
+  where c.job_id = p_job
+    and (c.attempt > p_attempt or (c.attempt = p_attempt and c.seq > p_seq))
+  order by c.attempt, c.seq limit p_limit
+$$;
+
+-- Which starts of a worker are asked to end.
+create or replace function penstock.read_cancels(p_worker bigint)
+returns table (job_id uuid, attempt integer)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select j.id, j.attempt from penstock.job j
+  where j.cancel_requested_at is not null and j.worker_id = p_worker
+$$;
+
+-- A suspect begins, as the only suspect its worker runs: if that worker dies now, it is charged.
+create or replace function penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer)
+returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- Two of its starts may ask at the same moment.
+  perform from penstock.worker w where w.id = p_worker for no key update; -- guard: one by one
+  if exists (
+    select from penstock.job j
+    where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one
+  then
+    return false;
+  end if;
+  update penstock.job j set alone = true
+  where j.id = p_job
+    and j.attempt = p_attempt -- guard: fence
+    and j.worker_id = p_worker; -- guard: owner
+  return found;
+end
+$$;

@@ -1,0 +1,11 @@
+drop table penstock.chunk, penstock.step, penstock.hook;
+alter table penstock.kind drop column hooked;
+alter table penstock.worker drop column locks;
+alter table penstock.orphan drop column usage;
+alter table penstock.attempt drop column usage;
+alter table penstock.finished drop column units;
+alter table penstock.finished drop column usage;
+alter table penstock.finished drop column losses;
+alter table penstock.job drop column stage_label;
+alter table penstock.job drop column alone;
+alter table penstock.job drop column losses;

@@ -1,0 +1,249 @@
+"""Guards of progress.sql, hooks.sql, and of one job claimed by its id."""
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+import factory
+from factory import Row
+from interleave import Step
+from mutation.scene import Scene, catches
+
+
+async def _report(s: Scene, worker: int, job: UUID, attempt: int) -> str:
+    verdict: str = await s.value(
+        "select verdict from penstock.report_progress($1, array[$2::uuid], array[$3::int],"
+        " array['STAGE'], null, null)",
+        worker,
+        job,
+        attempt,
+    )
+    return verdict
+
+
+async def _stage(s: Scene, job: UUID) -> str | None:
+    stage: str | None = await s.value("select stage from penstock.job where id = $1", job)
+    return stage
+
+
+async def _append(s: Scene, worker: int, job: UUID, attempt: int) -> int:
+    added: int = await s.value(
+        "select penstock.append_chunks($1, array[$2::uuid], array[$3::int], array[1],"
+        " array['\"word\"'::jsonb])",
+        worker,
+        job,
+        attempt,
+    )
+    return added
+
+
+async def _started_again(s: Scene, worker: int, row: Row) -> Row:
+    """The second start of a job, by the same worker."""
+    await factory.finish(s.conn, worker, [row], "released")
+    [again] = await s.start(worker)
+    return again
+
+
+@catches("report_progress: fence")
+async def an_older_start_says_nothing_of_a_later_one(s: Scene) -> None:
+    """L3"""
+    worker, row = await s.running()
+    await _started_again(s, worker, row)
+    assert await _report(s, worker, row["id"], row["attempt"]) == "stale"
+    assert await _stage(s, row["id"]) is None
+
+
+@catches("report_progress: owner")
+async def nobody_reports_of_another_workers_start(s: Scene) -> None:
+    """L3"""
+    _, row = await s.running()
+    stranger = await s.worker()
+    assert await _report(s, stranger, row["id"], row["attempt"]) == "stale"
+    assert await _stage(s, row["id"]) is None
+
+
+@catches("keep_step: owner")
+async def a_step_of_a_start_that_is_no_more_is_not_kept(s: Scene) -> None:
+    """L3: the later start would take a zombie's result for its own."""
+    worker, row = await s.running()
+    await _started_again(s, worker, row)
+    verdict = await s.value(
+        "select penstock.keep_step($1, $2, $3, 'rubric', '7')", worker, row["id"], row["attempt"]
+    )
+    assert verdict == "stale"
+    assert await s.value("select count(*) from penstock.step") == 0
+
+
+@catches("append_chunks: fence")
+async def an_older_start_emits_no_more(s: Scene) -> None:
+    worker, row = await s.running()
+    await _started_again(s, worker, row)
+    assert await _append(s, worker, row["id"], row["attempt"]) == 0
+
+
+@catches("append_chunks: owner")
+async def nobody_emits_for_another_workers_start(s: Scene) -> None:
+    _, row = await s.running()
+    stranger = await s.worker()
+    assert await _append(s, stranger, row["id"], row["attempt"]) == 0
+
+
+async def _alone(conn: asyncpg.Connection, worker: int, row: Row, attempt: int = 1) -> Any:
+    return await conn.fetchval(
+        "select penstock.begin_alone($1, $2, $3)", worker, row["id"], attempt
+    )
+
+
+@catches("begin_alone: only one")
+async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
+    worker, row = await s.running()
+    await factory.submit(s.conn)
+    [other] = await s.start(worker)
+    assert await _alone(s.conn, worker, row)
+    assert not await _alone(s.conn, worker, other)
+
+
+@catches("begin_alone: one by one")
+async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
+    worker, row = await s.running()
+    await factory.submit(s.conn)
+    [other] = await s.start(worker)
+    first, second = await s.connect(), await s.connect()
+    async with first.transaction():
+        assert await _alone(first, worker, row)
+        step: Step[Any] = Step(second, _alone(second, worker, other))
+        await step.waits(s.conn)
+    assert not await step
+
+
+@catches("begin_alone: fence")
+async def an_older_start_is_no_suspect(s: Scene) -> None:
+    worker, row = await s.running()
+    await _started_again(s, worker, row)
+    assert not await _alone(s.conn, worker, row)
+
+
+@catches("begin_alone: owner")
+async def another_workers_start_is_not_ones_own_suspect(s: Scene) -> None:
+    _, row = await s.running()
+    assert not await _alone(s.conn, await s.worker(), row)
+
+
+@catches("_recoverable: suspect")
+async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await s.worker(lease="15 seconds")
+    await factory.submit_rows(s.conn, [{"kind": "q"}] * 2)
+    [suspect, other] = await s.start(worker, limit=2)
+    assert await _alone(s.conn, worker, suspect)
+    await s.clock.advance("30s")
+    found = {row["job_id"]: row["outcome"] for row in await factory.recover(s.conn)}
+    assert found == {suspect["id"]: "lost", other["id"]: "lost_with_others"}
+
+
+@catches("recover_jobs: grace")
+async def a_young_session_judges_nobody(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await s.worker(lease="15 seconds")
+    await factory.submit(s.conn)
+    await s.start(worker)
+    await s.clock.advance("30s")
+    young = await s.connect()
+    assert await young.fetch("select * from penstock.recover_jobs(500, '1 hour')") == []
+
+
+@catches("lock_worker: not lost")
+async def a_lost_worker_gets_no_key_that_counts(s: Scene) -> None:
+    worker = await s.worker(lease="15 seconds")
+    await s.clock.advance("30s")
+    await factory.recover(s.conn)
+    assert not await s.value("select penstock.lock_worker($1)", worker)
+
+
+async def _hooked(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
+
+
+@catches("_leave_hooks: wanted")
+async def only_who_asked_is_told_of_an_end(s: Scene) -> None:
+    await _hooked(s)
+    await s.conn.execute("select penstock.declare_kind('other', 'q')")
+    job = await factory.submit(s.conn, "other")
+    await s.conn.execute("select penstock.cancel_job($1)", job)
+    assert await s.value("select count(*) from penstock.hook") == 0
+
+
+@catches("take_hook: due")
+async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
+    await _hooked(s)
+    job = await factory.submit(s.conn)
+    await s.conn.execute("select penstock.cancel_job($1)", job)
+    await s.conn.execute("select penstock.put_off_hook($1)", job)
+    assert await s.conn.fetch("select * from penstock.take_hook(array['q'])") == []
+    await s.clock.advance("2s")
+    assert len(await s.conn.fetch("select * from penstock.take_hook(array['q'])")) == 1
+
+
+@catches("take_hook: taken once")
+async def of_two_who_would_tell_one_does(s: Scene) -> None:
+    """And the other one does not wait for it."""
+    await _hooked(s)
+    job = await factory.submit(s.conn)
+    await s.conn.execute("select penstock.cancel_job($1)", job)
+    first, second = await s.connect(), await s.connect()
+    async with first.transaction():
+        assert len(await first.fetch("select * from penstock.take_hook(array['q'])")) == 1
+        call = second.fetch("select * from penstock.take_hook(array['q'])")
+        assert await s.does_not_wait(second, call) == []
+
+
+async def _claim_one(conn: asyncpg.Connection, worker: int, job: UUID) -> list[Row]:
+    rows: list[Row] = await conn.fetch(
+        "select * from penstock.claim_jobs($1, 'q', 1, false, $2)", worker, job
+    )
+    return rows
+
+
+@catches("_choose_one: account limit")
+async def a_job_by_its_id_does_not_pass_its_accounts_limit(s: Scene) -> None:
+    """L5"""
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, concurrency=1)
+    worker = await s.worker()
+    jobs = [await factory.submit(s.conn, account="a") for _ in range(2)]
+    assert len(await _claim_one(s.conn, worker, jobs[1])) == 1
+    assert await _claim_one(s.conn, worker, jobs[0]) == []
+
+
+@catches(
+    "_choose_one: waits",
+    raises=asyncpg.RaiseError,
+    match="chose 1 jobs but started 0",
+)
+async def a_job_by_its_id_is_not_started_twice(s: Scene) -> None:
+    """L3"""
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    job = await factory.submit(s.conn)
+    assert len(await _claim_one(s.conn, worker, job)) == 1
+    assert await _claim_one(s.conn, worker, job) == []
+
+
+@catches("_choose_one: stray")
+async def a_job_older_than_its_accounts_limit_waits_for_a_lane(s: Scene) -> None:
+    """L5: its account is held by an app, so it cannot be put into a lane just now."""
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    job = await factory.submit(s.conn, account="a")
+    await s.conn.execute(
+        "insert into penstock.plan (name, concurrency, created_at) values ('p', 1, now());"
+        "update penstock.account set concurrency = 1, plan = 'p' where name = 'a'"
+    )
+    app = await s.connect()
+    async with app.transaction():
+        await app.execute("select from penstock.account where name = 'a' for no key update")
+        assert await _claim_one(s.conn, worker, job) == []
+    [row] = await _claim_one(s.conn, worker, job)
+    assert row["slot_account"] is not None
