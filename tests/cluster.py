@@ -17,6 +17,7 @@ import psycopg
 
 from penstock.db import migrate
 from penstock.db.embedded import Embedded
+from penstock.testing import clock_script
 
 OWNER = "penstock_owner"
 MIGRATED = "penstock_migrated"
@@ -86,7 +87,7 @@ class Cluster:
                     self._ensure(MIGRATED)
                     self.create("unfinished", template=MIGRATED)
                     with psycopg.connect(self.dsn("unfinished"), autocommit=True) as conn:
-                        conn.execute(Path(__file__).with_name("clock.sql").read_bytes())
+                        conn.execute(clock_script().encode())
                 self._admin.execute(f"alter database unfinished rename to {template}")
         self._ready.add(template)
 

@@ -1,7 +1,9 @@
 """What the environment decides, and how people write lengths of time."""
 
 from datetime import timedelta
+from os import getpid
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,38 @@ def test_an_absolute_home_stays_where_it_is(tmp_path: Path) -> None:
 def test_an_unknown_log_level_says_what_is_allowed(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="'loud'; it may be debug, info, warning, error"):
         Settings.from_environment({"PENSTOCK_LOG_LEVEL": "loud"}, tmp_path)
+
+
+def test_the_log_is_text_unless_it_is_to_be_json(tmp_path: Path) -> None:
+    assert Settings.from_environment({}, tmp_path).log_format == "text"
+    assert Settings.from_environment({"PENSTOCK_LOG_FORMAT": "JSON"}, tmp_path).log_format == "json"
+    with pytest.raises(Misconfigured, match="PENSTOCK_LOG_FORMAT is 'xml'; it may be text, json"):
+        Settings.from_environment({"PENSTOCK_LOG_FORMAT": "xml"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("said", "inline"),
+    [("1", True), ("true", True), ("Yes", True), ("on", True), ("0", False), ("no", False)],
+)
+def test_inline_is_on_or_off(tmp_path: Path, said: str, inline: bool) -> None:
+    assert Settings.from_environment({"PENSTOCK_INLINE": said}, tmp_path).inline is inline
+    assert not Settings.from_environment({}, tmp_path).inline
+
+
+def test_a_wrong_inline_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="PENSTOCK_INLINE is 'maybe'; it may be 1, true"):
+        Settings.from_environment({"PENSTOCK_INLINE": "maybe"}, tmp_path)
+
+
+def test_a_worker_is_called_host_and_process_unless_told(tmp_path: Path) -> None:
+    """E5"""
+    assert Settings.from_environment({}, tmp_path).worker_id == f"{gethostname()}-{getpid()}"
+    assert Settings().worker_id == f"{gethostname()}-{getpid()}"
+    named = Settings.from_environment({"PENSTOCK_WORKER_ID": "gpu 1"}, tmp_path)
+    assert named.worker_id == "gpu 1"
+    for wrong in ("a" * 201, "a\nb"):
+        with pytest.raises(Misconfigured, match="PENSTOCK_WORKER_ID must be a name of at most"):
+            Settings.from_environment({"PENSTOCK_WORKER_ID": wrong}, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,75 @@
 """Penstock: the durable queue for AI work, on Postgres alone."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.app import Kind, Penstock, Plan, Queue, Retries, Ticket
+    from penstock.engine.hooks import Ended
+    from penstock.errors import (
+        Conflict,
+        InsufficientCredits,
+        Invalid,
+        JobCancelled,
+        JobFailed,
+        Misconfigured,
+        NotAllowed,
+        NotFound,
+        PenstockError,
+        RateLimited,
+        Refused,
+        TooLarge,
+        Unavailable,
+    )
+    from penstock.worker.context import Job
+    from penstock.worker.outcomes import Cancel, Fail, Retry, Snooze
+
+__all__ = [
+    "Cancel",
+    "Conflict",
+    "Ended",
+    "Fail",
+    "InsufficientCredits",
+    "Invalid",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "Kind",
+    "Misconfigured",
+    "NotAllowed",
+    "NotFound",
+    "Penstock",
+    "PenstockError",
+    "Plan",
+    "Queue",
+    "RateLimited",
+    "Refused",
+    "Retries",
+    "Retry",
+    "Snooze",
+    "Ticket",
+    "TooLarge",
+    "Unavailable",
+]
+
+# Where each name is. Loaded when it is first asked for: the command line imports this package at
+# each start, and most commands need no driver and no type checker.
+_MODULES = {
+    "penstock.app": ("Kind", "Penstock", "Plan", "Queue", "Retries", "Ticket"),
+    "penstock.engine.hooks": ("Ended",),
+    "penstock.worker.context": ("Job",),
+    "penstock.worker.outcomes": ("Cancel", "Fail", "Retry", "Snooze"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_HOMES.get(name, "penstock.errors"))
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,7 +13,9 @@
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
     │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept
     │   └── SchemaMismatch         the database's schema is older or newer than this program
-    └── Unavailable                the database cannot be reached; the outcome may be unknown
+    ├── Unavailable                the database cannot be reached; the outcome may be unknown
+    ├── JobFailed                  a result was asked for, and there is none: the job failed
+    └── JobCancelled               likewise: it was cancelled
 
 The digits of a Refused code are the HTTP status the API answers with. `code` is a stable
 word for programs, the message a sentence for people, `members` what else is worth knowing.
@@ -21,6 +23,7 @@ word for programs, the message a sentence for people, `members` what else is wor
 
 import json
 from typing import Any
+from uuid import UUID
 
 
 class PenstockError(Exception):
@@ -100,6 +103,28 @@ class SchemaMismatch(Misconfigured):
 
 class Unavailable(PenstockError):
     """The database cannot be reached; whether the last call took effect may be unknown."""
+
+
+class JobFailed(PenstockError):
+    """Why a job has no result, in the words of its last failure; never what it was given."""
+
+    def __init__(
+        self, message: str, *, job_id: UUID, error_class: str | None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job_id = job_id
+        self.error_class = error_class
+        self.reason = reason
+
+
+class JobCancelled(PenstockError):
+    """Somebody cancelled the job, or its handler did: there is no result."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job_id = job_id
 
 
 _BY_SQLSTATE: dict[str, type[Refused]] = {

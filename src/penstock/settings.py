@@ -4,15 +4,21 @@ The environment wins over a `.env` file in the working folder, the file over the
 """
 
 import math
+import os
 import re
+import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from penstock.errors import Invalid, Misconfigured
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+_LONGEST_NAME = 200
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)
@@ -25,6 +31,11 @@ _ENV_LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 _QUOTED = re.compile(r"""(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:\#.*)?""")
 
 
+def default_worker_id() -> str:
+    """Host and process, so that people find it; worker numbers are the database's own."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the environment decides: one value, made at the door and handed down."""
@@ -32,22 +43,38 @@ class Settings:
     dsn: str | None = None  # None: the embedded Postgres under `home`
     home: Path = Path(".penstock")
     log_level: str = "warning"
+    log_format: str = "text"
+    inline: bool = False  # run jobs in the process that submits them, whatever their queue says
+    worker_id: str = field(default_factory=default_worker_id)  # for people
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
         """Read PENSTOCK_* from `environ` and from `cwd`/.env. Set but empty counts as not set."""
         merged = {**read_env_file(cwd / ".env"), **environ}
-        level = (merged.get("PENSTOCK_LOG_LEVEL") or "warning").lower()
-        if level not in LOG_LEVELS:
-            raise Misconfigured(
-                f"PENSTOCK_LOG_LEVEL is {level!r}; it may be {', '.join(LOG_LEVELS)}"
-            )
         return cls(
             dsn=merged.get("PENSTOCK_DSN") or None,
             # Joined to the folder: a relative home must not move when the program changes folder.
             home=cwd / Path(merged.get("PENSTOCK_HOME") or ".penstock").expanduser(),
-            log_level=level,
+            log_level=_word(merged, "PENSTOCK_LOG_LEVEL", "warning", LOG_LEVELS),
+            log_format=_word(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
+            inline=_word(merged, "PENSTOCK_INLINE", "0", (*_TRUE, *_FALSE)) in _TRUE,
+            worker_id=_worker_id(merged.get("PENSTOCK_WORKER_ID") or default_worker_id()),
         )
+
+
+def _worker_id(name: str) -> str:
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise Misconfigured(
+            f"PENSTOCK_WORKER_ID must be a name of at most {_LONGEST_NAME} printable characters"
+        )
+    return name
+
+
+def _word(merged: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    word = (merged.get(name) or default).lower()
+    if word not in allowed:
+        raise Misconfigured(f"{name} is {word!r}; it may be {', '.join(allowed)}")
+    return word
 
 
 def read_env_file(path: Path) -> dict[str, str]:

@@ -1,11 +1,54 @@
 """Names other people's programs rely on: a change here is a change for them."""
 
-import types
+import inspect
+import subprocess
+import sys
+
+import pytest
 
 import penstock
 from penstock import errors
 
-PUBLIC: set[str] = set()
+PUBLIC = {
+    "Penstock": "penstock.app.penstock",
+    "Queue": "penstock.app.queue",
+    "Retries": "penstock.app.queue",
+    "Plan": "penstock.app.plan",
+    "Kind": "penstock.app.kind",
+    "Ticket": "penstock.app.ticket",
+    "Job": "penstock.worker.context",
+    "Ended": "penstock.engine.hooks",
+    "Retry": "penstock.worker.outcomes",
+    "Fail": "penstock.worker.outcomes",
+    "Snooze": "penstock.worker.outcomes",
+    "Cancel": "penstock.worker.outcomes",
+    "PenstockError": "penstock.errors",
+    "Refused": "penstock.errors",
+    "InsufficientCredits": "penstock.errors",
+    "NotAllowed": "penstock.errors",
+    "NotFound": "penstock.errors",
+    "Conflict": "penstock.errors",
+    "TooLarge": "penstock.errors",
+    "Invalid": "penstock.errors",
+    "RateLimited": "penstock.errors",
+    "Misconfigured": "penstock.errors",
+    "Unavailable": "penstock.errors",
+    "JobFailed": "penstock.errors",
+    "JobCancelled": "penstock.errors",
+}
+
+# Their signatures, as the contract has them.
+OPTIONS = {
+    "queue": "name concurrency rate burst order aging_step timeout stale_after stuck_after retry"
+    " recovery retention retention_failed inline",
+    "plan": "name priority concurrency per_hour weight first_job default",
+    "job": "queue name dedupe topic account priority_offset timeout attempts isolation memory price"
+    " split",
+}
+USING = (
+    "account priority delay run_at dedupe_key topic max_attempts timeout expires metadata"
+    " idempotency_key conn"
+)
 
 ERRORS = {
     "PenstockError": "Exception",
@@ -22,16 +65,36 @@ ERRORS = {
     "MigrationFailed": "Misconfigured",
     "SchemaMismatch": "Misconfigured",
     "Unavailable": "PenstockError",
+    "JobFailed": "PenstockError",
+    "JobCancelled": "PenstockError",
 }
 
 
 def test_the_package_exports_what_the_documentation_names() -> None:
-    found = {
-        name
-        for name, value in vars(penstock).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
-    }
-    assert found == PUBLIC
+    assert set(penstock.__all__) == set(dir(penstock)) == set(PUBLIC)
+    assert {name: getattr(penstock, name).__module__ for name in penstock.__all__} == PUBLIC
+    with pytest.raises(AttributeError, match="has no attribute 'Pensock'"):
+        _ = penstock.Pensock
+
+
+def test_importing_the_package_loads_nothing_else() -> None:
+    """The command line does it at each start."""
+    asked = "import sys, penstock; print([m for m in sys.modules if m.startswith('penstock')])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['penstock']"
+
+
+def test_options_are_called_as_in_the_contract() -> None:
+    for method, names in OPTIONS.items():
+        taken = list(inspect.signature(getattr(penstock.Penstock, method)).parameters)
+        assert taken == ["self", *names.split()]
+    assert list(inspect.signature(penstock.Kind.using).parameters) == ["self", *USING.split()]
+    assert list(inspect.signature(penstock.Retries).parameters) == [
+        "attempts",
+        "backoff",
+        "delay",
+        "max",
+    ]
 
 
 def test_the_exception_tree_is_the_one_that_is_drawn() -> None:

@@ -15,7 +15,9 @@ from penstock.engine.outcomes import (
     Released,
     Retry,
     Snoozed,
+    Stuck,
     Succeeded,
+    TimedOut,
     columns,
 )
 
@@ -29,6 +31,8 @@ CASES: list[tuple[Outcome, Columns]] = [
     (Failed(OOPS), ("failed", None, TOLD, None)),
     (Retry(OOPS), ("retry", None, TOLD, None)),
     (Retry(OOPS, after=FIVE), ("retry", None, TOLD, FIVE)),
+    (TimedOut(OOPS), ("timed_out", None, TOLD, None)),
+    (Stuck(OOPS), ("stuck", None, TOLD, None)),
     (Deferred(OOPS, FIVE), ("deferred", None, TOLD, FIVE)),
     (Snoozed(FIVE), ("snoozed", None, None, FIVE)),
     (Released(), ("released", None, None, None)),

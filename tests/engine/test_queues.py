@@ -20,13 +20,13 @@ async def test_a_queue_is_declared_edited_paused_and_reset(
     assert (row["concurrency"], row["rate_count"], row["declared_by"]) == (9, 10, "app")
     assert (row["paused_at"] is not None, row["paused_reason"]) == (True, "the bill")
     await engine.queues.resume("q")
+    with pytest.raises(Conflict, match="declared differently by app") as caught:
+        await engine.queues.declare("q", by="other", concurrency=3)
+    assert (caught.value.code, caught.value.status) == ("declared_differently", 409)
     await engine.queues.reset("q")
     row = await conn.fetchrow("select * from penstock.queue")
     assert row
     assert (row["concurrency"], row["paused_at"]) == (2, None)
-    with pytest.raises(Conflict, match="declared differently by app") as caught:
-        await engine.queues.declare("q", by="other", concurrency=3)
-    assert (caught.value.code, caught.value.status) == ("declared_differently", 409)
     with pytest.raises(Invalid, match="must be a whole number") as wrong:
         await engine.queues.edit("q", concurrency="many")
     assert (wrong.value.code, wrong.value.field) == ("invalid_option", "concurrency")

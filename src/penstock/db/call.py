@@ -1,10 +1,12 @@
 """Turn the driver's errors into ours, in one place, so that callers know one exception tree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import asyncpg
 
+from penstock.db.borrowed import Fetch, Rows
 from penstock.errors import Conflict, Misconfigured, PenstockError, Unavailable, refusal
 
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
@@ -31,6 +33,16 @@ def translated() -> Iterator[None]:
         if "closed" not in str(error):
             raise
         raise Unavailable("The connection to the database was lost.") from error
+
+
+def fetching(conn: asyncpg.Connection) -> Fetch:
+    """How to run a statement on a connection of our own."""
+
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        with translated():
+            return list(await conn.fetch(sql, *args))
+
+    return fetch
 
 
 def _ours(error: asyncpg.PostgresError) -> PenstockError | None:

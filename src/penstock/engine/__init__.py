@@ -1,6 +1,7 @@
 """The verbs of the SQL core, in Python. Holds the parts, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -8,8 +9,11 @@ import asyncpg
 
 from penstock.db.borrowed import Rows
 from penstock.db.call import translated
-from penstock.db.pool import open_pool
+from penstock.db.pool import Pool, open_pool
+from penstock.engine.hooks import Hooks
 from penstock.engine.jobs import Jobs
+from penstock.engine.lists import Lists
+from penstock.engine.progress import Progress
 from penstock.engine.queues import Accounts, Queues
 from penstock.engine.upkeep import Upkeep
 from penstock.engine.workers import Workers
@@ -18,13 +22,16 @@ from penstock.engine.workers import Workers
 class Engine:
     """`async with await Engine.open(dsn) as engine: await engine.jobs.submit(...)`."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.jobs = Jobs(self._fetch)
         self.queues = Queues(self._fetch)
         self.accounts = Accounts(self._fetch)
         self.workers = Workers(self._fetch)
         self.upkeep = Upkeep(self._fetch)
+        self.lists = Lists(self._fetch)
+        self.progress = Progress(self._fetch)
+        self.hooks = Hooks(self._fetch)
 
     @classmethod
     async def open(cls, dsn: str, *, max_connections: int = 10) -> Self:
@@ -34,6 +41,17 @@ class Engine:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """A connection in a transaction: what is done with it, and given it, happens as one."""
+        with translated():
+            async with self._pool.acquire() as conn, conn.transaction():
+                yield conn
+
+    def renew(self) -> None:
+        """Close each connection when it is next free; others take their place."""
+        self._pool.expire()
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,4 +66,4 @@ class Engine:
 
     async def _fetch(self, sql: str, args: Sequence[Any]) -> Rows:
         with translated():
-            return list(await self._pool.fetch(sql, *args))
+            return await self._pool.fetch(sql, *args)

@@ -1,92 +1,90 @@
-"""The engine for code without an event loop: Django, Flask, Streamlit, scripts.
+"""Calling coroutines from code without an event loop: Django, Flask, Streamlit, scripts.
 
-Nothing is written twice. Each call runs the engine's own coroutine, in one background loop per
-engine; only a call with the caller's own blocking connection runs in the caller's thread, where
-that connection lives: its coroutine never waits for a loop, so it ends at the first step.
+Nothing is written twice: the engine's own coroutines run, in one background loop. Only a call with
+the caller's own blocking connection runs in the caller's thread, where that connection lives: its
+coroutine never waits for a loop, so it ends at the first step.
 """
 
 import asyncio
+import atexit
 import functools
+import os
 import threading
-from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Any, Self
+import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
 
-from penstock.db.borrowed import blocks
-from penstock.engine import Engine
-from penstock.errors import Unavailable
+STOP_SECONDS = 15.0
+"""How long the loop may take to close what it holds."""
 
 
-class BlockingEngine:
-    """`with BlockingEngine(dsn) as engine: engine.jobs.submit(...)`: same names, same answers."""
+class LoopThread:
+    """An event loop in a thread of its own, started by the first call."""
 
-    def __init__(self, dsn: str, *, max_connections: int = 10) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="penstock-blocking", daemon=True
-        )
-        self._thread.start()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        _all.add(self)
+
+    def run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop, from any other thread, and wait for it."""
+        if self.is_current:
+            call.close()
+            message = "app.sync was called from its own loop: use the async form there"
+            raise RuntimeError(message)
+        waiting = asyncio.run_coroutine_threadsafe(call, self._started())
         try:
-            self._engine: Engine = self._run(Engine.open(dsn, max_connections=max_connections))
+            return waiting.result()
         except BaseException:
-            self._stop_loop()
+            waiting.cancel()  # nobody waits any more, as after Ctrl-C
             raise
-        self.jobs = _Part(self._engine.jobs, self._run)
-        self.queues = _Part(self._engine.queues, self._run)
-        self.accounts = _Part(self._engine.accounts, self._run)
-        self.workers = _Part(self._engine.workers, self._run)
-        self.upkeep = _Part(self._engine.upkeep, self._run)
+
+    def begin(self, call: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the loop, from any other thread, and do not wait for it."""
+        asyncio.run_coroutine_threadsafe(call, self._started())
 
     def close(self) -> None:
-        """Let go of connections and thread. A second call does nothing."""
-        if not self._loop.is_closed():
-            self._run(self._engine.close())
-            self._stop_loop()
+        """End the loop in good order, which closes what it holds. The next call starts another."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            _stop(loop)
+            thread.join(STOP_SECONDS)
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def running(self) -> bool:
+        return self._loop is not None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
 
-    def _run(self, call: Coroutine[Any, Any, Any], conn: Any = None) -> Any:
-        if conn is not None and blocks(conn):
-            return _step(call)
-        if self._loop.is_closed():
-            call.close()
-            message = "the engine is closed"
-            raise Unavailable(message)
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                started: Future[asyncio.AbstractEventLoop] = Future()
+                self._thread = threading.Thread(
+                    target=_serve, args=(started,), name="penstock-sync", daemon=True
+                )
+                self._thread.start()
+                self._loop = started.result()
+                # An app that is gone without a word, as a script that is run again and again in
+                # one process leaves it, takes its loop along.
+                weakref.finalize(self, _stop, self._loop).atexit = False
+                _close_all_at_exit()
+            return self._loop
 
-    def _stop_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class _Part:
-    """One part of the engine, its methods blocking."""
-
-    def __init__(self, part: Any, run: Callable[..., Any]) -> None:
-        self._part = part
-        self._run_call = run
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._part, name)
-
-        @functools.wraps(method)
-        def call(*args: Any, **options: Any) -> Any:
-            return self._run_call(method(*args, **options), options.get("conn"))
-
-        return call
+    def _forget(self) -> None:
+        _the_parents.append(self._loop)
+        self._lock = threading.Lock()  # another thread may have held it while we were forked
+        self._loop = self._thread = None
 
 
-def _step(call: Coroutine[Any, Any, Any]) -> Any:
+def step(call: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine that waits for nothing."""
     try:
         call.send(None)
@@ -95,3 +93,42 @@ def _step(call: Coroutine[Any, Any, Any]) -> Any:
     call.close()
     message = "a call on a blocking connection waited for an event loop"
     raise RuntimeError(message)
+
+
+def _serve(started: "Future[asyncio.AbstractEventLoop]") -> None:
+    # Newer Pythons refuse to start the threads that end an executor once the program is ending;
+    # by then everything else is closed.
+    with suppress(RuntimeError), asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        started.set_result(loop)
+        loop.run_forever()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # it has ended before
+        loop.call_soon_threadsafe(loop.stop)
+
+
+_all: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+_the_parents: list[object] = []  # kept, or their end would be felt in the parent
+
+
+@functools.cache
+def _close_all_at_exit() -> None:
+    # Registered by the first loop that starts, and so called before what was registered earlier:
+    # connections are closed while their database still runs.
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for thread in list(_all):
+        thread.close()
+
+
+def _forget_in_child() -> None:
+    # No thread but the forking one lives on in a child: a call would wait for ever.
+    for thread in _all:
+        thread._forget()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -4,12 +4,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, borrow
 from penstock.engine.encode import encode, encode_each, refuse_nul
 from penstock.engine.outcomes import Outcome, columns
+from penstock.engine.starts import (
+    CLAIM,
+    FINISH,
+    Claimed,
+    Told,
+    finish_arguments,
+    tell,
+)
 from penstock.errors import Invalid
 from penstock.states import JobStatus
 
@@ -32,37 +40,31 @@ class NewJob:
     metadata: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Many jobs, column by column: payloads and metadata as JSON text; None: none has it."""
+
+    kinds: Sequence[str]
+    payloads: Sequence[str]
+    account: Sequence[str | None] | None = None
+    dedupe_key: Sequence[str | None] | None = None
+    topic: Sequence[str | None] | None = None
+    priority: Sequence[int | None] | None = None
+    run_at: Sequence[datetime | None] | None = None
+    delay: Sequence[timedelta | None] | None = None
+    max_attempts: Sequence[int | None] | None = None
+    timeout: Sequence[timedelta | None] | None = None
+    expires: Sequence[timedelta | None] | None = None
+    metadata: Sequence[str | None] | None = None
+
+
+class Submitted(NamedTuple):
     """An accepted job: its id, or its live twin's when `deduplicated`."""
 
     id: UUID
     status: JobStatus
     deduplicated: bool
     replayed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A started job. (id, attempt) is the fence: every later write names both."""
-
-    id: UUID
-    attempt: int
-    kind: str
-    account: str | None
-    slot_account: int | None
-    topic: str | None
-    batch_id: UUID | None
-    payload: dict[str, Any]
-    metadata: dict[str, Any] | None
-    priority: int
-    failures: int
-    deferrals: int
-    crashes: int
-    max_attempts: int
-    created_at: datetime
-    started_at: datetime
-    timeout_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Jobs:
         A repetition with the same idempotency key gets the first one's job, `replayed`.
         """
         refuse_nul(idempotency_key, "idempotency_key")
-        _refuse_odd(job, 0)
+        refuse_odd(job)
         [row] = await self._on(conn)(
             "select id, status::text, deduplicated, replayed from penstock.submit_one("
             "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text),"
@@ -131,7 +133,19 @@ class Jobs:
     async def submit_many(self, jobs: Sequence[NewJob], *, conn: Any = None) -> list[Submitted]:
         """Accept any number of jobs, all or none, in order."""
         for index, job in enumerate(jobs):
-            _refuse_odd(job, index)
+            refuse_odd(job, index)
+        batch = Batch(
+            kinds=[job.kind for job in jobs],
+            payloads=[
+                encode(job.payload, "payload", index=index) for index, job in enumerate(jobs)
+            ],
+            metadata=encode_each(_column(jobs, "metadata"), "metadata"),
+            **{name: _column(jobs, name) for name in _PLAIN},
+        )
+        return await self.submit_batch(batch, conn=conn)
+
+    async def submit_batch(self, batch: Batch, *, conn: Any = None) -> list[Submitted]:
+        """The same for columns that are checked and ready."""
         rows = await self._on(conn)(
             "select ordinal, id, status::text, deduplicated from penstock.submit_many("
             "cast($1 as text[]), cast(cast($2 as text[]) as jsonb[]), cast($3 as text[]),"
@@ -140,65 +154,57 @@ class Jobs:
             " cast($10 as interval[]), cast($11 as interval[]),"
             " cast(cast($12 as text[]) as jsonb[])) order by ordinal",
             (
-                [job.kind for job in jobs],
-                encode_each([job.payload for job in jobs], "payload"),
-                _column(jobs, "account"),
-                _column(jobs, "dedupe_key"),
-                _column(jobs, "topic"),
-                _column(jobs, "priority"),
-                _column(jobs, "run_at"),
-                _column(jobs, "delay"),
-                _column(jobs, "max_attempts"),
-                _column(jobs, "timeout"),
-                _column(jobs, "expires"),
-                encode_each(_column(jobs, "metadata"), "metadata"),
+                batch.kinds,
+                batch.payloads,
+                batch.account,
+                batch.dedupe_key,
+                batch.topic,
+                batch.priority,
+                batch.run_at,
+                batch.delay,
+                batch.max_attempts,
+                batch.timeout,
+                batch.expires,
+                batch.metadata,
             ),
         )
         return [
-            Submitted(_uuid(row["id"]), JobStatus(row["status"]), row["deduplicated"])
+            Submitted(_uuid(row["id"]), _STATUSES[row["status"]], row["deduplicated"])
             for row in rows
         ]
 
-    async def claim(self, worker: int, queue: str, limit: int) -> list[Claimed]:
+    async def claim(
+        self, worker: int, queue: str, limit: int, *, job: UUID | None = None
+    ) -> list[Claimed]:
         """Start up to `limit` due jobs for a worker that has as many free slots.
 
         A first try skips whatever is locked. Where that leaves it empty-handed although open
         lanes wait (many submitters on one account can do that), a second one waits for a moment.
+        With `job`, that one and no other, if it may start now.
         """
-        return await self._claim(worker, queue, limit, wait=False) or await self._claim(
-            worker, queue, limit, wait=True
-        )
+        for wait in (False, True):
+            rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job))
+            if rows:
+                return [Claimed(*row.values()) for row in rows]
+        return []
 
-    async def _claim(self, worker: int, queue: str, limit: int, *, wait: bool) -> list[Claimed]:
-        rows = await self._fetch(
-            "select id, attempt, kind, account, slot_account, topic, batch_id, payload, metadata,"
-            " priority, failures, deferrals, crashes, max_attempts, created_at, started_at,"
-            " timeout_at from penstock.claim_jobs($1, $2, $3, $4)",
-            (worker, queue, limit, wait),
-        )
-        return [Claimed(*row.values()) for row in rows]
-
-    async def finish(self, worker: int, ended: Sequence[tuple[Claimed, Outcome]]) -> list[Verdict]:
+    async def finish(
+        self, worker: int, ended: Sequence[tuple[Claimed, Outcome]], *, conn: Any = None
+    ) -> list[Verdict]:
         """Report how starts ended, any number in one transaction. Safe to repeat.
 
         `stale` means the job was given to another attempt, or has ended: drop what it produced.
         `busy` means an app's open transaction holds the job's account: report it again.
         """
-        told = [columns(outcome) for _, outcome in ended]
-        rows = await self._fetch(
-            "select job_id, verdict, status::text from penstock.finish_jobs($1, $2, $3, $4,"
-            " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8)",
-            (
-                worker,
-                [job.id for job, _ in ended],
-                [job.attempt for job, _ in ended],
-                [outcome for outcome, _, _, _ in told],
-                encode_each([result for _, result, _, _ in told], "result"),
-                encode_each([error for _, _, error, _ in told], "error"),
-                [delay for _, _, _, delay in told],
-                list({job.slot_account for job, _ in ended if job.slot_account is not None}),
-            ),
-        )
+        told = [tell(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)]
+        return await self.finish_told(worker, told, conn=conn) if told else []
+
+    async def finish_told(
+        self, worker: int, told: Sequence[Told], *, conn: Any = None, all_done: bool = True
+    ) -> list[Verdict]:
+        """The same for rows that are ready. Without `all_done`, what took effect is left out."""
+        sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
+        rows = await self._on(conn)(sql, finish_arguments(worker, told))
         return [_verdict(row) for row in rows]
 
     async def hand_over(self, worker: int, started: Sequence[tuple[Claimed, str]]) -> list[Verdict]:
@@ -258,7 +264,7 @@ class Jobs:
         return self._fetch if conn is None else borrow(conn)
 
 
-def _refuse_odd(job: NewJob, index: int) -> None:
+def refuse_odd(job: NewJob, index: int = 0) -> None:
     """What would fail in the driver, before the database could name the field."""
     for name in ("kind", "account", "dedupe_key", "topic"):
         refuse_nul(getattr(job, name), name, index=index)
@@ -282,6 +288,19 @@ def _refuse_odd(job: NewJob, index: int) -> None:
 
 
 _INT_MAX = 2**31 - 1
+_STATUSES = {status.value: status for status in JobStatus}
+# What a batch takes as it is.
+_PLAIN = (
+    "account",
+    "dedupe_key",
+    "topic",
+    "priority",
+    "run_at",
+    "delay",
+    "max_attempts",
+    "timeout",
+    "expires",
+)
 
 
 def _odd(field: str, what: str, index: int) -> Invalid:

@@ -38,6 +38,20 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedOut:
+    """Over its time: a failure as Retry is, and shown as what it was."""
+
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """No progress for too long: charged to the budget of recoveries, not to the attempts."""
+
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
 class Deferred:
     """The provider's fault: tried again, and no attempt is charged."""
 
@@ -62,7 +76,7 @@ class Cancelled:
     error: Error | None = None
 
 
-Outcome = Succeeded | Failed | Retry | Deferred | Snoozed | Released | Cancelled
+Outcome = Succeeded | Failed | Retry | TimedOut | Stuck | Deferred | Snoozed | Released | Cancelled
 
 # outcome, result, error, delay
 Columns = tuple[str, Any, dict[str, Any] | None, timedelta | None]
@@ -77,6 +91,10 @@ def columns(outcome: Outcome) -> Columns:
             return "failed", None, error.as_json(), None
         case Retry(error, after):
             return "retry", None, error.as_json(), after
+        case TimedOut(error):
+            return "timed_out", None, error.as_json(), None
+        case Stuck(error):
+            return "stuck", None, error.as_json(), None
         case Deferred(error, after):
             return "deferred", None, error.as_json(), after
         case Snoozed(after):

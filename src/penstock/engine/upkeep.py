@@ -1,6 +1,7 @@
 """What keeps the house in order, in bounded steps that any process may run at any time."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch
@@ -48,10 +49,16 @@ class Upkeep:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def recover(self, *, limit: int = 500) -> list[Recovered]:
-        """End starts whose worker is lost, whose time is over, or that make no progress."""
+    async def recover(
+        self, *, limit: int = 500, grace: timedelta = timedelta(0), alone: bool = False
+    ) -> list[Recovered]:
+        """End starts whose worker is lost, whose time is over, or that make no progress.
+
+        Nothing in a session younger than `grace`; with `alone`, nothing while another is at it.
+        """
         rows = await self._fetch(
-            "select job_id, outcome, verdict, status::text from penstock.recover_jobs($1)", (limit,)
+            "select job_id, outcome, verdict, status::text from penstock.recover_jobs($1, $2, $3)",
+            (limit, grace, alone),
         )
         return [
             Recovered(

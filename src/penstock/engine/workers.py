@@ -1,6 +1,7 @@
 """Workers and their leases."""
 
 from datetime import timedelta
+from uuid import UUID
 
 from penstock.db.borrowed import Fetch
 
@@ -22,6 +23,25 @@ class Workers:
         [row] = await self._fetch("select penstock.beat_worker($1) as alive", (worker,))
         alive: bool = row["alive"]
         return alive
+
+    async def lock(self, worker: int) -> bool:
+        """Hold the worker's key on this session; False: it was lost before."""
+        [row] = await self._fetch("select penstock.lock_worker($1) as alive", (worker,))
+        alive: bool = row["alive"]
+        return alive
+
+    async def cancels(self, worker: int) -> list[tuple[UUID, int]]:
+        """Which of its starts (job, attempt) are asked to end."""
+        rows = await self._fetch("select job_id, attempt from penstock.read_cancels($1)", (worker,))
+        return [(row["job_id"], row["attempt"]) for row in rows]
+
+    async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
+        """Begin a suspect; False while the worker runs another one."""
+        [row] = await self._fetch(
+            "select penstock.begin_alone($1, $2, $3) as may", (worker, job_id, attempt)
+        )
+        may: bool = row["may"]
+        return may
 
     async def stop(self, worker: int) -> None:
         """Leave in good order; what is still held is given back by the next recovery."""

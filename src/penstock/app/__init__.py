@@ -1,0 +1,10 @@
+"""The app: what is declared, and how its jobs are submitted. `from penstock import Penstock`."""
+
+from penstock.app.kind import Kind
+from penstock.app.penstock import Penstock
+from penstock.app.plan import Plan
+from penstock.app.queue import Queue, Retries
+from penstock.app.submission import Submission
+from penstock.app.ticket import Ticket
+
+__all__ = ["Kind", "Penstock", "Plan", "Queue", "Retries", "Submission", "Ticket"]

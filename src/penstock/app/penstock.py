@@ -1,0 +1,329 @@
+"""`Penstock`: what an app declares, and its way to the database."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from os import environ
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from penstock.app import options, place
+from penstock.app.declare import declarations, declare
+from penstock.app.engines import Engines
+from penstock.app.kind import Kind, P, R, make_kind
+from penstock.app.location import Location
+from penstock.app.options import Duration
+from penstock.app.plan import Plan, make_plan
+from penstock.app.queue import Order, Queue, Retries, make_queue
+from penstock.app.sources import Source
+from penstock.app.sync import Sync
+from penstock.app.ticket import Ticket
+from penstock.db import migrate
+from penstock.db.connect import open_connection
+from penstock.engine import Engine
+from penstock.errors import Invalid, Misconfigured
+from penstock.settings import Settings
+from penstock.testing import Testing
+from penstock.worker.handlers import Handler
+
+BACKGROUND_SECONDS = 5.0
+"""How long jobs that run here (`inline`) may go on when the app is closed."""
+
+
+class Penstock:
+    """The queues, plans and kinds of job of one app. Nothing is opened before the first use.
+
+    dsn       the database, instead of PENSTOCK_DSN; without either, an embedded one
+    home      where the embedded one lies, instead of PENSTOCK_HOME (./.penstock)
+    name      what declarations are signed with; the module's name unless said
+    accounts  "strict" refuses accounts that were not created before, "open" makes them at their
+              first submit. It counts for all apps of the database; None leaves it as it is (open)
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        home: str | Path | None = None,
+        name: str | None = None,
+        accounts: Literal["open", "strict"] | None = None,
+    ) -> None:
+        options.word(accounts, "accounts", ("open", "strict"))
+        self.name = options.text(name, "name") or place.of_caller().app
+        self.queues: dict[str, Queue] = {}
+        self.plans: dict[str, Plan] = {}
+        self.kinds: dict[str, Kind[..., Any]] = {}
+        self.sync = Sync(self)
+        self._dsn = dsn
+        self._home = home
+        self._strict = None if accounts is None else accounts == "strict"
+        self._settings: Settings | None = None
+        self._location = Location(lambda: self.settings)
+        self._engines = Engines(self._connect)
+        self._background: set[asyncio.Task[None]] = set()
+        self._version = 0  # goes up with each declaration
+        self._declared = 0  # the version that the database knows
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment and the arguments say, read at the first use."""
+        if self._settings is None:
+            found = Settings.from_environment(environ, Path.cwd())
+            if self._dsn is not None:
+                found = replace(found, dsn=self._dsn)
+            if self._home is not None:
+                found = replace(found, home=Path.cwd() / Path(self._home).expanduser())
+            self._settings = found
+        return self._settings
+
+    def queue(  # noqa: PLR0913  # one per option of the contract
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        order: Order | None = None,
+        aging_step: Duration | None = None,
+        timeout: Duration | None = None,
+        stale_after: Duration | None = None,
+        stuck_after: Duration | None = None,
+        retry: Retries | None = None,
+        recovery: int | None = None,
+        retention: Duration | None = None,
+        retention_failed: Duration | None = None,
+        inline: bool = False,
+    ) -> Queue:
+        """Declare a queue.
+
+        concurrency       how many of its jobs may run at once; None: no limit
+        rate, burst       how many may start, like "500/min", and how many of them at once
+        order             aging (a priority point is worth one aging_step of waiting), strict, fair
+        aging_step        10s
+        timeout           how long one start may take; 2m
+        stale_after       no progress for so long is shown as stale; 3m
+        stuck_after       and for so long, is taken for dead; 5m, or the time-out if longer
+        retry             Retries(attempts=3, backoff="linear", delay="5m")
+        recovery          how often a job may lose its worker; 3
+        retention         how long ended jobs are kept, or "forever"; 7d
+        retention_failed  and failed ones; 90d
+        inline            run its jobs in the process that submits them
+        """
+        queue = make_queue(
+            name,
+            place.of_caller(),
+            concurrency=concurrency,
+            rate=rate,
+            burst=burst,
+            order=order,
+            aging_step=aging_step,
+            timeout=timeout,
+            stale_after=stale_after,
+            stuck_after=stuck_after,
+            retry=retry,
+            recovery=recovery,
+            retention=retention,
+            retention_failed=retention_failed,
+            inline=inline,
+        )
+        self._add("queue", self.queues, queue)
+        return queue
+
+    def plan(  # noqa: PLR0913  # one per option of the contract
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        concurrency: int | None = None,
+        per_hour: int | None = None,
+        weight: int | None = None,
+        first_job: int | None = None,
+        default: bool = False,
+    ) -> Plan:
+        """Declare a plan, which accounts follow.
+
+        priority     of its accounts' jobs, -1000 to 1000, lower first; 0
+        concurrency  how many jobs of one account may run at once; None: no limit
+        per_hour     how many one account may submit in an hour; None: no limit
+        weight       its share of a queue with order="fair"; 1
+        first_job    added to the priority of an account's first job ever, like -20; 0
+        default      accounts not seen before get it; else the first plan declared
+        """
+        plan = make_plan(
+            name,
+            place.of_caller(),
+            priority=priority,
+            concurrency=concurrency,
+            per_hour=per_hour,
+            weight=weight,
+            first_job=first_job,
+            default=default,
+        )
+        self._add("plan", self.plans, plan)
+        return plan
+
+    def job(  # noqa: PLR0913  # one per option of the contract
+        self,
+        *,
+        queue: Queue | str,
+        name: str | None = None,
+        dedupe: Source | None = None,
+        topic: Source | None = None,
+        account: Source | None = None,
+        priority_offset: int = 0,
+        timeout: Duration | None = None,
+        attempts: int | None = None,
+        isolation: Literal["process"] | None = None,
+        memory: str | int | None = None,
+        price: Any = None,
+        split: Any = None,
+    ) -> Callable[[Callable[P, R]], Kind[P, R]]:
+        """Declare a kind of job; the function under it is its handler.
+
+        queue            where its jobs wait: a queue, or its name
+        name             the function's name unless said
+        dedupe           a parameter (or function of the payload): one live job per value
+        topic, account   a parameter, else a fixed value, or a function of the payload
+        priority_offset  added to the priority of each of its jobs
+        timeout          instead of the queue's
+        attempts         instead of the queue's
+        isolation        "process": a plain `def` runs in a process of its own
+        memory           what that process may use, like "512MB"
+        """
+        for option, value in (("price", price), ("split", split)):
+            if value is not None:
+                raise Misconfigured(
+                    f"{option}= needs credits, which this version does not have: leave it out"
+                )
+        waits_in = self._queue_name(queue)
+
+        def declared(function: Callable[P, R]) -> Kind[P, R]:
+            kind = make_kind(
+                self,
+                function,
+                waits_in,
+                name=name,
+                dedupe=dedupe,
+                topic=topic,
+                account=account,
+                priority_offset=priority_offset,
+                timeout=timeout,
+                attempts=attempts,
+                isolation=isolation,
+                memory=memory,
+            )
+            self._add("job kind", self.kinds, kind)
+            return kind
+
+        return declared
+
+    def ticket(self, job_id: UUID | str) -> Ticket:
+        """The ticket of a job whose id was kept."""
+        try:
+            return Ticket(job_id if isinstance(job_id, UUID) else UUID(job_id), app=self)
+        except (ValueError, AttributeError, TypeError):
+            raise Invalid("id must be the id of a job", code="invalid_id", field="id") from None
+
+    def handlers(self) -> dict[str, Handler]:
+        """What a worker needs to run its jobs."""
+        return {name: kind.handler for name, kind in self.kinds.items()}
+
+    async def dsn(self) -> str:
+        """Where the database is; an embedded one runs then."""
+        return await self._location.dsn()
+
+    async def engine(self) -> Engine:
+        """The engine of the running loop, on a database that knows what is declared.
+
+        The first use connects, starts an embedded database and brings its schema up, safely from
+        several loops, threads and processes at once; on a server an old schema is refused.
+        """
+        engine = await self._engines.get()
+        if self._declared != self._version:
+            await self.declare(engine)
+        return engine
+
+    async def declare(self, engine: Engine) -> None:
+        """Tell the database what is declared here. Cheap where it knows already."""
+        version = self._version
+        wanted = declarations(
+            self.queues.values(), self.plans.values(), self.kinds.values(), strict=self._strict
+        )
+        await declare(engine, wanted, self.name)
+        self._declared = version
+
+    def changed(self) -> None:
+        """Something is declared otherwise than the database was told."""
+        self._version += 1
+
+    def wake(self, queue: str) -> None:
+        """Tell resting workers that a queue has work, in the background of the running loop."""
+        self._engines.wake(queue)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something run beside, in the running loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def testing(self) -> Testing:
+        """`async with app.testing() as t: …`: a database of its own, and time that moves."""
+        return Testing(self)
+
+    async def move(self, dsn: str | None) -> None:
+        """Use another database from now on; None goes back to the app's own."""
+        await self.close()
+        self._settings = None if dsn is None else replace(self.settings, dsn=dsn)
+        self._declared = -1
+
+    async def close(self) -> None:
+        """Send what is still to be sent, and let go of connections and the embedded database.
+
+        Of this loop and of `sync`; other loops close theirs when they end. Using the app again
+        opens it again.
+        """
+        if self._background:
+            _, late = await asyncio.wait(self._background, timeout=BACKGROUND_SECONDS)
+            for task in late:
+                task.cancel()
+        await self._engines.close()
+        await self.sync.close_from_loop()
+        if not self._engines.any_open:
+            await self._location.leave()
+
+    async def _connect(self) -> Engine:
+        dsn = await self._location.dsn()
+        conn = await open_connection(dsn)
+        try:
+            if self.settings.dsn is None:
+                await migrate.up(conn)
+            else:
+                await migrate.require_current(conn)
+        finally:
+            await conn.close()
+        engine = await Engine.open(dsn)
+        try:
+            await self.declare(engine)
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    def _add(self, what: str, known: dict[str, Any], new: Queue | Plan | Kind[..., Any]) -> None:
+        if new.name in known:
+            place.refuse_twice(what, new.name, known[new.name].place, new.place)
+        known[new.name] = new
+        self.changed()
+
+    def _queue_name(self, queue: Queue | str) -> str:
+        if isinstance(queue, str):
+            return options.name(queue, "queue")
+        if not isinstance(queue, Queue):
+            raise options.wrong("queue", queue, "it may be what app.queue(...) gave, or its name")
+        if queue.name not in self.queues:
+            raise Misconfigured(
+                f"queue {queue.name} ({queue.place}) was declared by another Penstock: declare it "
+                "here, or give its name"
+            )
+        return queue.name

@@ -1,0 +1,218 @@
+"""A submit and its options: `mark.using(account="u1", delay="5m").submit(answer="…")`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.app.inline import run_here, run_when_committed
+from penstock.app.options import Duration
+from penstock.app.ticket import Ticket
+from penstock.db.borrowed import borrow
+from penstock.engine import Engine
+from penstock.engine.encode import encode, encode_checked, refuse_nul
+from penstock.engine.jobs import Batch, NewJob, Submitted, refuse_odd
+from penstock.errors import Invalid
+from penstock.settings import duration
+from penstock.states import JobStatus
+
+if TYPE_CHECKING:
+    from penstock.app.kind import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Using:
+    """What one submit says beyond the payload; None leaves it to kind, plan and queue."""
+
+    account: str | None = None
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    dedupe_key: str | None = None
+    topic: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    metadata: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    conn: Any = None
+
+
+class Submission:
+    """A kind of job with options for the next submit. Can be kept and used again."""
+
+    def __init__(self, kind: "Kind[..., Any]", using: Using) -> None:
+        self.kind = kind
+        self._using = using
+
+    def using(  # noqa: PLR0913  # one per option of the contract
+        self,
+        *,
+        account: str | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        dedupe_key: str | None = None,
+        topic: str | None = None,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        expires: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        conn: Any = None,
+    ) -> "Submission":
+        """The same with more options; what is not said stays as it was.
+
+        account          whose job it is, instead of what the kind says
+        priority         -1000 to 1000, lower first, instead of the plan's
+        delay, run_at    when it is due: after a time, or at a moment with a time zone
+        dedupe_key       jobs of one kind and account with the same key are one while it lives
+        topic            what it belongs to, to watch many jobs together
+        max_attempts     how often it may fail
+        timeout          how long one start may take
+        expires          not started by then: failed, `expired`
+        metadata         a small JSON object that comes back with the job
+        idempotency_key  a repeated submit with this key answers the first one's job
+        conn             your own connection: the job exists when your transaction commits
+        """
+        said = {
+            "account": account,
+            "priority": priority,
+            "delay": _length(delay, "delay"),
+            "run_at": run_at,
+            "dedupe_key": dedupe_key,
+            "topic": topic,
+            "max_attempts": max_attempts,
+            "timeout": _length(timeout, "timeout"),
+            "expires": _length(expires, "expires"),
+            "metadata": metadata,
+            "idempotency_key": idempotency_key,
+            "conn": conn,
+        }
+        kept = {option: value for option, value in said.items() if value is not None}
+        return Submission(self.kind, replace(self._using, **kept))
+
+    async def submit(self, /, **payload: Any) -> Ticket:
+        """Accept one job, and come back at once with its ticket."""
+        job = self.new_job(payload)
+        ticket = await self.send(await self.kind.app.engine(), job)
+        await self._perhaps_run([ticket])
+        return ticket
+
+    async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
+        """Accept any number of jobs, all or none, in one transaction; tickets in order."""
+        batch = self.new_batch(rows)
+        if not batch.kinds:
+            return []
+        tickets = await self.send_many(await self.kind.app.engine(), batch)
+        await self._perhaps_run(tickets)
+        return tickets
+
+    async def _perhaps_run(self, tickets: list[Ticket]) -> None:
+        """Run them here, where the queue is turned off (`inline`)."""
+        if not self.kind.inline:
+            return
+        if self.conn is None:
+            await run_here(self.kind, tickets)
+        else:
+            self.kind.app.in_background(run_when_committed(self.kind, tickets))
+
+    @property
+    def conn(self) -> Any:
+        return self._using.conn
+
+    def new_job(self, payload: Mapping[str, Any]) -> NewJob:
+        """What is asked for, checked as far as it can be without the database."""
+        checked = self._checked(payload)
+        computed = self.kind.sources.compute(checked)
+        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._said()})
+
+    def new_batch(self, rows: Iterable[Mapping[str, Any]]) -> Batch:
+        """The same for many. What is said for all of them is checked once."""
+        if self._using.idempotency_key is not None:
+            raise Invalid(
+                "idempotency_key is for one job: use submit, or give each of many a dedupe_key",
+                code="invalid_job",
+                field="idempotency_key",
+            )
+        payloads = [self._checked(row, index) for index, row in enumerate(rows)]
+        n = len(payloads)
+        said = self._said()
+        refuse_odd(NewJob(kind=self.kind.name, **said))
+        if "metadata" in said:
+            said["metadata"] = encode(said["metadata"], "metadata")
+        columns: dict[str, Any] = self._computed(payloads)
+        columns.update({option: [value] * n for option, value in said.items()})
+        return Batch(
+            kinds=[self.kind.name] * n,
+            payloads=[
+                encode_checked(payload, "payload", index=index)
+                for index, payload in enumerate(payloads)
+            ],
+            **columns,
+        )
+
+    def _checked(self, payload: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
+        return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
+
+    def _said(self) -> dict[str, Any]:
+        """The options that were given, by the names of NewJob."""
+        given = ((option, getattr(self._using, option)) for option in _OPTIONS)
+        return {option: value for option, value in given if value is not None}
+
+    def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | None]]:
+        """What the app's functions say for each payload, as columns."""
+        sources = self.kind.sources
+        if not sources.computed:
+            return {}
+        found = [sources.compute(payload) for payload in payloads]
+        for index, one in enumerate(found):
+            for option, value in one.items():
+                refuse_nul(value, option, index=index)
+        return {field: [one.get(field) for one in found] for field in sources.computed}
+
+    async def send(self, engine: Engine, job: NewJob) -> Ticket:
+        """Hand a checked job to the database."""
+        submitted = await engine.jobs.submit(
+            job, idempotency_key=self._using.idempotency_key, conn=self.conn
+        )
+        await self._wake([submitted])
+        return self._ticket(submitted)
+
+    async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
+        submitted = await engine.jobs.submit_batch(batch, conn=self.conn)
+        await self._wake(submitted)
+        return [self._ticket(one) for one in submitted]
+
+    async def _wake(self, submitted: list[Submitted]) -> None:
+        """Tell resting workers, if there is anything to start now."""
+        if not any(
+            one.status is JobStatus.QUEUED and not one.deduplicated and not one.replayed
+            for one in submitted
+        ):
+            return
+        if self.conn is None:
+            self.kind.app.wake(self.kind.queue)
+        else:
+            # Postgres sends it when the caller commits, and not at all when he rolls back.
+            await borrow(self.conn)(
+                "select penstock.wake_workers(cast($1 as text[])) as told", ([self.kind.queue],)
+            )
+
+    def _ticket(self, submitted: Submitted) -> Ticket:
+        return Ticket(
+            submitted.id,
+            self.kind.name,
+            deduplicated=submitted.deduplicated,
+            replayed=submitted.replayed,
+            app=self.kind.app,
+        )
+
+
+_OPTIONS = tuple(
+    field.name for field in fields(Using) if field.name not in ("idempotency_key", "conn")
+)
+
+
+def _length(value: Duration | None, option: str) -> timedelta | None:
+    return None if value is None else duration(value, field=option)

@@ -1,0 +1,79 @@
+"""A ticket: what a submit gives at once, and by which the job is found again."""
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from penstock.app.options import Duration
+from penstock.errors import JobCancelled, JobFailed
+from penstock.settings import duration
+from penstock.states import FINISHED, JobStatus
+
+if TYPE_CHECKING:
+    from penstock.app.penstock import Penstock
+
+FIRST_POLL_SECONDS = 0.02
+LAST_POLL_SECONDS = 0.5
+_GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A job that was accepted: `id` is its own, or its live twin's when `deduplicated`."""
+
+    id: UUID
+    kind: str | None = None
+    """None where the ticket was made from an id."""
+    deduplicated: bool = False
+    replayed: bool = False
+    """Whether this answers a repeated submit with the same idempotency key."""
+    app: "Penstock" = field(kw_only=True, repr=False, compare=False)
+
+    async def status(self) -> dict[str, Any]:
+        """The job as every surface shows it."""
+        engine = await self.app.engine()
+        return await engine.jobs.read(self.id)
+
+    async def result(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  # the contract
+        """Wait for the end and give the result; JobFailed or JobCancelled where there is none.
+
+        Without a time-out it waits as long as it takes. The job goes on whether one waits or not.
+        """
+        limit = math.inf
+        if timeout is not None:
+            limit = duration(timeout, field="timeout").total_seconds()
+        deadline, pause = time.monotonic() + limit, FIRST_POLL_SECONDS
+        while (job := await self.status())["status"] not in FINISHED:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"job {self.id} has not ended within {limit:g} s; it goes on: ask again "
+                    "later, or cancel it"
+                )
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * _GROWTH, LAST_POLL_SECONDS)
+        return _result(job)
+
+    async def cancel(self) -> dict[str, Any]:
+        """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
+        engine = await self.app.engine()
+        return await engine.jobs.cancel(self.id)
+
+
+def _result(job: dict[str, Any]) -> Any:
+    if job["status"] == JobStatus.SUCCEEDED:
+        return job["result"]
+    error = job["error"] or {}
+    named = f"job {job['id']} ({job['kind']})"
+    if job["status"] == JobStatus.CANCELLED:
+        raise JobCancelled(f"{named} was cancelled", job_id=UUID(job["id"]))
+    said = [error.get(part) for part in ("class", "reason", "message")]
+    raise JobFailed(
+        f"{named} failed: {': '.join(word for word in said if word)}",
+        job_id=UUID(job["id"]),
+        error_class=error.get("class"),
+        reason=error.get("reason"),
+    )

@@ -1,0 +1,101 @@
+"""The doctor: one finding per check, from the way to the server up to the data in it.
+
+A check never changes anything, and none keeps the others from being made. It works behind any
+pooler: each question is a transaction of its own.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import asyncpg
+
+from penstock.db.borrowed import Fetch, Rows
+from penstock.db.call import translated
+from penstock.db.connect import located, open_connection
+from penstock.db.pool import prepare
+from penstock.db.pooler import open_frugal
+from penstock.engine.doctor import data, server
+from penstock.engine.doctor.finding import Finding, Level
+from penstock.errors import PenstockError
+from penstock.settings import Settings
+
+__all__ = ["Finding", "Level", "examine"]
+
+NAME = "penstock doctor"
+
+
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """Look at everything, and say each thing as soon as it is known."""
+    try:
+        async with located(settings) as dsn:
+            if refused := await _unreachable(dsn):
+                yield refused
+                return
+            async with open_frugal(dsn, name=NAME) as conn:
+                async with conn.transaction():
+                    await prepare(conn)
+                async for finding in _examine(settings, dsn, conn):
+                    yield finding
+    except PenstockError as error:
+        yield Finding("connection", "bad", *_split(error))
+
+
+async def _examine(
+    settings: Settings, dsn: str, conn: asyncpg.Connection
+) -> AsyncIterator[Finding]:
+    fetch = _fetching(conn)
+    home = settings.home if settings.dsn is None else None
+    yield await _made("connection", lambda: server.connection(fetch, dsn))
+    yield await _made("version", lambda: server.version(fetch))
+    schema = await _made("schema", lambda: data.schema(conn, embedded=home is not None))
+    yield schema
+    yield await _made("pooler", lambda: server.pooler(dsn))
+    yield await _made("clock", lambda: server.clocks(fetch))
+    yield await _made("durability", lambda: server.durability(fetch))
+    yield await _made("connections", lambda: server.connections(fetch))
+    yield server.disk(home)
+    yield await _made("transactions", lambda: server.transactions(fetch))
+    if schema.level != "ok":
+        return  # the rest asks functions that may not be there
+    yield await _made("rights", lambda: data.rights(fetch))
+    yield await _made("partitions", lambda: data.partitions(fetch))
+    yield await _made("workers", lambda: data.workers(fetch))
+    yield await _made("queues", lambda: data.queues(fetch))
+    yield await _made("check", lambda: data.invariants(conn))
+
+
+async def _made(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
+    """What the check found; what kept it from being made is a finding too."""
+    try:
+        with translated():
+            return await check()
+    except PenstockError as error:
+        return Finding(name, "bad", *_split(error))
+    except asyncpg.PostgresError as error:
+        return Finding(name, "bad", f"could not be looked at: {error.message}")
+
+
+async def _unreachable(dsn: str) -> Finding | None:
+    """Why the first connection is refused, in the words that every command uses."""
+    try:
+        async with open_frugal(dsn, name=NAME):
+            return None
+    except (PenstockError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError):
+        try:
+            await (await open_connection(dsn, name=NAME)).close()
+        except PenstockError as error:
+            return Finding("connection", "bad", *_split(error))
+        return None  # it was a moment's trouble
+
+
+def _split(error: PenstockError) -> tuple[str, str | None]:
+    return str(error).removesuffix("."), getattr(error, "hint", None)
+
+
+def _fetching(conn: asyncpg.Connection) -> Fetch:
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        with translated():
+            async with conn.transaction(readonly=True):
+                return list(await conn.fetch(sql, *args))
+
+    return fetch

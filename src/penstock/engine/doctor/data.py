@@ -1,0 +1,159 @@
+"""What Penstock keeps on the server: whether it is there, ours, and moving."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from penstock.db import migrate
+from penstock.db.borrowed import Fetch
+from penstock.db.call import translated
+from penstock.engine.doctor.finding import Finding, count
+from penstock.engine.lists import Lists
+from penstock.errors import SchemaMismatch
+
+AHEAD_DAYS = 7
+CHECK_SECONDS = 10
+
+
+async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
+    try:
+        async with conn.transaction(readonly=True):
+            await migrate.require_current(conn)
+            found = await migrate.status(conn)
+    except SchemaMismatch as error:
+        said, _, advice = str(error).partition(": ")
+        if embedded:
+            return Finding("schema", "warning", said, "It comes with the first use.")
+        return Finding("schema", "bad", said, advice[:1].upper() + advice[1:] or None)
+    return Finding("schema", "ok", f"at migration {found.current}, as this program wants it")
+
+
+async def rights(fetch: Fetch) -> Finding:
+    [row] = await fetch(
+        "select current_user::text as name, r.rolsuper as is_super,"
+        " pg_has_role(n.nspowner, 'usage') as owns,"
+        " has_schema_privilege(n.oid, 'usage') as uses,"
+        " array(select p.proname::text from pg_catalog.pg_proc p"
+        "  where p.pronamespace = n.oid and p.prosecdef and left(p.proname, 1) <> '_'"
+        "  and not has_function_privilege(p.oid, 'execute') order by 1) as missing"
+        " from pg_catalog.pg_namespace n, pg_catalog.pg_roles r"
+        " where n.nspname = 'penstock' and r.rolname = current_user",
+        (),
+    )
+    name, missing = row["name"], row["missing"]
+    if row["is_super"]:
+        return Finding(
+            "rights",
+            "warning",
+            f"role {name} is a superuser, whom no right and no row-level policy stops",
+            "Connect as a plain role that owns the schema.",
+        )
+    if not row["uses"] or missing:
+        what = f"{count(len(missing), 'function')} ({', '.join(missing[:3])}, …)"
+        return Finding(
+            "rights",
+            "bad",
+            f"role {name} may not {'execute ' + what if row['uses'] else 'use schema penstock'}",
+            "A worker needs them all: `grant usage on schema penstock to …; grant execute on all"
+            " functions in schema penstock to …;`.",
+        )
+    owner = "owns the schema" if row["owns"] else "may call every function"
+    return Finding("rights", "ok", f"role {name} {owner} and is no superuser")
+
+
+async def partitions(fetch: Fetch) -> Finding:
+    days = (await Lists(fetch).partitions_ahead()) / timedelta(days=1)
+    message = f"of history are made for {max(days, 0):.0f} days ahead"
+    if days >= AHEAD_DAYS:
+        return Finding("partitions", "ok", message)
+    return Finding(
+        "partitions",
+        "warning",
+        message,
+        "Keep a worker running: it makes them, two weeks ahead.",
+    )
+
+
+async def workers(fetch: Fetch) -> Finding:
+    found = await Lists(fetch).workers()
+    alive = [worker for worker in found if worker["alive"]]
+    lost = [worker["worker_id"] for worker in found if worker["lost_at"]]
+    silent = [w["worker_id"] for w in found if not w["alive"] and not w["lost_at"]]
+    message = f"{count(len(alive), 'worker')} alive"
+    if alive:
+        message += f": {', '.join(worker['worker_id'] for worker in alive[:5])}"
+    if lost:
+        message += f"; lost within a day: {', '.join(lost[:5])}"
+    if silent:
+        message += f"; silent: {', '.join(silent[:5])}"
+    if lost or silent:
+        return Finding(
+            "workers", "warning", message, "Look why they ended; their jobs went to others."
+        )
+    return Finding("workers", "ok", message)
+
+
+async def queues(fetch: Fetch) -> Finding:
+    """Whether anything waits that nobody will start."""
+    status = await Lists(fetch).status()
+    alive = any(worker["alive"] for worker in status["workers"])
+    waiting = [queue for queue in status["queues"] if queue["queued"]]
+    paused = [queue for queue in waiting if queue["paused"]]
+    if waiting and not alive:
+        total = sum(queue["queued"] for queue in waiting)
+        return Finding(
+            "queues",
+            "bad",
+            f"{count(total, 'job')} queued in {_names(waiting)} and no worker is alive",
+            "Start one: `penstock worker APP`.",
+        )
+    if paused:
+        return Finding(
+            "queues",
+            "warning",
+            "; ".join(
+                f"{queue['name']} is paused ({queue['paused_reason'] or 'no reason given'})"
+                f" with {count(queue['queued'], 'job')} queued"
+                for queue in paused
+            ),
+            f"`penstock resume {paused[0]['name']}`.",
+        )
+    if waiting:
+        oldest = min(queue["oldest_queued_at"] for queue in waiting)
+        age = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds() / 60
+        total = sum(queue["queued"] for queue in waiting)
+        return Finding(
+            "queues", "ok", f"{count(total, 'job')} queued, the oldest for {max(age, 0):.0f} min"
+        )
+    return Finding("queues", "ok", f"{count(len(status['queues']), 'queue')}, nothing queued")
+
+
+async def invariants(conn: asyncpg.Connection) -> Finding:
+    try:
+        with translated():
+            async with conn.transaction(readonly=True):
+                await conn.execute(f"set local statement_timeout = {CHECK_SECONDS * 1000:.0f}")
+                rows = await conn.fetch("select invariant, subject from penstock.check()")
+    except asyncpg.QueryCanceledError:
+        return Finding(
+            "check",
+            "warning",
+            f"penstock.check() takes longer than {CHECK_SECONDS} s on this history",
+            "Run `penstock check` when there is time.",
+        )
+    if not rows:
+        return Finding("check", "ok", "every invariant holds")
+    first = rows[0]
+    return Finding(
+        "check",
+        "bad",
+        f"an invariant is broken in {count(len(rows), 'place')}, first:"
+        f" {first['invariant']} ({first['subject']})",
+        "`penstock check` lists them; please report it.",
+    )
+
+
+def _names(queues: list[dict[str, Any]]) -> str:
+    names = [queue["name"] for queue in queues]
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")  # noqa: PLR2004

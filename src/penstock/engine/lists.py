@@ -1,0 +1,75 @@
+"""What people look at: jobs newest first, queues, workers, and how things stand."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.db.borrowed import Fetch
+from penstock.engine.encode import refuse_nul
+from penstock.states import JobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs to list; None is any. A queue or kind that does not exist is refused."""
+
+    status: JobStatus | None = None
+    kind: str | None = None
+    queue: str | None = None
+    account: str | None = None
+    topic: str | None = None
+
+
+class Lists:
+    """Rows are plain dicts in the form of the contract: they are shown or sent, not worked with."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def jobs(
+        self, wanted: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None
+    ) -> list[dict[str, Any]]:
+        """Live and finished jobs in a short form without payload and result, newest first.
+
+        The next page begins `before` the last id of this one.
+        """
+        wanted = wanted or JobFilter()
+        for name in ("kind", "queue", "account", "topic"):
+            refuse_nul(getattr(wanted, name), name)
+        rows = await self._fetch(
+            "select job from penstock.list_jobs($1, $2, $3, $4, $5, $6, $7) job",
+            (
+                wanted.status,
+                wanted.kind,
+                wanted.queue,
+                wanted.account,
+                wanted.topic,
+                limit,
+                before,
+            ),
+        )
+        return [row["job"] for row in rows]
+
+    async def queues(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Every queue by name, or the one that is named: its limits and what waits in it."""
+        refuse_nul(name, "queue")
+        rows = await self._fetch("select queue from penstock.list_queues($1) queue", (name,))
+        return [row["queue"] for row in rows]
+
+    async def workers(self) -> list[dict[str, Any]]:
+        """Workers that are alive, silent, or were lost in the last day."""
+        rows = await self._fetch("select worker from penstock.list_workers() worker", ())
+        return [row["worker"] for row in rows]
+
+    async def status(self) -> dict[str, Any]:
+        """Totals, averages of the last thousand jobs, every queue and worker."""
+        [row] = await self._fetch("select penstock.read_status() as status", ())
+        answer: dict[str, Any] = row["status"]
+        return answer
+
+    async def partitions_ahead(self) -> timedelta:
+        """For how long the partitions of history are made."""
+        [row] = await self._fetch("select penstock.partitions_ahead() as ahead", ())
+        ahead: timedelta = row["ahead"]
+        return ahead

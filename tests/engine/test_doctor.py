@@ -1,0 +1,234 @@
+"""The doctor: each finding, on a server that gives reason for it."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+import factory
+from clock import Clock
+from cluster import OWNER, Cluster
+from penstock.engine.doctor import Finding, data, examine, server
+from penstock.settings import Settings
+from pooler import pooled
+
+CHECKS = [
+    "connection",
+    "version",
+    "schema",
+    "pooler",
+    "clock",
+    "durability",
+    "connections",
+    "disk",
+    "transactions",
+    "rights",
+    "partitions",
+    "workers",
+    "queues",
+    "check",
+]
+
+
+async def found(dsn: str) -> dict[str, Finding]:
+    return {finding.name: finding async for finding in examine(Settings(dsn=dsn))}
+
+
+async def test_a_sound_database_is_well_in_every_respect(database: str) -> None:
+    findings = await found(database)
+    assert list(findings) == CHECKS
+    durability = findings.pop("durability")  # our test server trades it for speed
+    assert durability.level == "bad"
+    assert "fsync is off: a crash of the machine can destroy the whole database" in (
+        durability.message
+    )
+    assert durability.advice == (
+        "Set fsync = on and full_page_writes = on and synchronous_commit = on."
+    )
+    assert {finding.level for finding in findings.values()} == {"ok"}
+    assert OWNER in findings["rights"].message
+    assert findings["disk"].message == "the server's disk cannot be seen from here"
+
+
+async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
+    dsn = "postgresql://u:open-sesame@127.0.0.1:1/jobs"
+    findings = await found(dsn)
+    assert list(findings) == ["connection"]
+    assert findings["connection"].level == "bad"
+    assert "127.0.0.1:1/jobs cannot be reached: Connection refused" in (
+        findings["connection"].message
+    )
+    assert "open-sesame" not in repr(findings)
+
+
+async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
+    findings = await found(blank)
+    assert findings["schema"] == Finding(
+        "schema", "bad", "The database has no Penstock schema yet", "Run `penstock migrate up`."
+    )
+    assert "queues" not in findings
+
+
+async def test_a_transaction_pooler_is_seen_and_all_else_is_looked_at_through_it(
+    database: str,
+) -> None:
+    async with pooled(database) as dsn:
+        findings = await found(dsn)
+    assert list(findings) == CHECKS
+    assert findings["pooler"].level == "warning"
+    assert "pool_mode = session" in str(findings["pooler"].advice)
+    assert findings["check"].level == "ok"
+
+
+@pytest.mark.parametrize(("ahead", "word"), [(5, "ahead of"), (-5, "behind")])
+async def test_clocks_that_differ_are_a_warning(
+    database: str, monkeypatch: pytest.MonkeyPatch, ahead: int, word: str
+) -> None:
+    def now(zone: Any) -> datetime:
+        return datetime.now(zone) - timedelta(seconds=ahead)
+
+    monkeypatch.setattr(server, "datetime", SimpleNamespace(now=now))
+    finding = (await found(database))["clock"]
+    assert finding.level == "warning"
+    assert f"5.0 s {word} this machine's" in finding.message
+
+
+async def test_transactions_that_stay_open_are_named(
+    database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LONG_MINUTES", 0)
+    await conn.execute("set application_name = 'report'")
+    async with conn.transaction():
+        finding = (await found(database))["transactions"]
+    assert finding.level == "warning"
+    assert f"process {conn.get_server_pid()} (report, idle in transaction)" in finding.message
+    assert f"pg_terminate_backend({conn.get_server_pid()})" in str(finding.advice)
+
+
+@pytest.mark.parametrize(
+    ("limit", "check", "level"),
+    [
+        (("FULL_SHARE", 0.0), "connections", "warning"),
+        (("SLOW_MS", -1), "connection", "warning"),
+        (("OLDEST", 99), "version", "bad"),
+        (("NEWEST", 1), "version", "warning"),
+    ],
+)
+async def test_what_is_over_a_limit_is_told(
+    database: str, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, float], check: str, level: str
+) -> None:
+    monkeypatch.setattr(server, *limit)
+    assert (await found(database))[check].level == level
+
+
+def test_the_disk_of_an_embedded_database_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.disk(tmp_path).level == "ok"
+    for free, level, said in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
+        monkeypatch.setattr("shutil.disk_usage", _free(free))
+        finding = server.disk(tmp_path)
+        assert (finding.level, finding.message) == (level, f"{said} for {tmp_path}")
+
+
+def _free(size: int) -> Callable[[Path], SimpleNamespace]:
+    return lambda _: SimpleNamespace(free=size)
+
+
+async def test_a_superuser_is_a_warning(cluster: Cluster, database: str) -> None:
+    finding = (await found(cluster.superuser_dsn(urlsplit(database).path[1:])))["rights"]
+    assert (finding.level, "is a superuser" in finding.message) == ("warning", True)
+
+
+@pytest.fixture
+async def stranger(cluster: Cluster, database: str) -> AsyncIterator[str]:
+    """A role that may use nothing of ours but submit_job; its address."""
+    role = f"app_{uuid4().hex[:12]}"
+    admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(database).path[1:]))
+    await admin.execute(f"create role {role} login")
+    await admin.execute(f"grant usage on schema penstock to {role}")
+    await admin.execute(f"grant select on penstock.migration, penstock.schema_info to {role}")
+    await admin.execute(f"grant execute on function penstock.submit_job to {role}")
+    yield database.replace(OWNER, role, 1)
+    await admin.execute(f"drop owned by {role}")
+    await admin.execute(f"drop role {role}")
+    await admin.close()
+
+
+async def test_a_role_that_lacks_rights_is_told_which(stranger: str) -> None:
+    findings = await found(stranger)
+    assert findings["rights"].level == "bad"
+    assert "may not execute" in findings["rights"].message
+    assert "grant execute on all functions" in str(findings["rights"].advice)
+    assert findings["check"].level == "bad", "what cannot be looked at is no good sign"
+
+
+async def test_jobs_that_nobody_starts_are_bad_and_paused_queues_a_warning(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    await factory.queue(conn, "a")
+    await factory.submit(conn, "a")
+    finding = (await found(database))["queues"]
+    assert (finding.level, finding.message) == ("bad", "1 job queued in a and no worker is alive")
+    await factory.worker(conn)
+    assert (await found(database))["queues"].level == "ok"
+    await conn.execute("select penstock.pause_queue('a', 'the bill')")
+    finding = (await found(database))["queues"]
+    assert finding.level == "warning"
+    assert finding.message == "a is paused (the bill) with 1 job queued"
+    assert finding.advice == "`penstock resume a`."
+
+
+async def test_lost_workers_and_missing_partitions_are_warnings(
+    database: str, conn: asyncpg.Connection, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    await factory.worker(conn, "frail")
+    await clock.advance("1m")
+    finding = (await found(database))["workers"]
+    assert (finding.level, finding.message) == ("warning", "0 workers alive; silent: frail")
+    await factory.recover(conn)
+    await factory.worker(conn, "strong")
+    finding = (await found(database))["workers"]
+    assert finding.message == "1 worker alive: strong; lost within a day: frail"
+    await clock.advance("12d")
+    finding = (await found(database))["partitions"]
+    assert finding.level == "warning"
+    assert "Keep a worker running" in str(finding.advice)
+
+
+@pytest.mark.unsound
+async def test_a_broken_invariant_is_bad(database: str, conn: asyncpg.Connection) -> None:
+    await conn.execute("update penstock.account set running = 7 where id = 0")
+    finding = (await found(database))["check"]
+    assert finding.level == "bad"
+    assert finding.message.startswith("an invariant is broken in 1 place, first: L5")
+
+
+@pytest.mark.unsound
+async def test_a_check_that_takes_too_long_is_left_for_later(
+    database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await conn.execute(
+        "create or replace function penstock.check()"
+        " returns table (invariant text, subject text, detail text)"
+        " language sql stable security definer set search_path = pg_catalog, pg_temp"
+        " as $$ select '', '', '' from pg_sleep(60) $$"
+    )
+    monkeypatch.setattr(data, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(data, "schema", _current)
+    finding = (await found(database))["check"]
+    assert finding.level == "warning"
+    assert "Run `penstock check`" in str(finding.advice)
+
+
+async def _current(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
+    assert conn
+    assert not embedded
+    return Finding("schema", "ok", "")

@@ -1,0 +1,126 @@
+"""A transaction pooler in small: what PgBouncer does to sessions, for tests.
+
+Every client gets a server connection from its first message until the server says that no
+transaction is open; between two transactions it may be another one, or someone else's.
+"""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+_SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
+
+
+@dataclass
+class Pooler:
+    """Stands before the server of a test's database; `dsn` is the address through it."""
+
+    server: str
+    dsn: str = ""
+    _idle: list[Streams] = field(default_factory=list)
+    _opened: list[Streams] = field(default_factory=list)
+    _clients: set[asyncio.Task[None]] = field(default_factory=set)
+    _greeting: bytes = b""
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._clients.add(task)
+        try:
+            await self._greet(reader, writer)
+            said = asyncio.create_task(_message(reader))
+            while (await said)[:1] != b"X":
+                server = self._idle.pop() if self._idle else await self._connect()
+                said = await _transaction(said, (reader, writer), server)
+                self._idle.append(server)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # it has left, or the test has
+        finally:
+            writer.close()
+            self._clients.discard(task)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            [size] = struct.unpack("!i", await reader.readexactly(4))
+            start = await reader.readexactly(size - 4)
+            if struct.unpack("!i", start[:4])[0] not in (_SSL_REQUEST, _GSS_REQUEST):
+                break
+            writer.write(b"N")
+        if not self._greeting:
+            self._idle.append(await self._connect())
+        writer.write(self._greeting)
+
+    async def _connect(self) -> Streams:
+        where = urlsplit(self.server)
+        query = parse_qs(where.query)
+        socket = f"{query['host'][0]}/.s.PGSQL.{query['port'][0]}"
+        reader, writer = await asyncio.open_unix_connection(socket)
+        words = f"user\0{where.username}\0database\0{where.path[1:]}\0\0".encode()
+        writer.write(struct.pack("!ii", len(words) + 8, 196608) + words)
+        told = b""
+        while True:
+            message = await _message(reader)
+            told += message
+            if message[:1] == b"Z":
+                break
+        self._greeting = self._greeting or told
+        self._opened.append((reader, writer))
+        return reader, writer
+
+    async def close(self) -> None:
+        for task in self._clients:
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        for _, writer in self._opened:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def pooled(dsn: str) -> AsyncIterator[str]:
+    """The address of a pooler before this database, for a role that needs no password."""
+    pooler = Pooler(dsn)
+    listener = await asyncio.start_server(pooler.serve_one, "127.0.0.1", 0)
+    host, port = listener.sockets[0].getsockname()[:2]
+    where = urlsplit(dsn)
+    try:
+        yield f"postgresql://{where.username}@{host}:{port}{where.path}"
+    finally:
+        listener.close()
+        await pooler.close()
+
+
+Said = asyncio.Task[bytes]
+
+
+async def _transaction(said: Said, client: Streams, server: Streams) -> Said:
+    """From this message until the server has no transaction open; the client's next message."""
+    answered = asyncio.create_task(_answers(client, server))
+    while not answered.done():
+        if said.done():
+            server[1].write(said.result())
+            said = asyncio.create_task(_message(client[0]))
+        await asyncio.wait((answered, said), return_when=asyncio.FIRST_COMPLETED)
+    answered.result()
+    return said
+
+
+async def _answers(client: Streams, server: Streams) -> None:
+    """Carry what the server says to the client, until no transaction is open."""
+    while True:
+        answer = await _message(server[0])
+        client[1].write(answer)
+        if answer == b"Z\0\0\0\5I":
+            return
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(5)
+    [size] = struct.unpack("!i", head[1:])
+    return head + await reader.readexactly(size - 4)
