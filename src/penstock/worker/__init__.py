@@ -1,0 +1,1 @@
+"""Runs jobs: claims them, calls their handlers, reports how they ended."""

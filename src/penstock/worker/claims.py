@@ -1,0 +1,177 @@
+"""Claiming: for each queue a loop that asks for as much as there are free slots, and not more."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from penstock.db.listen import AWAY, back_soon
+from penstock.engine import Engine
+from penstock.engine.starts import Claimed
+from penstock.errors import Conflict, Misconfigured
+from penstock.worker.ends import Ends
+from penstock.worker.handlers import Handler, Mode
+from penstock.worker.life import Life
+from penstock.worker.outcomes import whereabouts
+from penstock.worker.slots import Slots
+
+# Per claim: 200 to 500 are quickest; 1,000 take so long that nothing overlaps any more.
+BATCH = 250
+# Ends that wait to be told before no more is claimed.
+BACKLOG = 2_000
+_ROOM_SECONDS = 0.1
+
+_log = logging.getLogger("penstock.worker")
+
+Begin = Callable[[Claimed, int], None]
+
+
+class Claims:
+    def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
+        self,
+        engine: Engine,
+        life: Life,
+        ends: Ends,
+        slots: Slots,
+        handlers: Mapping[str, Handler],
+        *,
+        queues: Sequence[str] | None,
+        most: int | None,
+        begin: Begin,
+    ) -> None:
+        self._engine = engine
+        self._life = life
+        self._ends = ends
+        self._slots = slots
+        self._handlers = handlers
+        self._modes = modes_by_queue(handlers, queues)
+        self._begin = begin
+        self._fed = dict.fromkeys(self._modes, False)
+        self._wakes = {queue: asyncio.Event() for queue in self._modes}
+        self._stopped = asyncio.Event()
+        self.left = most
+        """How many jobs may still be started; None: as many as come."""
+
+    @property
+    def queues(self) -> list[str]:
+        return list(self._modes)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """Claim nothing more. A claim under way ends first: what it took must not be forgotten."""
+        self._stopped.set()
+        self.wake()
+
+    def wake(self, queue: str | None = None) -> None:
+        """There may be work in this queue, or in any."""
+        for wake in self._wakes.values() if queue is None else [self._wakes.get(queue)]:
+            if wake is not None:
+                wake.set()
+
+    def ended(self, queue: str) -> None:
+        """A job of this queue has ended: what it held may be what the next one waits for."""
+        if self._fed.get(queue):
+            self._wakes[queue].set()
+
+    async def serve(self, poll: timedelta) -> None:
+        """Until stopped."""
+        await asyncio.gather(*(self._serve(queue, poll.total_seconds()) for queue in self._modes))
+
+    async def _serve(self, queue: str, poll_seconds: float) -> None:
+        wake = self._wakes[queue]
+        tries = 0
+        while not self.stopped:
+            wake.clear()
+            try:
+                more = await self.claim(queue)
+                tries = 0
+            except AWAY as error:
+                _log.info("no claim from queue %s: %s", queue, whereabouts(error))
+                tries += 1
+                await back_soon(tries)
+                continue
+            except Exception as error:  # noqa: BLE001  # whatever it is, the worker goes on
+                _log.warning("no claim from queue %s: %s", queue, whereabouts(error))
+                more = False
+            if not more:
+                try:
+                    await asyncio.wait_for(wake.wait(), poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311
+                except TimeoutError:
+                    continue
+
+    async def claim(self, queue: str, job: UUID | None = None) -> bool:
+        """Begin what is due, for the slots that are free; whether there may be more."""
+        modes = self._modes[queue]
+        most = BATCH if self.left is None else min(BATCH, self.left)
+        room = self._slots.take(modes, most) if self._ends.backlog < BACKLOG else 0
+        if room == 0:
+            if self.left == 0:
+                return False
+            await self._room()
+            return True
+        # Before the wait: the loops of several queues share the number.
+        self._count(-room)
+        jobs: list[Claimed] = []
+        worker = 0
+        try:
+            worker = await self._life.identity()
+            jobs = await self._engine.jobs.claim(worker, queue, room, job=job)
+        except Conflict as error:
+            if error.code != "worker_lost":
+                raise
+            self._life.lose(worker)
+        finally:
+            self._give_rest(modes, room, jobs)
+            self._count(room - sum(job.kind in self._handlers for job in jobs))
+        self._fed[queue] = bool(jobs)
+        for one in jobs:
+            self._begin(one, worker)
+        return len(jobs) == room
+
+    def _count(self, n: int) -> None:
+        if self.left is not None:
+            self.left += n
+
+    def _give_rest(self, modes: Sequence[Mode], room: int, jobs: Sequence[Claimed]) -> None:
+        """Slots were taken in every mode of the queue; a job uses one, in its own mode."""
+        used = dict.fromkeys(modes, 0)
+        for job in jobs:
+            # A kind that is not ours is given back at once and uses none.
+            if handler := self._handlers.get(job.kind):
+                used[handler.mode] += 1
+        for mode in modes:
+            self._slots.give(mode, room - used[mode])
+
+    async def _room(self) -> None:
+        """Wait for a free slot, or for ends to be told; not for ever, when told to stop."""
+        try:
+            await asyncio.wait_for(self._slots.freed(), _ROOM_SECONDS)
+        except TimeoutError:
+            return
+
+
+def modes_by_queue(
+    handlers: Mapping[str, Handler], wanted: Sequence[str] | None
+) -> dict[str, tuple[Mode, ...]]:
+    """Which sorts of handlers the jobs of each queue have."""
+    found: dict[str, set[Mode]] = {}
+    for handler in handlers.values():
+        found.setdefault(handler.queue, set()).add(handler.mode)
+    if not found:
+        raise Misconfigured("The app declares no job: there is nothing for a worker to do.")
+    unknown = sorted(set(wanted or ()) - set(found))
+    if unknown:
+        raise Misconfigured(
+            f"No job of the app is in queue {', '.join(unknown)}; "
+            f"its queues are {', '.join(sorted(found))}."
+        )
+    return {
+        queue: tuple(sorted(modes))
+        for queue, modes in found.items()
+        if not wanted or queue in wanted
+    }

@@ -1,0 +1,127 @@
+"""The heartbeat: a thread and a session of its own, so that nothing a handler does can silence it.
+
+A handler that blocks the event loop does not stop this thread. A call into C that keeps the
+interpreter's lock does; for that there is isolation="process", and a late beat says so.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+import asyncpg
+
+from penstock.db.call import fetching
+from penstock.db.listen import back_soon, open_session
+from penstock.engine.workers import Workers
+
+# How long a beat may take before the session counts as gone.
+_ANSWER_SECONDS = 3.0
+_RENEW_SECONDS = 1_800.0
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Heartbeat:
+    """Beats for one identity at a time. `on_lost(worker)` is called from its thread."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        lease: timedelta,
+        every: timedelta,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self._dsn = dsn
+        self._lease_seconds = lease.total_seconds()
+        self._every_seconds = every.total_seconds()
+        self._on_lost = on_lost
+        self._worker = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="penstock-heartbeat", daemon=True)
+
+    def start(self, worker: int) -> None:
+        self._worker = worker
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+
+    def adopt(self, worker: int) -> None:
+        """Beat for a new identity from now on."""
+        self._worker = worker
+        self._tell()
+
+    def stop(self) -> None:
+        """End the thread and its session; waits for both."""
+        self._stopping = True
+        if self._thread.is_alive():
+            self._tell()
+            self._thread.join(_ANSWER_SECONDS + 1)
+
+    def _tell(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended this moment
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _run(self) -> None:
+        assert self._loop is not None  # noqa: S101  # start() has made it
+        try:
+            self._loop.run_until_complete(self._beat_on())
+        finally:
+            self._loop.close()
+
+    async def _beat_on(self) -> None:
+        tries = 0
+        while not self._stopping:
+            conn: asyncpg.Connection | None = None
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    conn = await open_session(self._dsn, name="penstock heartbeat")
+                # Told at once, not at the next beat: upkeep gives workers a moment to come back.
+                conn.add_termination_listener(lambda _: self._changed.set())
+                await self._beat(conn)
+                tries = 0
+            except Exception as error:  # noqa: BLE001  # without it, everything here is lost
+                _log.info("no heartbeat: %s", type(error).__name__)
+                tries += 1
+                await back_soon(tries)
+            finally:
+                if conn is not None:
+                    conn.terminate()
+
+    async def _beat(self, conn: asyncpg.Connection) -> None:
+        """On this session, until it is old or we are told something."""
+        workers = Workers(fetching(conn))
+        renew_at = time.monotonic() + _RENEW_SECONDS
+        worker = 0
+        while not self._stopping and time.monotonic() < renew_at:
+            # A session keeps the key of an identity given up; nobody asks for it any more.
+            beat = workers.beat if worker == self._worker else workers.lock
+            worker = self._worker
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                alive = await beat(worker)
+            if not alive and worker == self._worker:
+                self._on_lost(worker)
+                await self._changed.wait()  # for a new identity, or the end
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the next beat is due, or there is news. A late one says what may be the matter."""
+        due = time.monotonic() + self._every_seconds
+        try:
+            await asyncio.wait_for(self._changed.wait(), self._every_seconds)
+        except TimeoutError:
+            late = time.monotonic() - due
+            if late > self._lease_seconds / 3:
+                _log.warning(
+                    "a heartbeat was %.1f s late: a handler kept the interpreter to itself. "
+                    'Declare such a handler with isolation="process", or its jobs may be taken '
+                    "from it.",
+                    late,
+                )
+        self._changed.clear()

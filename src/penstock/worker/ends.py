@@ -1,0 +1,151 @@
+"""Telling the database how starts ended: as many as there are in one transaction, and never lost.
+
+While one batch is being written the next gathers, so a slow job is told at once and thousands of
+fast ones share a commit. An outage keeps the batch; a batch that is refused is split until the bad
+row is found; what an app's open transaction holds is told again a moment later, by itself.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+import asyncpg
+
+from penstock.db.listen import AWAY
+from penstock.engine import Engine
+from penstock.engine.outcomes import Error, Failed
+from penstock.engine.starts import Told, tell
+from penstock.worker.outcomes import whereabouts
+from penstock.worker.reports import Desk
+from penstock.worker.start import Start
+
+BATCH = 500
+AWAY_SECONDS = (0.05, 1.0)
+BUSY_SECONDS = 0.05
+# A row that was refused this often by something that might pass (a deadlock) is given up.
+TRIES = 5
+
+_log = logging.getLogger("penstock.worker")
+
+End = tuple[Start, Told]
+
+
+class Ends:
+    """The only writer of ends. `on_told` hears which starts are settled, one way or another."""
+
+    def __init__(
+        self, engine: Engine, desk: Desk, on_told: Callable[[Sequence[Start]], None]
+    ) -> None:
+        self._engine = engine
+        self._desk = desk
+        self._on_told = on_told
+        self._waiting: deque[End] = deque()
+        self._apart = 0
+        self._news = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def add(self, start: Start, told: Told) -> None:
+        self._waiting.append((start, told))
+        self._quiet.clear()
+        self._news.set()
+
+    @property
+    def backlog(self) -> int:
+        return len(self._waiting) + self._apart
+
+    async def all_told(self) -> None:
+        """Wait until nothing is left to tell."""
+        await self._quiet.wait()
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                await self._write(self._next_batch())
+            if not self._apart:
+                self._quiet.set()
+
+    def _next_batch(self) -> list[End]:
+        """Of one identity: a worker that was lost and registered again has two."""
+        worker = self._waiting[0][0].worker
+        batch: list[End] = []
+        while self._waiting and len(batch) < BATCH and self._waiting[0][0].worker == worker:
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _write(self, batch: list[End], tries: int = 0) -> None:
+        try:
+            await self._until_there(batch)
+        except Exception as error:  # noqa: BLE001  # an end must not be lost, whatever it is
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._write(batch[:middle])
+                await self._write(batch[middle:])
+            elif tries < TRIES:
+                await asyncio.sleep(tries * BUSY_SECONDS)
+                await self._write([_refused(batch[0], error)], tries + 1)
+            else:
+                start = batch[0][0]
+                _log.error(
+                    "the end of a job could not be written (%s): it will be recovered",
+                    whereabouts(error),
+                    extra={"job": start.claimed.id, "kind": start.claimed.kind},
+                )
+                self._on_told([start])
+
+    async def _until_there(self, batch: list[End]) -> None:
+        """Write, however long the database is away."""
+        pause, longest = AWAY_SECONDS
+        odd: dict[UUID, str] | None = None
+        while odd is None:
+            try:
+                if any(self._desk.has(start) for start, _ in batch):
+                    await self._desk.flush()
+                verdicts = await self._engine.jobs.finish_told(
+                    batch[0][0].worker, [told for _, told in batch], all_done=False
+                )
+                odd = {verdict.job_id: verdict.verdict for verdict in verdicts}
+            except AWAY:
+                await asyncio.sleep(pause)
+                pause = min(longest, pause * 2)
+        if not odd:
+            self._on_told([start for start, _ in batch])
+            return
+        settled = []
+        for start, told in batch:
+            verdict = odd.get(told.job_id)
+            if verdict == "busy":
+                self._again(start, told)
+                continue
+            if verdict == "stale":
+                _log.info(
+                    "an end came too late to count, or was told before",
+                    extra={"job": told.job_id, "attempt": told.attempt},
+                )
+            settled.append(start)
+        self._on_told(settled)
+
+    def _again(self, start: Start, told: Told) -> None:
+        self._apart += 1
+        asyncio.get_running_loop().call_later(BUSY_SECONDS, self._back, start, told)
+
+    def _back(self, start: Start, told: Told) -> None:
+        self._apart -= 1
+        self.add(start, told)
+
+
+def _refused(end: End, error: Exception) -> End:
+    """What to try next for one row that the database would not have."""
+    start, told = end
+    if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
+        # Its result cannot be stored (too large, or a text Postgres does not know): a bug of the
+        # handler, in words that do not quote it.
+        failed = Failed(
+            Error("bug", f"the result cannot be stored ({type(error).__name__})", retryable=False)
+        )
+        return start, tell(start.claimed, failed, usage=start.usage)
+    return start, told

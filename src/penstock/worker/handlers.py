@@ -1,0 +1,27 @@
+"""A handler: the function behind a kind of job, and how a worker runs it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import asyncpg
+
+from penstock.engine.hooks import Ended
+from penstock.worker.parameters import Parameters
+
+Mode = Literal["async", "thread", "process"]
+OnFinish = Callable[[Ended, asyncpg.Connection], Awaitable[None]]
+
+
+@dataclass(slots=True, eq=False)
+class Handler:
+    kind: str
+    queue: str
+    function: Callable[..., Any]
+    parameters: Parameters
+    mode: Mode
+    memory_bytes: int | None = None
+    """How much memory a handler in its own process may take."""
+    on_finish: OnFinish | None = None
+    origin: tuple[str, str] | None = None
+    """Module and qualified name, by which a process of its own finds the handler again."""

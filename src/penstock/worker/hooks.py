@@ -1,0 +1,129 @@
+"""Ends of kinds with an on_finish: the app writes in the transaction in which its job ends."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import asyncpg
+
+from penstock.db.listen import AWAY
+from penstock.engine import Engine
+from penstock.engine.hooks import Ended
+from penstock.engine.outcomes import Error
+from penstock.engine.outcomes import Retry as Retried
+from penstock.engine.starts import Told, tell
+from penstock.worker.ends import AWAY_SECONDS, BUSY_SECONDS, Ends
+from penstock.worker.handlers import Handler
+from penstock.worker.outcomes import described, whereabouts
+from penstock.worker.reports import Desk
+from penstock.worker.start import Start
+
+# Finishing transactions at once: each holds a connection for as long as the app's writes take.
+AT_ONCE = 4
+# How often an on_finish that fails is tried before the attempt counts as failed.
+TRIES = 3
+TRY_SECONDS = 0.1
+
+_log = logging.getLogger("penstock.worker")
+
+
+class HookFailed(Exception):
+    """The app's on_finish raised; its exception is the cause."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__()
+        self.ended = ended
+
+
+class Hooks:
+    def __init__(
+        self, engine: Engine, desk: Desk, ends: Ends, handlers: Mapping[str, Handler]
+    ) -> None:
+        self._engine = engine
+        self._desk = desk
+        self._ends = ends
+        self._handlers = {
+            kind: handler for kind, handler in handlers.items() if handler.on_finish is not None
+        }
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def kinds(self) -> list[str]:
+        return list(self._handlers)
+
+    async def finish(self, start: Start, told: Told) -> bool:
+        """End this start and let the app write, as one. False: told by other means, later.
+
+        An on_finish that keeps failing fails the attempt. Where that ends the job, it ends without
+        the app's writes, and the app is told of it later, again and again (`deliver`).
+        """
+        async with self._turn:
+            for left in reversed(range(TRIES)):
+                try:
+                    return await self._finish_together(start, told)
+                except HookFailed as error:
+                    cause = error.__cause__ or error
+                    _complain(start.claimed.kind, start.claimed.id, cause)
+                    if left:
+                        await asyncio.sleep(TRY_SECONDS)
+                    elif told.outcome == "succeeded":
+                        failed = Retried(Error("bug", f"on_finish: {described(cause)}"))
+                        told = tell(start.claimed, failed, usage=start.usage)
+                except Exception as error:  # noqa: BLE001  # Ends finds out what is the matter
+                    _log.warning("an end could not be written: %s", whereabouts(error))
+                    break
+        # Without the app's writes: the row that `deliver` looks for stays.
+        self._ends.add(start, told)
+        return False
+
+    async def _finish_together(self, start: Start, told: Told) -> bool:
+        pause, longest = AWAY_SECONDS
+        while True:
+            try:
+                if self._desk.has(start):
+                    await self._desk.flush()
+                async with self._engine.transaction() as conn:
+                    [verdict] = await self._engine.jobs.finish_told(start.worker, [told], conn=conn)
+                    if verdict.verdict == "done":
+                        ended = await self._engine.hooks.take(
+                            self.kinds, conn=conn, job_id=told.job_id
+                        )
+                        if ended is not None:
+                            await self._tell(ended, conn)
+                if verdict.verdict != "busy":
+                    return True
+                await asyncio.sleep(BUSY_SECONDS)
+            except AWAY:
+                await asyncio.sleep(pause)
+                pause = min(longest, pause * 2)
+
+    async def deliver(self) -> int:
+        """Tell the app of ends that upkeep, a cancel or a failed on_finish left; how many."""
+        told = 0
+        while self._handlers:
+            try:
+                async with self._engine.transaction() as conn:
+                    ended = await self._engine.hooks.take(self.kinds, conn=conn)
+                    if ended is None:
+                        break
+                    await self._tell(ended, conn)
+                told += 1
+            except HookFailed as error:
+                _complain(error.ended.kind, error.ended.id, error.__cause__ or error)
+                await self._engine.hooks.put_off(error.ended.id)
+        return told
+
+    async def _tell(self, ended: Ended, conn: asyncpg.Connection) -> None:
+        hook = self._handlers[ended.kind].on_finish
+        assert hook is not None  # noqa: S101  # only such kinds are here
+        try:
+            await hook(ended, conn)
+            # Now and not at the commit: a statement that failed and was passed over would undo the
+            # end without a word, and a constraint that is looked at last would be taken for ours.
+            await conn.execute("set constraints all immediate")
+        except Exception as error:
+            raise HookFailed(ended) from error
+
+
+def _complain(kind: str, job: object, error: BaseException) -> None:
+    _log.warning("on_finish failed: %s", whereabouts(error), extra={"kind": kind, "job": job})

@@ -1,0 +1,127 @@
+"""The worker's identity: registered, kept alive by two sessions, lost now and then, and renewed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import asyncpg
+
+from penstock.db.call import fetching
+from penstock.db.listen import back_soon, listen
+from penstock.engine import Engine
+from penstock.engine.workers import Workers
+from penstock.errors import PenstockError
+from penstock.worker.control import Heartbeat
+from penstock.worker.outcomes import whereabouts
+
+RENEW_SECONDS = 1_800.0
+CHANNELS = ("penstock_job", "penstock_cancel")
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Life:
+    """One identity after the other. `on_lost(worker)` is told when one ends before its time."""
+
+    def __init__(  # noqa: PLR0913  # all named
+        self,
+        engine: Engine,
+        dsn: str,
+        *,
+        name: str,
+        lease: timedelta,
+        beat: timedelta,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self._engine = engine
+        self._dsn = dsn
+        self._name = name
+        self._lease = lease
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._known = asyncio.Event()
+        self._control: asyncpg.Connection | None = None
+        self._again: asyncio.Task[None] | None = None
+        self._heart = Heartbeat(dsn, lease=lease, every=beat, on_lost=self._hear_of_loss)
+        self._ended = False
+        self.worker: int | None = None
+
+    async def begin(self) -> None:
+        self.worker = await self._engine.workers.register(self._name, lease=self._lease)
+        self._heart.start(self.worker)
+        self._known.set()
+
+    async def identity(self) -> int:
+        """Who we are; waits while we are between two lives."""
+        while self.worker is None:
+            await self._known.wait()
+        return self.worker
+
+    def lose(self, worker: int) -> None:
+        """Given up for lost: what it runs is no longer ours. Begin a new life."""
+        if worker != self.worker or self._ended:
+            return
+        self.worker = None
+        self._known.clear()
+        self._on_lost(worker)
+        self._again = self._loop.create_task(self._register_again())
+
+    def _hear_of_loss(self, worker: int) -> None:
+        """From the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self.lose, worker)
+
+    async def _register_again(self) -> None:
+        tries = 0
+        while self.worker is None:
+            try:
+                self.worker = await self._engine.workers.register(self._name, lease=self._lease)
+            except Exception as error:  # noqa: BLE001  # without an identity there is no work
+                _log.info("not registered again yet: %s", whereabouts(error))
+                tries += 1
+                await back_soon(tries)
+        self._heart.adopt(self.worker)
+        self._known.set()
+        if self._control is None:
+            return
+        try:
+            await Workers(fetching(self._control)).lock(self.worker)
+        except (PenstockError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            # Gone, or busy with something else: the next one takes the key by itself.
+            self._control.terminate()
+
+    async def listen(
+        self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
+    ) -> None:
+        """The control session: it hears what others tell, and holds our key as the heartbeat does.
+
+        `on_connect`: what was told while nobody listened was not heard.
+        """
+
+        async def hold(conn: asyncpg.Connection) -> bool:
+            worker = await self.identity()
+            self._control = conn
+            if not await Workers(fetching(conn)).lock(worker):
+                self.lose(worker)
+            on_connect()
+            return True
+
+        await listen(
+            self._dsn,
+            CHANNELS,
+            on_notify,
+            hold,
+            name="penstock control",
+            renew_seconds=RENEW_SECONDS,
+        )
+
+    async def end(self) -> None:
+        """In good order: what is still held goes back at once."""
+        self._ended = True  # a beat that comes after this finds no lease, and that is no loss
+        if self._again is not None:
+            self._again.cancel()
+        if self.worker is not None:
+            await self._engine.workers.stop(self.worker)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._heart.stop)

@@ -1,0 +1,106 @@
+"""What a handler raises to say how its start ends, and what becomes of anything else it raises."""
+
+import traceback
+from datetime import timedelta
+
+from penstock.engine.outcomes import (
+    Cancelled,
+    Error,
+    Failed,
+    Outcome,
+    Snoozed,
+)
+from penstock.engine.outcomes import Retry as Retried
+from penstock.errors import PenstockError
+from penstock.settings import duration
+
+MESSAGE_MAX = 2_000
+
+
+class Fail(Exception):
+    """`raise Fail("why")`: it will never work; no more attempts."""
+
+    def __init__(self, why: str = "the handler gave up", *, cls: str = "invalid_request") -> None:
+        super().__init__(why)
+        self.why = why
+        self.cls = cls
+
+
+class Retry(Exception):
+    """`raise Retry(after="30s")`: a failure; again after that, or after the queue's backoff."""
+
+    def __init__(
+        self,
+        why: str = "the handler asked for another attempt",
+        *,
+        after: str | float | timedelta | None = None,
+        cls: str = "provider_error",
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        self.after = None if after is None else duration(after, field="after")
+        self.cls = cls
+
+
+class Snooze(Exception):
+    """`raise Snooze("5m")`: later; costs no attempt."""
+
+    def __init__(self, after: str | float | timedelta) -> None:
+        super().__init__(f"snoozed for {after}")
+        self.after = duration(after, field="after")
+
+
+class Cancel(Exception):
+    """`raise Cancel("why")`: the job ends as cancelled."""
+
+    def __init__(self, why: str = "cancelled by its handler") -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class LeaseLost(Exception):
+    """The start is no longer the worker's: whatever it does now does not count."""
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """How a start ends whose handler raised this."""
+    match error:
+        case Fail():
+            return Failed(Error(error.cls, clean(error.why), retryable=False))
+        case Retry():
+            return Retried(Error(error.cls, clean(error.why)), error.after)
+        case Snooze():
+            return Snoozed(error.after)
+        case Cancel():
+            return Cancelled(Error("cancelled", clean(error.why), retryable=False))
+        case TimeoutError():
+            return Retried(Error("timeout", described(error)))
+        case ConnectionError():
+            return Retried(Error("unavailable", described(error)))
+        case _:
+            return Retried(Error(getattr(error, "error_class", "bug"), described(error)))
+
+
+def described(error: BaseException) -> str:
+    """Class and words, for people who look at the job; never for a log."""
+    words = str(error)
+    if isinstance(error, PenstockError) and words:
+        return clean(words)  # a whole sentence
+    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+
+
+def clean(message: str) -> str:
+    """What Postgres can keep, at a length that people read."""
+    text = message.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
+
+
+def whereabouts(error: BaseException) -> str:
+    """Class and place of an exception, for logs: its words may quote a payload."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    # One that was raised in a process of its own brings both along.
+    name = getattr(error, "class_name", type(error).__name__)
+    place = getattr(error, "where", place)
+    return f"{name} at {place}" if place else name

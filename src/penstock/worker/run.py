@@ -1,0 +1,203 @@
+"""Run one start: its handler, in the loop, in a thread or in a process, to an outcome."""
+
+import asyncio
+import contextvars
+import functools
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, assert_never
+
+from penstock.db.listen import AWAY
+from penstock.engine.outcomes import Error, Failed, Outcome, Succeeded
+from penstock.engine.starts import Told, tell
+from penstock.errors import Invalid, TooLarge
+from penstock.worker.context import Job
+from penstock.worker.outcomes import (
+    Cancel,
+    Fail,
+    LeaseLost,
+    Retry,
+    Snooze,
+    clean,
+    outcome_of,
+    whereabouts,
+)
+from penstock.worker.processes import Processes
+from penstock.worker.reports import AWAY_SECONDS
+from penstock.worker.start import Start
+from penstock.worker.threads import Threads
+
+_log = logging.getLogger("penstock.worker")
+
+# Lost so often in company that it may be what kills workers: it runs as the only one of its sort.
+SUSPECT_LOSSES = 2
+# How long it waits for its turn here, and how long it rests when that did not come.
+SUSPECT_SECONDS = 2.0
+_SUSPECT_REST = "5s"
+_SUSPECT_LOOK_SECONDS = 0.01
+
+
+class Runner:
+    """Where handlers that are no coroutines run."""
+
+    def __init__(self, threads: Threads, processes: Processes) -> None:
+        self._threads = threads
+        self._processes = processes
+        self._turn = asyncio.Lock()
+
+    async def outcome(self, start: Start) -> Outcome:
+        """What the handler comes to. Raises nothing but what ends the whole process."""
+        if not start.begin():
+            return start.outcome_of_stop()
+        try:
+            return Succeeded(await self._run(start))
+        except asyncio.CancelledError:
+            return start.outcome_of_stop()
+        except LeaseLost:
+            start.reason = start.reason or "lost"
+            return start.outcome_of_stop()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # also SystemExit: a handler ends its job only
+            if _follows_from_stop(start, error):
+                return start.outcome_of_stop()
+            if not isinstance(error, Fail | Retry | Snooze | Cancel):
+                claimed = start.claimed
+                _log.warning(
+                    "a handler failed: %s",
+                    whereabouts(error),
+                    extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
+                )
+            return outcome_of(error)
+
+    async def _run(self, start: Start) -> Any:
+        if start.claimed.losses >= SUSPECT_LOSSES:
+            async with self._suspect_turn(start):
+                return await self._run_handler(start)
+        return await self._run_handler(start)
+
+    @asynccontextmanager
+    async def _suspect_turn(self, start: Start) -> AsyncIterator[None]:
+        """One suspect after the other; behind a long one, the others rest for a while."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SUSPECT_SECONDS
+        try:
+            async with asyncio.timeout_at(until):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise Snooze(_SUSPECT_REST) from None
+        try:
+            # The one before has ended here, but the database may not have been told yet.
+            while not await _begin_alone(start):
+                if loop.time() >= until:
+                    raise Snooze(_SUSPECT_REST)
+                await asyncio.sleep(_SUSPECT_LOOK_SECONDS)
+            yield
+        finally:
+            self._turn.release()
+
+    async def _run_handler(self, start: Start) -> Any:
+        try:
+            arguments = start.handler.parameters.load(start.claimed.payload)
+        except Invalid as error:
+            # It does not fit the handler as it is now, and never will.
+            raise Fail(error.message) from None
+        return await self._call(start, arguments)
+
+    async def _call(self, start: Start, arguments: dict[str, Any]) -> Any:
+        handler = start.handler
+        name = handler.parameters.job_parameter
+        if handler.mode == "process":
+            return await self._in_process(start)
+        if name is not None:
+            arguments[name] = Job(start, blocking=handler.mode == "thread")
+        match handler.mode:
+            case "async":
+                return await handler.function(**arguments)
+            case "thread":
+                context = contextvars.copy_context()
+                function = functools.partial(context.run, handler.function, **arguments)
+                start.thread = self._threads.submit(function)
+                return await asyncio.wrap_future(start.thread)
+            case _:
+                assert_never(handler.mode)
+
+    async def _in_process(self, start: Start) -> Any:
+        claimed, handler = start.claimed, start.handler
+        assert handler.origin is not None  # noqa: S101  # declared so
+        view = {
+            "id": str(claimed.id),
+            "kind": claimed.kind,
+            "attempt": claimed.attempt,
+            "account": claimed.account,
+            "topic": claimed.topic,
+            "payload": claimed.payload,
+            "metadata": claimed.metadata or {},
+            "key": str(claimed.id),
+        }
+        return await self._processes.call(
+            handler.origin,
+            claimed.payload,
+            view,
+            _Answers(start),
+            memory_bytes=handler.memory_bytes,
+        )
+
+
+class _Answers:
+    """What a handler in its own process asks and says, done here."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._job = Job(start, blocking=False)
+
+    async def __call__(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        start, desk = self._start, self._start.desk
+        match method:
+            case "read_step":
+                await desk.read_steps(start)
+                return [args[0] in start.steps, start.steps.get(args[0])]
+            case "keep_step":
+                name, text = args
+                await self._job.keep(name, text)
+                return None
+            case "cancelled":
+                return start.cancelled
+            case "stage":
+                self._job.say_stage(*args, **kwargs)
+                return None
+            case "emit" | "progress" | "charge" | "usage":
+                return await getattr(self._job, method)(*args, **kwargs)
+            case _:
+                raise ValueError(method)
+
+
+async def _begin_alone(start: Start) -> bool:
+    claimed = start.claimed
+    while True:
+        try:
+            return await start.desk.engine.workers.begin_alone(
+                start.worker, claimed.id, claimed.attempt
+            )
+        except AWAY:
+            await asyncio.sleep(AWAY_SECONDS)
+
+
+def _follows_from_stop(start: Start, error: BaseException) -> bool:
+    """Whether a handler raised this because it was stopped: what it trips over then is no failure.
+
+    Its own word about a time-out or a cancel counts; not about an end that is the worker's affair.
+    """
+    if start.reason in ("lost", "stop"):
+        return True
+    return start.reason is not None and not isinstance(error, Fail | Retry | Snooze | Cancel)
+
+
+def told(start: Start, outcome: Outcome) -> Told:
+    """The end of a start as a row; a result that cannot be kept is the handler's bug."""
+    try:
+        return tell(start.claimed, outcome, usage=start.usage, units=start.units)
+    except (Invalid, TooLarge) as error:
+        failed = Failed(Error("bug", clean(error.message), retryable=False))
+        return tell(start.claimed, failed, usage=start.usage)

@@ -1,0 +1,143 @@
+"""One start of a job in this worker: what was claimed, who runs it, and why it was stopped."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from penstock.engine.outcomes import (
+    Cancelled,
+    Error,
+    Outcome,
+    Released,
+    Retry,
+    Stuck,
+    TimedOut,
+)
+from penstock.engine.starts import Claimed
+from penstock.worker.handlers import Handler
+
+if TYPE_CHECKING:
+    from penstock.worker.reports import Desk
+
+Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
+
+# How often a handler that swallows its cancellation is told again.
+_INSIST_SECONDS = 1.0
+
+
+class Start:
+    """Between claim and end. Everything but `note` and the flags belongs to the worker's loop."""
+
+    __slots__ = (
+        "begun",
+        "cancelled",
+        "claimed",
+        "desk",
+        "ended",
+        "handler",
+        "progressed",
+        "reason",
+        "seq",
+        "steps",
+        "steps_read",
+        "stuck_timer",
+        "task",
+        "thread",
+        "timer",
+        "units",
+        "usage",
+        "worker",
+    )
+
+    def __init__(self, claimed: Claimed, handler: Handler, worker: int, desk: "Desk") -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.worker = worker
+        self.desk = desk
+        self.task: asyncio.Task[None] | None = None
+        self.thread: Future[Any] | None = None
+        """Where a plain function runs: it goes on there when the start was stopped."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.stuck_timer: asyncio.TimerHandle | None = None
+        self.reason: Reason | None = None
+        self.begun = False
+        self.cancelled = False
+        """Asked to end: what `job.cancelled` shows."""
+        self.ended = False
+        self.progressed = 0.0
+        self.seq = 0
+        self.steps: dict[str, Any] = {}
+        """What is kept of this job, by name; of earlier starts once it was read."""
+        self.steps_read = claimed.attempt == 1
+        self.usage: dict[str, Any] | None = None
+        self.units: int | None = None
+
+    def begin(self) -> bool:
+        """The task runs now; False when the start was stopped before.
+
+        A task that is cancelled before its first step never takes it, and nobody would be told.
+        """
+        self.begun = True
+        return self.reason is None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Set the clocks: over its time, and without progress. The database has its own, later."""
+        claimed = self.claimed
+        allowed = (claimed.timeout_at - claimed.started_at).total_seconds()
+        unmoved = (claimed.deadline_at - claimed.started_at).total_seconds()
+        self.timer = loop.call_later(allowed, self.stop, "timeout")
+        if unmoved < allowed:
+            self.progressed = loop.time()
+            self.stuck_timer = loop.call_later(unmoved, self._check_progress, loop, unmoved)
+
+    def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
+        left = self.progressed + allowed - loop.time()
+        if left <= 0:
+            self.stop("stuck")
+        else:
+            self.stuck_timer = loop.call_later(left, self._check_progress, loop, allowed)
+
+    def stop(self, reason: Reason) -> None:
+        """End it from outside. The first reason counts."""
+        if self.ended:
+            return
+        self.reason = self.reason or reason
+        self.cancelled = True
+        if self.task is not None:
+            if self.begun:
+                self.task.cancel()
+            if self.timer is not None:
+                self.timer.cancel()
+            self.timer = self.desk.loop.call_later(_INSIST_SECONDS, self.stop, reason)
+
+    def unwatch(self) -> None:
+        self.ended = True
+        for timer in (self.timer, self.stuck_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def outcome_of_stop(self) -> Outcome:
+        """What the start comes to when it was stopped."""
+        match self.reason:
+            case "timeout":
+                return TimedOut(Error("timeout", "over its time"))
+            case "stuck":
+                return Stuck(Error("stalled", "no progress for too long"))
+            case "cancel":
+                return Cancelled(Error("cancelled", "cancelled while it ran", retryable=False))
+            case "lost" | "stop":
+                return Released()
+            case None:
+                return Retry(Error("bug", "the handler cancelled itself"))
+            case _:
+                assert_never(self.reason)
+
+    def in_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """Do this in the worker's loop, from whatever thread."""
+        self.desk.loop.call_soon_threadsafe(call, *args)
+
+    def wait_for(self, call: Any) -> Any:
+        """Run a coroutine in the worker's loop from a handler's thread, and wait for it."""
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(call, self.desk.loop)
+        return future.result()
