@@ -3,15 +3,39 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+import typer
 
+from penstock.cli import app
+from penstock.cli.console import print_json
 from shapes import Penstock
 
-COMMANDS = (["migrate", "up"], ["migrate", "status"], ["migrate", "down"], ["check"])
+JOB = "0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05"
+COMMANDS = (
+    ["migrate", "up"],
+    ["migrate", "status"],
+    ["migrate", "down"],
+    ["check"],
+    ["submit", "mark"],
+    ["jobs"],
+    ["show", JOB],
+    ["retry", JOB],
+    ["cancel", JOB],
+    ["queues"],
+    ["queues", "reset", "q"],
+    ["pause", "q"],
+    ["resume", "q"],
+    ["status"],
+    ["top"],
+    ["workers"],
+    ["prune"],
+)
 
 
 @pytest.fixture
@@ -27,6 +51,42 @@ def test_both_ways_to_start_it_tell_the_same_version() -> None:
     for command in ([str(script)], [sys.executable, "-m", "penstock"]):
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout == f"penstock {version('penstock')}\n"
+
+
+def test_every_command_has_a_form_for_programs_and_a_sentence_of_help() -> None:
+    found = dict(_commands(typer.main.get_command(app), ()))
+    assert {words[0] for words in found} >= {words[0] for words in COMMANDS}
+    for words, command in found.items():
+        assert command.help, words
+        assert any("--json" in parameter.opts for parameter in command.params), words
+
+
+def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    under = getattr(command, "commands", None)
+    if under is None or getattr(command, "invoke_without_command", False):
+        yield words, command
+    for name, sub in (under or {}).items():
+        yield from _commands(sub, (*words, name))
+
+
+def test_the_help_fits_a_terminal_and_names_everything(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = penstock("--help")
+    assert done.code == 0
+    assert all(len(line) <= 80 for line in done.out.splitlines())
+    assert "\x1b" not in done.out
+    for words in COMMANDS:
+        assert f" {words[0]} " in done.out
+        assert penstock(words[0], "--help").code == 0
+
+
+def test_json_for_a_terminal_holds_no_commands_for_it(capfd: pytest.CaptureFixture[str]) -> None:
+    print_json({"answer": "\x1b[31m\x9b31m ünï \x7f"})
+    out = capfd.readouterr().out
+    assert out == '{"answer": "\\u001b[31m\\u009b31m ünï \\u007f"}\n'
+    assert json.loads(out)["answer"] == "\x1b[31m\x9b31m ünï \x7f"
 
 
 @pytest.mark.usefixtures("server")

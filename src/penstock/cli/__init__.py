@@ -8,11 +8,23 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import check, migrate, transfer
-from penstock.cli.console import settings
+from penstock import telemetry
+from penstock.cli import (
+    check,
+    doctor,
+    jobs,
+    migrate,
+    prune,
+    queues,
+    status,
+    submit,
+    top,
+    transfer,
+    worker,
+    workers,
+)
+from penstock.cli.console import FAILED, INTERRUPTED, WRONG_USE, settings
 from penstock.errors import Invalid, PenstockError, Refused
-
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 _log = logging.getLogger("penstock")
 
@@ -23,9 +35,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(migrate.app, name="migrate")
-app.command("import")(transfer.import_jobs)
-app.command("check")(check.check)
+_RUN, _JOBS, _QUEUES, _WATCH, _DATABASE = "Run", "Jobs", "Queues", "Watch", "Database"
+
+app.command(rich_help_panel=_RUN)(worker.worker)
+app.command(rich_help_panel=_JOBS)(submit.submit)
+app.command(rich_help_panel=_JOBS)(jobs.jobs)
+app.command(rich_help_panel=_JOBS)(jobs.show)
+app.command(rich_help_panel=_JOBS)(jobs.retry)
+app.command(rich_help_panel=_JOBS)(jobs.cancel)
+app.add_typer(queues.app, name="queues", rich_help_panel=_QUEUES)
+app.command(rich_help_panel=_QUEUES)(queues.pause)
+app.command(rich_help_panel=_QUEUES)(queues.resume)
+app.command(rich_help_panel=_WATCH)(status.status)
+app.command(rich_help_panel=_WATCH)(top.top)
+app.command(rich_help_panel=_WATCH)(workers.workers)
+app.command(rich_help_panel=_WATCH)(doctor.doctor)
+app.add_typer(migrate.app, name="migrate", rich_help_panel=_DATABASE)
+app.command("import", rich_help_panel=_DATABASE)(transfer.import_jobs)
+app.command(rich_help_panel=_DATABASE)(prune.prune)
+app.command(rich_help_panel=_DATABASE)(check.check)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so
@@ -44,8 +72,8 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    _log.setLevel(settings().log_level.upper())
+    found = settings()
+    telemetry.configure(found.log_level, found.log_format)
 
 
 def main() -> NoReturn:

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,12 +13,37 @@ from typing import Annotated, Any, TypeVar
 import asyncpg
 import typer
 
+from penstock.db.borrowed import Fetch
+from penstock.db.call import fetching
+from penstock.db.connect import connect_ready
+from penstock.engine.jobs import Jobs
+from penstock.engine.lists import Lists
+from penstock.engine.queues import Queues
+from penstock.engine.upkeep import Upkeep
 from penstock.settings import Settings
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _T = TypeVar("_T")
 _Connect = Callable[[Settings], AbstractAsyncContextManager[asyncpg.Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The verbs of the engine on the one connection that a command needs."""
+
+    fetch: Fetch
+    jobs: Jobs
+    queues: Queues
+    lists: Lists
+    upkeep: Upkeep
+
+    @classmethod
+    def on(cls, conn: asyncpg.Connection) -> "Calls":
+        fetch = fetching(conn)
+        return cls(fetch, Jobs(fetch), Queues(fetch), Lists(fetch), Upkeep(fetch))
 
 
 def settings() -> Settings:
@@ -35,9 +61,19 @@ def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awai
     return asyncio.run(run())
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document."""
-    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+def with_calls(work: Callable[[Calls], Awaitable[_T]]) -> _T:
+    """Run `work` on a database whose schema is current."""
+    return with_connection(connect_ready, lambda conn: work(Calls.on(conn)))
+
+
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    """Print one JSON document, on one line unless indented."""
+    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
+    typer.echo(text.translate(_ESCAPED))
+
+
+# Characters that JSON may hold as they are, and a terminal may take for commands.
+_ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def _plain(value: object) -> str:

@@ -1,0 +1,120 @@
+"""`penstock queues`, `pause`, `resume`: what waits where, and whether it may start."""
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.console import Calls, Json, print_json, with_calls
+from penstock.cli.render import Column, age, count, print_table
+
+app = typer.Typer(
+    help="Show every queue: limits, what waits, what runs.", invoke_without_command=True
+)
+
+COLUMNS = (
+    Column("QUEUE", least=10),
+    Column("STATE", least=8),
+    Column("QUEUED", right=True),
+    Column("RUNNING", right=True),
+    Column("AWAITING", right=True, drop=3),
+    Column("SCHEDULED", right=True, drop=2),
+    Column("LIMIT", right=True),
+    Column("RATE", right=True, drop=1),
+    Column("OLDEST", right=True),
+    Column("OVERRIDDEN", least=10, drop=4),
+)
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+
+
+@app.callback()
+def queues(context: typer.Context, *, as_json: Json = False) -> None:
+    """Show every queue: limits, what waits, what runs."""
+    if context.invoked_subcommand is not None:
+        return
+    found = with_calls(lambda calls: calls.lists.queues())
+    if as_json:
+        print_json(found)
+    else:
+        none = "No queues yet: an app declares them, or SQL does (penstock.declare_queue)."
+        print_table(COLUMNS, [row(queue) for queue in found], none=none)
+
+
+def row(queue: dict[str, Any]) -> list[Any]:
+    """A queue as a row of COLUMNS."""
+    paused = f"paused: {queue['paused_reason']}" if queue["paused_reason"] else "paused"
+    return [
+        queue["name"],
+        paused if queue["paused"] else "open",
+        queue["queued"],
+        queue["running"],
+        queue["awaiting"],
+        queue["scheduled"],
+        queue["concurrency"],
+        queue["rate"],
+        age(queue["oldest_queued_at"]),
+        ", ".join(queue["overrides"]),
+    ]
+
+
+@app.command()
+def reset(queue: Queue, *, as_json: Json = False) -> None:
+    """Drop what was changed at run time: what the app declares counts again."""
+
+    async def ask(calls: Calls) -> tuple[dict[str, Any], dict[str, Any]]:
+        [before] = await calls.lists.queues(queue)
+        await calls.queues.reset(queue)
+        [after] = await calls.lists.queues(queue)
+        return before, after
+
+    before, after = with_calls(ask)
+    if as_json:
+        print_json(after)
+    elif before["overrides"]:
+        dropped = ", ".join(before["overrides"])
+        typer.echo(f"Queue {queue} is as declared again; dropped {dropped}.")
+    else:
+        typer.echo(f"Queue {queue} had nothing overridden.")
+
+
+def pause(
+    queue: Queue,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why, for those who see it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Start nothing more from a queue; what runs goes on, and submits are accepted."""
+
+    async def ask(calls: Calls) -> dict[str, Any]:
+        await calls.queues.pause(queue, reason=reason)
+        [after] = await calls.lists.queues(queue)
+        return after
+
+    after = with_calls(ask)
+    if as_json:
+        print_json(after)
+    else:
+        typer.echo(
+            f"Queue {queue} is paused: {after['queued']:,} queued,"
+            f" {after['running'] + after['awaiting']:,} still running."
+            f" `penstock resume {queue}` lets it go on."
+        )
+
+
+def resume(queue: Queue, *, as_json: Json = False) -> None:
+    """Let a paused queue go on."""
+
+    async def ask(calls: Calls) -> tuple[dict[str, Any], dict[str, Any]]:
+        [before] = await calls.lists.queues(queue)
+        await calls.queues.resume(queue)
+        await calls.jobs.wake([queue])
+        [after] = await calls.lists.queues(queue)
+        return before, after
+
+    before, after = with_calls(ask)
+    if as_json:
+        print_json(after)
+    elif before["paused"]:
+        typer.echo(f"Queue {queue} goes on: {count(after['queued'], 'job')} queued.")
+    else:
+        typer.echo(f"Queue {queue} was not paused.")

@@ -1,0 +1,169 @@
+"""Text for people: tables that fit the terminal, moments as ages, statuses in colour.
+
+Where nobody looks (a pipe, a file) there are no colours and nothing is cut off.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+STYLES = {
+    "scheduled": "blue",
+    "queued": "cyan",
+    "running": "yellow",
+    "awaiting": "magenta",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "ok": "green",
+    "warning": "yellow",
+    "bad": "bold red",
+}
+NOTHING = "-"
+_GAP = "  "
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; on a narrow terminal some give way.
+
+    least   it may be cut down to so many characters
+    drop    it may be left out; the highest number goes first
+    """
+
+    title: str
+    right: bool = False
+    least: int | None = None
+    drop: int = 0
+
+
+def stdout() -> Console:
+    """Standard output, made when needed: it may be another one later."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, color_system=None, force_terminal=False, soft_wrap=True)
+
+
+def room() -> int | None:
+    """How wide a line may be; None where nobody looks."""
+    return stdout().width if sys.stdout.isatty() else None
+
+
+def clean(value: Any) -> str:
+    """A text that cannot move the cursor or break the line, whoever wrote it."""
+    if value is None or value == "":
+        return NOTHING
+    return "".join(char if char.isprintable() else " " for char in str(value))
+
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, width: int | None
+) -> list[Text]:
+    """Lines of a table: titles, then rows; without a width, as wide as it needs."""
+    cells = [[clean(value) for value in row] for row in rows]
+    sizes = [
+        max(cell_len(text) for text in (column.title, *(row[n] for row in cells)))
+        for n, column in enumerate(columns)
+    ]
+    shown = list(range(len(columns)))
+    if width is not None:
+        shown = [n for n in shown if not columns[n].drop or any(row[n] != NOTHING for row in cells)]
+        shown, sizes = _fitted(columns, sizes, shown, width)
+    lines = [_line([columns[n].title for n in shown], columns, sizes, shown, "bold")]
+    lines += [_line([row[n] for n in shown], columns, sizes, shown) for row in cells]
+    return lines
+
+
+def _fitted(
+    columns: Sequence[Column], sizes: list[int], shown: list[int], width: int
+) -> tuple[list[int], list[int]]:
+    """Leave out and cut what gives way until the rest fits."""
+
+    def excess() -> int:
+        return sum(sizes[n] for n in shown) + len(_GAP) * (len(shown) - 1) - width
+
+    def slack() -> int:
+        return sum(max(0, sizes[n] - least) for n in shown if (least := columns[n].least))
+
+    while excess() > slack() and any(columns[n].drop for n in shown):
+        shown.remove(max(shown, key=lambda n: columns[n].drop))
+    for n in reversed(shown):
+        least = columns[n].least
+        if least is not None and sizes[n] > least and excess() > 0:
+            sizes[n] = max(least, sizes[n] - excess())
+    return shown, sizes
+
+
+def _line(
+    texts: Sequence[str],
+    columns: Sequence[Column],
+    sizes: Sequence[int],
+    shown: Sequence[int],
+    style: str = "",
+) -> Text:
+    line = Text(no_wrap=True, overflow="ignore", end="")
+    for text, n in zip(texts, shown, strict=True):
+        size = sizes[n]
+        cut = text if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"
+        space = " " * (size - cell_len(cut))
+        last = n == shown[-1]
+        line.append(_GAP if n != shown[0] else "")
+        padded = space + cut if columns[n].right else cut + ("" if last else space)
+        line.append(padded, style or STYLES.get(text, "dim" if text == NOTHING else ""))
+    line.rstrip()
+    return line
+
+
+def print_lines(lines: Sequence[Text]) -> None:
+    """To standard output, in its own width and colours."""
+    console = stdout()
+    for line in lines:
+        console.print(line, soft_wrap=True, end="\n")
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, none: str) -> None:
+    """A table, or one sentence where there is nothing to show."""
+    if not rows:
+        typer.echo(none)
+        return
+    print_lines(table(columns, rows, width=room()))
+
+
+def seconds(value: float | None) -> str | None:
+    """A length of time in the unit that fits: `42 ms`, `3.1 s`, `50 s`, `5 min`, `2 h`, `4 d`."""
+    if value is None:
+        return None
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.0f} {unit}"
+    if 0 < value < 1:
+        return f"{value * 1000:.0f} ms"
+    return f"{value:.1f} s" if value % 1 and value < 10 else f"{value:.0f} s"  # noqa: PLR2004
+
+
+def age(moment: str | None) -> str | None:
+    """How long ago that was, by this machine's clock."""
+    if moment is None:
+        return None
+    then = datetime.fromisoformat(moment)
+    return seconds(max(0.0, round((datetime.now(UTC) - then).total_seconds())))
+
+
+def between(begun: str | None, ended: str | None) -> str | None:
+    if begun is None or ended is None:
+        return None
+    apart = datetime.fromisoformat(ended) - datetime.fromisoformat(begun)
+    return seconds(apart.total_seconds())
+
+
+def count(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
