@@ -1,0 +1,31 @@
+"""The two pages, from the files in pages/. Everything that people typed is escaped."""
+
+from html import escape
+from pathlib import Path
+from string import Template
+
+from essays.forms import LONGEST_ESSAY
+from essays.tasks import TASKS, Task
+
+FOLDER = Path(__file__).with_name("pages")
+
+
+def practice(name: str) -> str:
+    options = "\n".join(_option(key, task) for key, task in TASKS.items())
+    return _fill("practice.html", name=escape(name), options=options, longest=str(LONGEST_ESSAY))
+
+
+def sign_in(wrong: str = "") -> str:
+    return _fill("sign_in.html", wrong=escape(wrong), invalid="true" if wrong else "false")
+
+
+def _option(key: str, task: Task) -> str:
+    return (
+        f'<option value="{escape(key)}" data-prompt="{escape(task.prompt)}"'
+        f' data-least="{task.least_words}" data-image="{"yes" if task.takes_image else "no"}">'
+        f"{escape(task.title)}</option>"
+    )
+
+
+def _fill(file: str, **values: str) -> str:
+    return Template((FOLDER / file).read_text(encoding="utf-8")).substitute(values)

@@ -1,0 +1,41 @@
+"""A submission as the page shows it: the document's four words, and a sentence for people."""
+
+from typing import Any
+
+STAGES = {
+    "reading": "The model is reading your essay.",
+    "scoring": "The model is scoring your essay.",
+}
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The answer of /api/essay-status for a row of `store.read`."""
+    job = row["job"] or {}
+    status, message = _state(row["status"], job)
+    return {
+        "id": row["id"],
+        "status": status,
+        "analysis_result": row["analysis_result"],
+        "error_message": row["error_message"],
+        "submitted_at": row["submitted_at"].isoformat(),
+        "processed_at": row["processed_at"].isoformat() if row["processed_at"] else None,
+        "word_count": row["word_count"],
+        "message": message,
+        "next_try_at": job.get("run_at") if job.get("status") == "scheduled" else None,
+    }
+
+
+def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
+    match status, job.get("status"):
+        case "done", _:
+            return "done", "Your essay has been analyzed."
+        case "failed", _:
+            return "failed", "Your essay could not be analyzed."
+        case _, "scheduled":
+            why = (job.get("error") or {}).get("message") or "It did not work the first time."
+            return "pending", f"Waiting to try again: {why}"
+        case _, "queued":
+            return "pending", "Waiting for its turn."
+        case _:
+            # Running, or ended a moment ago and about to be written into our row.
+            return "processing", STAGES.get(job.get("stage") or "", "Processing your essay.")

@@ -1,0 +1,141 @@
+"""The app's own tables: every statement on them, and nothing about jobs but their ids.
+
+All functions take a connection, so that the caller decides what belongs into one transaction.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from essays.forms import Draft
+from essays.images import Image
+
+Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+SCHEMA_LOCK = 0x455353415953  # "ESSAYS": no other program's number
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A stored submission; not `new` when the same click was stored before."""
+
+    id: int
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Essay:
+    """What the model gets to see."""
+
+    task: str
+    text: str
+    image: Image | None
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """One connection for a moment: a job of seconds need not hold one while the model thinks."""
+    conn = await asyncpg.connect(dsn)
+    try:
+        yield conn
+    finally:
+        await conn.close()
+
+
+async def create_tables(conn: Connection) -> None:
+    async with conn.transaction():
+        await conn.execute("select pg_advisory_xact_lock($1)", SCHEMA_LOCK)
+        await conn.execute(SCHEMA.read_text(encoding="utf-8"))
+
+
+async def save(conn: Connection, user: str, draft: Draft) -> Saved:
+    """Store a submission, or find the one that the same click has stored already."""
+    image = draft.image
+    number = await conn.fetchval(
+        "insert into essays.writing_submissions"
+        " (user_name, task, submission_key, essay, word_count, image, image_type)"
+        " values ($1, $2, $3, $4, $5, $6, $7)"
+        " on conflict (user_name, submission_key) do nothing returning id",
+        user,
+        draft.task,
+        draft.key,
+        draft.essay,
+        draft.word_count,
+        image.data if image else None,
+        image.type if image else None,
+    )
+    if number is not None:
+        return Saved(number, new=True)
+    number = await conn.fetchval(
+        "select id from essays.writing_submissions where user_name = $1 and submission_key = $2",
+        user,
+        draft.key,
+    )
+    return Saved(number, new=False)
+
+
+async def set_job(conn: Connection, submission: int, job: UUID) -> None:
+    await conn.execute(
+        "update essays.writing_submissions set job_id = $2 where id = $1", submission, job
+    )
+
+
+async def complete_task(conn: Connection, user: str, task: str, submission: int) -> None:
+    """The task counts as completed from the first submission on; later ones change nothing."""
+    await conn.execute(
+        "insert into essays.user_task_completions (user_name, task, submission_id)"
+        " values ($1, $2, $3) on conflict do nothing",
+        user,
+        task,
+        submission,
+    )
+
+
+async def load(conn: Connection, submission: int) -> Essay | None:
+    row = await conn.fetchrow(
+        "select task, essay, image, image_type from essays.writing_submissions where id = $1",
+        submission,
+    )
+    if row is None:
+        return None
+    image = Image(row["image_type"], row["image"]) if row["image"] else None
+    return Essay(row["task"], row["essay"], image)
+
+
+async def finish(
+    conn: Connection, submission: int, *, result: Any = None, error: str | None = None
+) -> None:
+    """Write how it ended: with a result, or with a sentence that says why there is none."""
+    await conn.execute(
+        "update essays.writing_submissions set status = $2, analysis_result = $3::text::jsonb,"
+        " error_message = $4, processed_at = now() where id = $1",
+        submission,
+        "done" if error is None else "failed",
+        json.dumps(result) if error is None else None,
+        error,
+    )
+
+
+async def read(conn: Connection, user: str, submission: int) -> dict[str, Any] | None:
+    """A submission of this user with its live job, in one statement; somebody else's is None."""
+    row = await conn.fetchrow(
+        "select s.id, s.status, s.analysis_result::text as analysis_result, s.error_message,"
+        " s.submitted_at, s.processed_at, s.word_count,"
+        " case when s.status = 'pending' then penstock.read_job(s.job_id)::text end as job"
+        " from essays.writing_submissions s where s.id = $1 and s.user_name = $2",
+        submission,
+        user,
+    )
+    if row is None:
+        return None
+    found = dict(row)
+    for name in ("analysis_result", "job"):
+        found[name] = json.loads(found[name]) if found[name] else None
+    return found

@@ -1,0 +1,383 @@
+"""Journeys through the essays example: real processes, real HTTP, a model that misbehaves."""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from journeys.essays_site import ESSAY, HEADERS, PATIENCE_SECONDS, Essays, Person, browser
+from journeys.processes import EXAMPLES, Program, free_port
+from waiting import eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+AT_ONCE_SECONDS = 1.0
+
+
+async def test_analyze_answers_at_once_and_the_result_comes_later(
+    essays: Essays, ana: Person, conn: asyncpg.Connection
+) -> None:
+    """E1, E5, E7: the model hangs, and neither the submit nor the status waits for it."""
+    await essays.order("hang", path="/score")
+    essays.start_worker("desk-1")
+    began = time.monotonic()
+    answer = (await ana.save()).json()
+    assert time.monotonic() - began < AT_ONCE_SECONDS
+    assert answer["ok"] is True
+    assert answer["submission"]["id"] == answer["submission_id"]
+    assert answer["submission"]["status"] == "pending"
+
+    number = answer["submission_id"]
+    working = await ana.sees(number, "the worker is at it", status="processing", message="scoring")
+    assert working["analysis_result"] is None
+    assert working["processed_at"] is None
+    workers = await conn.fetch("select worker_id, alive from penstock.worker_health")
+    assert [(row["worker_id"], row["alive"]) for row in workers] == [("desk-1", True)]
+
+
+async def test_the_result_is_in_the_apps_own_row_when_the_job_has_ended(
+    essays: Essays, ana: Person, conn: asyncpg.Connection
+) -> None:
+    """E1, E7: what on_finish wrote, word for word what the job's result is."""
+    essays.start_worker()
+    number = await ana.submit()
+    done = await ana.sees(number, "the essay is analyzed", status="done")
+    assert set(done) >= {
+        "id",
+        "status",
+        "analysis_result",
+        "error_message",
+        "submitted_at",
+        "processed_at",
+        "word_count",
+    }
+    assert done["word_count"] == len(ESSAY.split())
+    assert done["error_message"] is None
+    assert done["submitted_at"] < done["processed_at"]
+    assert 1 <= done["analysis_result"]["band"] <= 9
+    same = await conn.fetchval(
+        "select penstock.read_job(job_id)->'result' = analysis_result"
+        " from essays.writing_submissions where id = $1",
+        number,
+    )
+    assert same
+
+
+async def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_paid_twice(
+    essays: Essays, ana: Person, conn: asyncpg.Connection
+) -> None:
+    """E12: kill -9 between the two calls; the next worker goes on behind the first."""
+    await essays.order("hang", path="/score")
+    worker = essays.start_worker("first")
+    number = await ana.submit()
+    await ana.sees(number, "the first worker scores", status="processing", message="scoring")
+
+    async def asked_to_score() -> bool:
+        return any(key.endswith("score") for key in await essays.paid())
+
+    await eventually(asked_to_score, "the model is asked", seconds=PATIENCE_SECONDS)
+    worker.kill()
+    await essays.order("ok")
+    essays.start_worker("second")
+    await ana.sees(number, "the second worker finishes", status="done")
+
+    paid = await essays.paid()
+    assert sorted(paid.values()) == [1, 2]  # read once; scored by both under one key
+    assert [key.rpartition(":")[2] for key in paid if paid[key] == 1] == ["outline"]
+    jobs = await conn.fetch("select status::text, attempt from penstock.finished")
+    assert [tuple(job) for job in jobs] == [("succeeded", 2)]
+
+
+async def test_a_model_that_is_down_is_tried_again_until_it_is_back(
+    essays: Essays, ana: Person
+) -> None:
+    """E12, E15: the person sees why it waits, and then the result."""
+    [model] = [program for program in essays.programs if program.port == essays.model_port]
+    model.kill()
+    essays.env["ESSAYS_RETRY_DELAY"] = "1"
+    essays.start_worker()
+    number = await ana.submit()
+    waiting = await ana.sees(
+        number, "it waits for the model", status="pending", message="The model cannot be reached."
+    )
+    assert waiting["next_try_at"] is not None
+    essays.start_model()
+    await ana.sees(number, "it is done after all", status="done")
+
+
+async def test_a_model_call_is_given_up_after_its_limit(essays: Essays, ana: Person) -> None:
+    """E13: two minutes unless AI_SERVICE_TIMEOUT says otherwise; a later try may succeed."""
+    await essays.order("hang")
+    essays.env["AI_SERVICE_TIMEOUT"] = "0.5"
+    essays.env["ESSAYS_RETRY_DELAY"] = "2"
+    essays.start_worker()
+    number = await ana.submit()
+    await ana.sees(
+        number, "the call is given up", status="pending", message="did not answer within 0.5 s"
+    )
+    await essays.order("ok")
+    await ana.sees(number, "the next call succeeds", status="done")
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("refuse", "The model refused this essay (422)."),
+        ("error", "The model failed (500)."),
+        ("garbage", "The model's answer could not be read."),
+    ],
+)
+async def test_what_fails_for_good_shows_why(
+    essays: Essays, ana: Person, mode: str, why: str
+) -> None:
+    """E7, E12: a refusal at once, the rest when the attempts are used up."""
+    await essays.order(mode)
+    worker = essays.start_worker()
+    number = await ana.submit()
+    failed = await ana.sees(number, "it has failed", status="failed")
+    assert why in failed["error_message"]
+    assert failed["analysis_result"] is None
+    assert failed["processed_at"] is not None
+    assert sum((await essays.paid()).values()) == (1 if mode == "refuse" else 5)
+    assert ESSAY not in worker.printed
+
+
+async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    """E1, E12: as a newcomer runs it, in an empty folder: no server, no settings, no set-up."""
+    essays = Essays("", tmp_path)
+    ports = {"ESSAYS_PORT": str(essays.web_port), "MODEL_PORT": str(essays.model_port)}
+    everything = Program(
+        [str(EXAMPLES / "essays")],
+        {**ports, "MODEL_SECONDS": "0.2"},
+        tmp_path / "everything.log",
+        port=essays.web_port,
+        cwd=tmp_path,
+    )
+
+    async def announced() -> bool:
+        return f"Practise at http://127.0.0.1:{essays.web_port}" in everything.printed
+
+    async def started_again() -> bool:
+        return "The worker is gone" in everything.printed
+
+    try:
+        everything.wait_ready()
+        await eventually(announced, "the address is printed", seconds=PATIENCE_SECONDS)
+        async with browser(essays.web_port) as person:
+            await person.sign_in("Ana")
+            await person.sees(await person.submit(), "the first essay is done", status="done")
+
+            await essays.order("hang", path="/score")
+            second = await person.submit()
+            await person.sees(second, "a worker scores", status="processing", message="scoring")
+            os.kill(_process(everything, "worker"), signal.SIGKILL)
+            await eventually(started_again, "another worker", seconds=PATIENCE_SECONDS)
+            await essays.order("ok")
+            await person.sees(second, "the second essay is done", status="done")
+    finally:
+        code = everything.end(signal.SIGINT)
+    assert code == 0, everything.printed
+    assert everything.printed.endswith("All has ended.\n")
+    assert "Traceback" not in everything.printed
+    for part in ("model", "worker", "web"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(_process(everything, part), 0)
+    assert not (tmp_path / ".penstock" / "postgres" / "postmaster.pid").exists()
+
+
+def test_a_database_that_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
+    """E5"""
+    ports = {"ESSAYS_PORT": str(free_port()), "MODEL_PORT": str(free_port())}
+    nowhere = {"PENSTOCK_DSN": "postgresql://ana:secret@127.0.0.1:1/essays"}
+    everything = Program([str(EXAMPLES / "essays")], {**ports, **nowhere}, tmp_path / "log")
+    assert everything.popen.wait(PATIENCE_SECONDS) == 1
+    assert "The database at 127.0.0.1:1/essays cannot be reached" in everything.printed
+    assert "Traceback" not in everything.printed
+    assert "secret" not in everything.printed
+
+
+def _process(everything: Program, part: str) -> int:
+    """The number of the part's latest process, as it was printed."""
+    return int(re.findall(rf"The {part} is process (\d+)", everything.printed)[-1])
+
+
+async def test_an_image_is_known_by_its_content(shop_window: Essays, ana: Person) -> None:
+    """E2: a name and a declared type prove nothing."""
+    kinds = {
+        "image/png": b"\x89PNG\r\n\x1a\n" + bytes(64),
+        "image/jpeg": b"\xff\xd8\xff\xe0" + bytes(64),
+        "image/gif": b"GIF89a" + bytes(64),
+        "image/webp": b"RIFF\x40\0\0\0WEBPVP8 " + bytes(64),
+    }
+    async with _database(shop_window) as conn:
+        for kind, data in kinds.items():
+            number = await ana.submit(
+                task="academic-task-1", files={"image": ("notes.txt", data, "text/plain")}
+            )
+            row = await conn.fetchrow(
+                "select image, image_type from essays.writing_submissions where id = $1", number
+            )
+            assert row is not None
+            assert tuple(row) == (data, kind)
+    page = b"<html><script>alert(1)</script></html>"
+    for data, sentence in ((page, "PNG, JPEG, WebP or GIF"), (b"", "empty")):
+        answer = await ana.save(
+            task="academic-task-1", files={"image": ("chart.png", data, "image/png")}
+        )
+        assert answer.status_code == 422
+        assert answer.json()["field"] == "image"
+        assert sentence in answer.json()["error"]
+
+
+@pytest.mark.parametrize("megabytes", [5, 30])
+async def test_an_image_over_the_limit_is_refused_with_a_sentence(
+    shop_window: Essays, ana: Person, megabytes: int
+) -> None:
+    """E2: a little over, and so much over that the form itself is cut off."""
+    data = b"\x89PNG\r\n\x1a\n" + bytes(megabytes * 1024 * 1024)
+    answer = await ana.save(
+        task="academic-task-1", files={"image": ("chart.png", data, "image/png")}
+    )
+    assert answer.status_code == 413
+    assert answer.json()["field"] == "image"
+    assert "5 MB" in answer.json()["error"]
+    assert shop_window.programs[0].popen.poll() is None
+
+
+async def test_every_field_is_checked_and_named(ana: Person) -> None:
+    """E1, E14: the answer says which field and what to do; nothing is stored."""
+    png = {"image": ("chart.png", b"\x89PNG\r\n\x1a\n" + bytes(64), "image/png")}
+    cases = [
+        ("essay", "empty", await ana.save(essay=" \n ")),
+        ("essay", "longer than 20,000", await ana.save(essay="word " * 4_001)),
+        ("essay", "NUL", await ana.save(essay="a\0b")),
+        ("task", "academic-task-1", await ana.save(task="task-3")),
+        ("submission_key", "8 to 64", await ana.save(submission_key="'; drop table --")),
+        ("image", "Academic Task 1", await ana.save(files=png)),
+        ("id", "id", await ana.client.get("/api/essay-status", params={"id": "one"})),
+        ("id", "id", await ana.client.get("/api/essay-status")),
+    ]
+    for field, words, answer in cases:
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["ok"] is False
+        assert answer.json()["field"] == field
+        assert words in answer.json()["error"]
+    essay = "Robert'); drop table essays.writing_submissions; --"
+    assert (await ana.status(await ana.submit(essay=essay)))["status"] == "pending"
+
+
+async def test_only_the_owner_reads_a_submission(shop_window: Essays, ana: Person) -> None:
+    """E7, E14: others get the same answer as for a number that does not exist."""
+    number = await ana.submit()
+    assert (await ana.status(number))["id"] == number
+    async with browser(shop_window.web_port) as other:
+        await other.sign_in("Ben")
+        foreign = await other.client.get("/api/essay-status", params={"id": number})
+        unknown = await other.client.get("/api/essay-status", params={"id": 2**80})
+        assert (foreign.status_code, unknown.status_code) == (404, 404)
+        assert foreign.json() == unknown.json()
+
+
+async def test_nothing_works_without_a_signed_cookie(shop_window: Essays, ana: Person) -> None:
+    """E14: no cookie, and one whose name was changed by hand."""
+    number = await ana.submit()
+    signed = ana.client.cookies["essays_session"]
+    forged = "x" + signed[1:]
+    async with browser(shop_window.web_port) as nobody:
+        for cookie in (None, forged, "nonsense", "."):
+            nobody.client.cookies.clear()
+            if cookie is not None:
+                nobody.client.cookies.set("essays_session", cookie)
+            assert (await nobody.save()).status_code == 401
+            answer = await nobody.client.get("/api/essay-status", params={"id": number})
+            assert answer.status_code == 401
+            page = await nobody.client.get("/practice")
+            assert (page.status_code, page.headers["location"]) == (303, "/sign-in")
+        for path in ("/docs", "/openapi.json"):
+            assert (await nobody.client.get(path)).status_code == 404
+
+
+async def test_another_site_cannot_submit_in_somebodys_name(ana: Person) -> None:
+    """E14: neither with a form, nor with a script that says where it comes from."""
+    form = await ana.client.post("/api/submission-save", data={"essay": ESSAY})
+    assert form.status_code == 403
+    for path in ("/api/submission-save", "/sign-in", "/sign-out"):
+        answer = await ana.client.post(
+            path, data={"name": "Eve"}, headers={**HEADERS, "Origin": "https://evil.example"}
+        )
+        assert answer.status_code == 403
+
+
+async def test_a_name_on_the_page_is_text(shop_window: Essays) -> None:
+    """E14"""
+    async with browser(shop_window.web_port) as eve:
+        await eve.sign_in('"><script>alert(1)</script>')
+        page = (await eve.client.get("/practice")).text
+        assert "<script>alert" not in page
+        wrong = await eve.client.post("/sign-in", data={"name": " "})
+        assert wrong.status_code == 422
+        assert "The name is empty" in wrong.text
+
+
+async def test_row_completion_and_job_come_together_or_not_at_all(
+    shop_window: Essays, ana: Person
+) -> None:
+    """E3: the commit itself is refused, after row, completion and submit have all been made."""
+    async with _database(shop_window) as conn:
+        await conn.execute(
+            "create function essays.refuse() returns trigger language plpgsql as"
+            " $$ begin raise 'the disk is full'; end $$;"
+            " create constraint trigger at_the_end after insert on essays.user_task_completions"
+            " deferrable initially deferred for each row execute function essays.refuse()"
+        )
+        before = await _counts(conn)
+        answer = await ana.save()
+        assert answer.status_code == 500
+        assert await _counts(conn) == before
+
+        await conn.execute("drop function essays.refuse() cascade")
+        number = await ana.submit()
+        assert await _counts(conn) == tuple(count + 1 for count in before)
+        row = await conn.fetchrow(
+            "select c.submission_id, penstock.read_job(s.job_id)->>'account' = s.user_name as own"
+            " from essays.user_task_completions c"
+            " join essays.writing_submissions s on s.id = c.submission_id where s.id = $1",
+            number,
+        )
+        assert row is not None
+        assert tuple(row) == (number, True)
+
+
+async def test_a_double_click_is_one_submission(shop_window: Essays, ana: Person) -> None:
+    """E1: two requests at the same moment, and one more later, under one key."""
+    async with _database(shop_window) as conn:
+        before = await _counts(conn)
+        both = await asyncio.gather(*(ana.submit(submission_key="one-click") for _ in range(5)))
+        later = await ana.submit(submission_key="one-click")
+        assert set(both) == {later}
+        assert await _counts(conn) == tuple(count + 1 for count in before)
+
+
+@asynccontextmanager
+async def _database(site: Essays) -> AsyncIterator[asyncpg.Connection]:
+    conn = await asyncpg.connect(site.env["PENSTOCK_DSN"])
+    try:
+        yield conn
+    finally:
+        await conn.close()
+
+
+async def _counts(conn: asyncpg.Connection) -> tuple[int, int, int]:
+    row = await conn.fetchrow(
+        "select (select count(*) from essays.writing_submissions),"
+        " (select count(*) from essays.user_task_completions), (select count(*) from penstock.job)"
+    )
+    assert row is not None
+    return row[0], row[1], row[2]
