@@ -24,8 +24,8 @@ setup: .venv/.ready ## Make .venv with exactly what requirements.lock names
 	@.ci/setup
 	@touch $@
 
-demo: setup ## Run the first example: a job, from submit to result
-	@$(PYTHON) examples/first_job.py
+demo: setup ## Run the essay app: embedded Postgres, worker, model, a page in the browser
+	@$(PYTHON) examples/essays
 
 test: check ## Run everything: static checks, then all tests on Postgres 18 and 15
 	$(SUITE) $(TOGETHER)
@@ -44,8 +44,9 @@ check: setup ## Run the static checks: format, lint, layers, types, migrations
 	.venv/bin/mypy
 	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
 
-bench: setup ## Measure the engine on this machine
+bench: setup ## Measure the engine and the worker on this machine
 	$(PYTHON) bench/engine.py
+	$(PYTHON) bench/worker.py
 
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
 	$(PYTEST) --faults

@@ -2,107 +2,29 @@
 
     python bench/engine.py [--smoke]
 
-One run, five rounds, everything in turn within each round; medians, and ratios of medians. The
-bare SQL does the same work on a minimal table: claim a batch with SKIP LOCKED, then move it to a
-history table, fenced by the attempt. It has one index for the claim and no accounts, limits,
-retries, deadlines or partitions.
+One run, five rounds, everything in turn within each round; medians, and ratios of medians. What
+the bare SQL does, and does not, is in bench/bare.py.
 """
 
 import asyncio
-import io
 import statistics
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
-from uuid import uuid4
 
 import asyncpg
 
+import bare
+from bare import BATCH, Rate, settle, timed
 from penstock.engine import Engine
 from penstock.engine.outcomes import Succeeded
 from server import connection, database, record, server, smoke
 
 SMALL = smoke()
 ROUNDS = 2 if SMALL else 5
-BATCH = 200
 JOBS = 2_000 if SMALL else 20_000
 ACCOUNTS = 100 if SMALL else 1_000
 BACKLOG = 20_000 if SMALL else 1_000_000
 BULK = 5_000 if SMALL else 50_000
-
-BARE = """
-create table bare_job (
-  id uuid primary key, queue text not null, rank bigint not null, state text not null,
-  attempt integer not null, worker bigint, started_at timestamptz, payload jsonb not null
-);
-create index on bare_job (queue, rank) where state = 'queued';
-create table bare_history (
-  id uuid primary key, queue text not null, rank bigint not null, state text not null,
-  attempt integer not null, worker bigint, started_at timestamptz, finished_at timestamptz,
-  payload jsonb not null, result jsonb
-);
-"""
-BARE_CLAIM = """
-with next as materialized (
-  select id from bare_job where queue = $1 and state = 'queued'
-  order by rank limit $2 for update skip locked
-)
-update bare_job j set state = 'running', attempt = attempt + 1, worker = 1,
-  started_at = clock_timestamp()
-from next where j.id = next.id returning j.id, j.attempt, j.payload
-"""
-BARE_FINISH = """
-with ended as (
-  delete from bare_job j
-  using unnest($1::uuid[], $2::integer[], $3::jsonb[]) t (id, attempt, result)
-  where j.id = t.id and j.attempt = t.attempt and j.state = 'running'
-  returning j.*, t.result
-)
-insert into bare_history
-select id, queue, rank, 'succeeded', attempt, worker, started_at, clock_timestamp(), payload, result
-from ended
-"""
-
-Rate = float
-
-
-async def timed(jobs: int, work: Callable[[], Awaitable[None]]) -> Rate:
-    began = time.perf_counter()
-    await work()
-    return jobs / (time.perf_counter() - began)
-
-
-async def settle(conn: asyncpg.Connection, *tables: str) -> None:
-    """Between rounds: what autovacuum would do in its own time is done, and not measured."""
-    for table in tables:
-        await conn.execute(f"vacuum analyze {table}")
-    await conn.execute("checkpoint") if await _may_checkpoint(conn) else None
-
-
-async def _may_checkpoint(conn: asyncpg.Connection) -> bool:
-    may: bool = await conn.fetchval("select pg_has_role('pg_checkpoint', 'member')")
-    return may
-
-
-async def bare(conn: asyncpg.Connection) -> Rate:
-    await conn.execute("truncate bare_job, bare_history")
-    await conn.execute(
-        "insert into bare_job select gen_random_uuid(), 'q', g, 'queued', 0, null, null, '{}'"
-        " from generate_series(1, $1::integer) g",
-        JOBS,
-    )
-    await settle(conn, "bare_job")
-
-    async def work() -> None:
-        while rows := await conn.fetch(BARE_CLAIM, "q", BATCH):
-            await conn.execute(
-                BARE_FINISH,
-                [row["id"] for row in rows],
-                [row["attempt"] for row in rows],
-                [{}] * len(rows),
-            )
-
-    return await timed(JOBS, work)
 
 
 async def core(conn: asyncpg.Connection, kind: str, accounts: Sequence[str | None]) -> Rate:
@@ -173,37 +95,6 @@ async def bulk(conn: asyncpg.Connection) -> Rate:
     return rate
 
 
-async def copy(conn: asyncpg.Connection) -> Rate:
-    """COPY of ready-made rows into a table with the columns and indexes of penstock.job."""
-    now = await conn.fetchval("select clock_timestamp()::text")
-    rows = "".join(
-        f"{uuid4()}\t{n}\t-1\t0\t1\t1\tqueued\t0\t3\t{now}\t{now}\t{now}\t{{}}\n"
-        for n in range(BULK)
-    ).encode()
-    columns = [
-        "id",
-        "rank",
-        "lane",
-        "account_id",
-        "queue_id",
-        "kind_id",
-        "status",
-        "priority",
-        "max_attempts",
-        "created_at",
-        "updated_at",
-        "run_at",
-        "payload",
-    ]
-
-    async def work() -> None:
-        await conn.copy_to_table("copied", source=io.BytesIO(rows), columns=columns)
-
-    rate = await timed(BULK, work)
-    await conn.execute("truncate copied")
-    return rate
-
-
 async def main() -> None:
     rates: dict[str, list[Rate]] = {}
 
@@ -219,8 +110,8 @@ async def main() -> None:
                 " from unnest(array['plain', 'laned', 'bulk', 'deep']) q"
             )
             await conn.execute("""select penstock.declare_plan('one', '{"concurrency": 1}')""")
-        await small.execute(BARE)
-        await small.execute("create table copied (like penstock.job including all)")
+        await small.execute(bare.TABLES)
+        await small.execute(bare.COPIED)
         accounts = [f"a{n}" for n in range(ACCOUNTS)]
 
         print(f"filling a backlog of {BACKLOG:,} jobs")
@@ -236,7 +127,7 @@ async def main() -> None:
         async with await Engine.open(dsn) as engine:
             for number in range(1, ROUNDS + 1):
                 print(f"round {number} of {ROUNDS}")
-                note("bare", await bare(small))
+                note("bare", await bare.claim_and_finish(small, JOBS))
                 note("core", await core(small, "plain", [None]))
                 note("python", await python(engine, small))
                 note("accounts", await core(small, "laned", accounts))
@@ -245,7 +136,7 @@ async def main() -> None:
                     note(name, await timed(JOBS // 2, work))
                 await fill(small, "deep", JOBS // 2, [None])
                 await settle(small, "penstock.job")
-                note("copy", await copy(small))
+                note("copy", await bare.copy(small, BULK))
                 note("bulk", await bulk(small))
                 await fill(small, "deep", JOBS, [None])
 

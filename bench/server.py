@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 
@@ -48,31 +49,60 @@ async def database(running: Embedded, name: str, *, migrated: bool = True) -> st
     return dsn
 
 
+@asynccontextmanager
+async def fresh(running: Embedded) -> AsyncIterator[str]:
+    """A database that nothing was done in yet, for one measurement; dropped afterwards."""
+    name = f"fresh_{uuid4().hex}"
+    dsn = await database(running, name)
+    try:
+        yield dsn
+    finally:
+        admin = await asyncpg.connect(running.admin_dsn)
+        await admin.execute(f"drop database {name} with (force)")
+        await admin.close()
+
+
 async def connection(dsn: str) -> asyncpg.Connection:
     conn = await asyncpg.connect(dsn)
     await prepare(conn)
     return conn
 
 
+async def until(
+    conn: asyncpg.Connection, question: str, *arguments: Any, seconds: float, every: float = 0.02
+) -> None:
+    """Ask the database again and again until it says yes."""
+    async with asyncio.timeout(seconds):
+        while not await conn.fetchval(question, *arguments):  # noqa: ASYNC110  # no event for it
+            await asyncio.sleep(every)
+
+
 def record(name: str, figures: dict[str, Any]) -> None:
     """Keep a run beside the others, with what is needed to judge it."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps({**circumstances(), **figures}, indent=2) + "\n"
+    )
+
+
+def record_part(name: str, part: str, figures: dict[str, Any]) -> None:
+    """The same for one part of a benchmark; the other parts stay as they were last measured."""
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**kept, part: {**circumstances(), **figures}}, indent=2) + "\n")
+
+
+def circumstances() -> dict[str, Any]:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(
-        json.dumps(
-            {
-                "at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "commit": commit or None,
-                "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-                "python": platform.python_version(),
-                **figures,
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit or None,
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "python": platform.python_version(),
+    }
 
 
 def smoke() -> bool:

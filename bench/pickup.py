@@ -1,0 +1,173 @@
+"""How soon does a resting worker begin a job that another process submits?
+
+One submit every 25 ms. From just before `kind.submit()` to the first line of the handler, by the
+clock of the machine, which the processes and Postgres share. In turn with it, at the same pace: a
+NOTIFY from one session to another, and the commit of a single row.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import asyncpg
+
+import bare
+from app import build
+from penstock.app.kind import Kind
+from penstock.db.embedded import Embedded
+from report import Found, Line, Rounds, percentile
+from server import connection, fresh, until
+from worker_process import worker_process
+
+EVERY_SECONDS = 0.025
+DONE_SECONDS = 30.0
+_ENDED = "select not exists (select from penstock.job where id = any ($1))"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Moments of one job, in milliseconds of the machine's clock."""
+
+    called: float
+    returned: float
+    heard: float
+    claimed: float
+    """When the claim that took it began, in the database."""
+    handler: float
+
+
+async def paced(samples: int, one: Callable[[], Awaitable[None]]) -> None:
+    """So many, one after the other, at the pace; one that takes longer delays the next."""
+    due = time.perf_counter()
+    for _ in range(samples):
+        await one()
+        due = max(due + EVERY_SECONDS, time.perf_counter())
+        await asyncio.sleep(due - time.perf_counter())
+
+
+async def picked_up(
+    conn: asyncpg.Connection,
+    kind: Kind[..., object],
+    samples: int,
+    listener: asyncpg.Connection | None,
+) -> list[Sample]:
+    """Submit at the pace, wait for all, and read when what happened.
+
+    With a listener, also when the hint to workers was heard here; that second ear costs a little.
+    """
+    hints: list[float] = []
+    calls: list[tuple[object, float, float]] = []
+
+    def hear(*_: object) -> None:
+        hints.append(time.time_ns() / 1e6)
+
+    async def one() -> None:
+        called = time.time_ns()
+        ticket = await kind.submit()
+        calls.append((ticket.id, called / 1e6, time.time_ns() / 1e6))
+
+    if listener is not None:
+        await listener.add_listener("penstock_job", hear)
+    await paced(samples, one)
+    ids = [job for job, _, _ in calls]
+    await until(conn, _ENDED, ids, seconds=DONE_SECONDS)
+    if listener is not None:
+        await listener.remove_listener("penstock_job", hear)
+    rows = await conn.fetch(
+        "select id, started_at, result from penstock.finished where id = any ($1)", ids
+    )
+    ended = {row["id"]: row for row in rows}
+    return [
+        Sample(
+            called,
+            returned,
+            # The hint is sent once the submit has returned.
+            next((moment for moment in hints if moment > returned), float("nan")),
+            _milliseconds(ended[job]["started_at"]),
+            ended[job]["result"]["at"] / 1e6,
+        )
+        for job, called, returned in calls
+    ]
+
+
+async def pickup(running: Embedded, *, quick: bool) -> Found:
+    """From submit to handler, beside a bare NOTIFY and a bare commit."""
+    turns, samples = (2, 20) if quick else (5, 100)
+    alone: list[Sample] = []
+    heard: list[Sample] = []
+    notifies: list[float] = []
+    inserts: list[float] = []
+    async with fresh(running) as dsn:
+        app = build(dsn)
+        stamp = app.kinds["stamp"]
+        await app.engine()
+        conn, other = await connection(dsn), await connection(dsn)
+        await conn.execute(bare.TABLES)
+        echo = await bare.Echo.between(conn, other)
+
+        async def notify() -> None:
+            notifies.append(await echo.round_trip())
+
+        async def insert() -> None:
+            inserts.append(await bare.insert(conn))
+
+        async with worker_process(dsn, conn):
+            await picked_up(conn, stamp, samples // 2, None)  # warm
+            for _ in range(turns):
+                await paced(samples, notify)
+                await paced(samples, insert)
+                alone += await picked_up(conn, stamp, samples, None)
+                heard += await picked_up(conn, stamp, samples // 2, other)
+        await app.close()
+        await conn.close()
+        await other.close()
+    times = [one.handler - one.called for one in alone]
+    rounds: Rounds = {
+        "pickup": times,
+        "notify": notifies,
+        "insert": inserts,
+        "submit call": [one.returned - one.called for one in alone],
+        "submit returned to claim begun": [one.claimed - one.returned for one in alone],
+        "claim begun to handler": [one.handler - one.claimed for one in alone],
+        "submit returned to hint heard": [one.heard - one.returned for one in heard],
+        "hint heard to claim begun": [one.claimed - one.heard for one in heard],
+    }
+    notify_p50, notify_p99 = percentile(notifies, 50), percentile(notifies, 99)
+    insert_p50 = statistics.median(inserts)
+    lines = [
+        Line(
+            f"pickup by a resting worker, p50 of {len(times)}",
+            percentile(times, 50),
+            "ms",
+            notify_p50,
+            "NOTIFY round trip, p50",
+            2.5,
+            of="ours",
+            least=False,
+        ),
+        Line(
+            f"pickup by a resting worker, p99 of {len(times)}",
+            percentile(times, 99),
+            "ms",
+            notify_p99,
+            "NOTIFY round trip, p99",
+            6,
+            of="ours",
+            least=False,
+        ),
+    ]
+    for name in list(rounds)[3:]:
+        beside = (
+            (notify_p50, "NOTIFY round trip, p50")
+            if "heard" in name
+            else (insert_p50, "commit of a row, p50")
+        )
+        lines.append(Line(f"  {name}, p50", percentile(rounds[name], 50), "ms", *beside))
+    return Found(lines, rounds)
+
+
+def _milliseconds(moment: datetime) -> float:
+    return moment.timestamp() * 1e3

@@ -1,0 +1,135 @@
+"""A worker in a process of its own, as `penstock worker` runs one: uvloop, and all defaults.
+
+    PENSTOCK_DSN=... python bench/worker_process.py [--concurrency N] [--profile FILE]
+
+Started by the benchmarks, which also import `worker_process` from here.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import asyncpg
+import uvloop
+
+from app import build
+from penstock.worker.worker import Options, Worker
+
+READY_SECONDS = 30.0
+STOP_SECONDS = 40.0
+_POLL_SECONDS = 0.02
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+# Registered and listening: the control session holds the worker's key once it listens.
+_LISTENING = """
+select count(*) from pg_stat_activity
+where datname = current_database() and application_name = 'penstock control' and state = 'idle'
+  and query like '%lock_worker%'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Without a word, as a machine that loses its power."""
+        self.process.kill()
+        self.process.wait()
+
+    def cpu_seconds(self) -> float:
+        """What the process has used so far, all threads, user and system; NaN but on Linux."""
+        if not sys.platform.startswith("linux"):
+            return float("nan")
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+    def memory_mb(self, *, peak: bool = False) -> float:
+        """Resident, now or at most so far; NaN but on Linux."""
+        if not sys.platform.startswith("linux"):
+            return float("nan")
+        name = "VmHWM:" if peak else "VmRSS:"
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+        raise LookupError(name)
+
+    def complain_if_gone(self) -> None:
+        if self.process.poll() is not None:
+            raise RuntimeError(f"the worker ended:\n{self.log.read_text()}")
+
+
+@asynccontextmanager
+async def worker_process(
+    dsn: str, conn: asyncpg.Connection, *arguments: str
+) -> AsyncIterator[WorkerProcess]:
+    """One more worker, ready when this begins; told to stop at the end, if it still runs."""
+    before = await conn.fetchval(_LISTENING)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-worker-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            started = subprocess.Popen(  # noqa: ASYNC220  # returns at once
+                [sys.executable, __file__, *arguments],
+                env={**os.environ, "PENSTOCK_DSN": dsn},
+                stderr=file,
+            )
+        worker = WorkerProcess(started, log)
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while await conn.fetchval(_LISTENING) <= before:
+                    worker.complain_if_gone()
+                    await asyncio.sleep(_POLL_SECONDS)
+            yield worker
+            if started.poll() is None:
+                started.send_signal(signal.SIGTERM)
+                await asyncio.to_thread(started.wait, STOP_SECONDS)
+        finally:
+            if started.poll() is None:
+                worker.kill()
+        if told := log.read_text():
+            print(f"a worker said:\n{told[:2_000]}")
+
+
+async def _serve(concurrency: int | None) -> None:
+    app = build()
+    await app.engine()  # declares, as the command line does
+    options = Options(name=f"bench-{os.getpid()}")
+    if concurrency is not None:
+        options = replace(options, concurrency=concurrency)
+    worker = Worker(await app.dsn(), app.handlers(), options)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    await worker.run()
+    await app.close()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--concurrency", type=int)
+    parser.add_argument("--profile", type=Path)
+    told = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    if told.profile is None:
+        uvloop.run(_serve(told.concurrency))
+        return
+    profile = cProfile.Profile()
+    profile.runcall(uvloop.run, _serve(told.concurrency))
+    profile.dump_stats(told.profile)
+
+
+if __name__ == "__main__":
+    _main()
