@@ -479,6 +479,10 @@ CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.anyone_silent() RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.append_chunks(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_seqs integer[], p_data jsonb[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -556,6 +560,10 @@ CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attemp
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.hold_end(p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.id_floor(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -624,6 +632,10 @@ CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock.read_starts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_status() RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -636,7 +648,7 @@ CREATE FUNCTION penstock.reconcile() RETURNS TABLE(what text, subject text, was 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace interval DEFAULT '00:00:00'::interval, p_alone boolean DEFAULT false) RETURNS TABLE(job_id uuid, outcome text, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace interval DEFAULT '00:00:00'::interval, p_alone boolean DEFAULT false, p_judge boolean DEFAULT true) RETURNS TABLE(job_id uuid, outcome text, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 

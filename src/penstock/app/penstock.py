@@ -21,6 +21,7 @@ from penstock.app.sync import Sync
 from penstock.app.ticket import Ticket
 from penstock.db import migrate
 from penstock.db.connect import open_connection
+from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
 from penstock.errors import Invalid, Misconfigured
 from penstock.settings import Settings
@@ -294,15 +295,18 @@ class Penstock:
 
     async def _connect(self) -> Engine:
         dsn = await self._location.dsn()
-        conn = await open_connection(dsn)
+        own = self.settings.dsn is None
+        conn = await open_connection(dsn, frugal=not own)
         try:
-            if self.settings.dsn is None:
+            if own:
                 await migrate.up(conn)
             else:
-                await migrate.require_current(conn)
+                async with conn.transaction():
+                    await migrate.require_current(conn)
         finally:
             await conn.close()
-        engine = await Engine.open(dsn)
+        # Workers need sessions of their own; to submit, any way to the server will do.
+        engine = await Engine.open(dsn, frugal=not own and await is_pooled(dsn))
         try:
             await self.declare(engine)
         except BaseException:

@@ -14,6 +14,15 @@ from penstock.errors import Conflict, Misconfigured, PenstockError, Unavailable,
 _GONE = ("08", "57P", "53300")
 
 
+POOLED = (
+    "Between this program and the database is a pooler that gives each transaction another "
+    "session, and this needs a session of its own: give it the address of the server itself, or "
+    "of a pool with pool_mode = session."
+)
+# A prepared statement that is another client's, or is gone: what such a pooler looks like.
+_STRANGERS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Around anything that talks to the database. What it does not know is a bug and passes."""
@@ -51,6 +60,8 @@ def _ours(error: asyncpg.PostgresError) -> PenstockError | None:
         return refusal(state, error.message, error.detail, error.hint)
     if state.startswith(_GONE):
         return Unavailable(f"The database is not available: {error.message}.")
+    if isinstance(error, _STRANGERS):
+        return Misconfigured(POOLED)
     if isinstance(error, asyncpg.LockNotAvailableError):
         return Conflict(
             "An open transaction holds what this change needs; try again when it has ended.",

@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from penstock.db import migrate
+from penstock.db.call import translated
 from penstock.db.embedded import Embedded
-from penstock.db.pool import CONNECT_SECONDS, prepare
+from penstock.db.pool import CONNECT_SECONDS, connect_plainly, prepare
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 from penstock.settings import Settings
 
@@ -64,17 +65,18 @@ async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]
         yield conn
 
 
-async def open_connection(dsn: str, *, name: str = "penstock") -> asyncpg.Connection:
-    """Connect, or say in one sentence why not."""
+async def open_connection(
+    dsn: str, *, name: str = "penstock", frugal: bool = False
+) -> asyncpg.Connection:
+    """Connect, or say in one sentence why not. `frugal`: as `connect_plainly` says."""
     try:
-        conn = await asyncpg.connect(
-            dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": name}
-        )
+        conn = await connect_plainly(dsn, name=name, frugal=frugal)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
         # Without the cause: where the address is malformed, the driver's words may quote the
         # password in it.
         raise _explained(dsn, error) from None
-    await prepare(conn)
+    with translated():
+        await prepare(conn)
     return conn
 
 

@@ -37,8 +37,12 @@ OnConnect = Callable[[asyncpg.Connection], Awaitable[bool]]
 async def open_session(dsn: str, *, name: str) -> asyncpg.Connection:
     """A connection whose end the server notices soon when this side dies without a word."""
     conn = await open_connection(dsn, name=name)
-    with translated():
-        await conn.execute(_KEEPALIVE)
+    try:
+        with translated():
+            await conn.execute(_KEEPALIVE)
+    except BaseException:
+        conn.terminate()
+        raise
     return conn
 
 

@@ -13,6 +13,9 @@ from pydantic_core import from_json
 # How long to wait for a server that neither answers nor refuses.
 CONNECT_SECONDS = 10.0
 
+# Classes of SQLSTATE with which a server ends a session.
+_LEAVES = ("08", "57P")
+
 # Not NaN and Infinity, which Postgres would refuse later and less clearly.
 _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
@@ -26,10 +29,25 @@ def _decode(text: str) -> Any:
         return json.loads(text)
 
 
+async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> asyncpg.Connection:
+    """Connect. `frugal`: for a pooler that gives each transaction another session.
+
+    It keeps no statement, and each query has to be in a transaction. No other session setting than
+    the name in any case: poolers refuse a connection that begins with settings they do not know.
+    """
+    return await asyncpg.connect(
+        dsn,
+        timeout=CONNECT_SECONDS,
+        statement_cache_size=0 if frugal else 100,
+        server_settings={"application_name": name},
+    )
+
+
 async def prepare(conn: asyncpg.Connection) -> None:
     """Read and write `json` and `jsonb` as Python values."""
-    for name in ("json", "jsonb"):
-        await conn.set_type_codec(name, schema="pg_catalog", encoder=_encode, decoder=_decode)
+    async with conn.transaction():
+        for name in ("json", "jsonb"):
+            await conn.set_type_codec(name, schema="pg_catalog", encoder=_encode, decoder=_decode)
 
 
 class Pool:
@@ -40,8 +58,9 @@ class Pool:
     transactions that end here, and leave none.
     """
 
-    def __init__(self, dsn: str, *, name: str, max_size: int) -> None:
+    def __init__(self, dsn: str, *, name: str, max_size: int, frugal: bool = False) -> None:
         self._dsn = dsn
+        self._frugal = frugal
         self._name = name
         self._turn = asyncio.Semaphore(max_size)
         self._max_size = max_size
@@ -56,7 +75,11 @@ class Pool:
         async with self._turn:
             conn = await self._take()
             try:
-                rows: list[asyncpg.Record] = await conn.fetch(sql, *args)
+                if self._frugal:
+                    async with conn.transaction():
+                        rows = await conn.fetch(sql, *args)
+                else:
+                    rows = await conn.fetch(sql, *args)
             except BaseException as error:
                 self._settle(conn, error)
                 raise
@@ -101,9 +124,7 @@ class Pool:
             if not conn.is_closed():
                 self._lent.add(conn)
                 return conn
-        conn = await asyncpg.connect(
-            self._dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": self._name}
-        )
+        conn = await connect_plainly(self._dsn, name=self._name, frugal=self._frugal)
         self._lent.add(conn)
         try:
             await prepare(conn)
@@ -116,9 +137,10 @@ class Pool:
     def _settle(self, conn: asyncpg.Connection, error: BaseException) -> None:
         """After an error: where the server said no, in good order, the connection is as it was.
 
-        Where something of ours broke off, what the server still does with it is not known.
+        Where the server takes leave, or something of ours broke off, it is not used again.
         """
-        if isinstance(error, asyncpg.PostgresError):
+        state = getattr(error, "sqlstate", None) or ""
+        if isinstance(error, asyncpg.PostgresError) and not state.startswith(_LEAVES):
             self._give(conn)
         else:
             self._lent.discard(conn)
@@ -134,13 +156,14 @@ class Pool:
             self._idle.append(conn)
 
 
-async def open_pool(dsn: str, *, name: str = "penstock", max_size: int = 10) -> Pool:
+async def open_pool(
+    dsn: str, *, name: str = "penstock", max_size: int = 10, frugal: bool = False
+) -> Pool:
     """Open a pool whose connections show as `name` in pg_stat_activity; the first one now.
 
     No statement is timed out here: a claim or a finish is bounded in SQL, and a migration or an
-    export may take what it takes. No other session setting either: poolers in front of Postgres
-    refuse a connection that begins with settings they do not know.
+    export may take what it takes.
     """
-    pool = Pool(dsn, name=name, max_size=max_size)
+    pool = Pool(dsn, name=name, max_size=max_size, frugal=frugal)
     async with pool.acquire():
         return pool

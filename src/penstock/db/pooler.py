@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from penstock.db.call import translated
-from penstock.db.pool import CONNECT_SECONDS
+from penstock.db.pool import connect_plainly
 
 # A busy pooler may, by chance, give both connections what they had before; hardly three times.
 ROUNDS = 3
@@ -23,12 +23,7 @@ async def open_frugal(dsn: str, *, name: str) -> AsyncIterator[asyncpg.Connectio
     It keeps no statement, and has no codecs: setting them would already ask outside of one.
     """
     with translated():
-        conn = await asyncpg.connect(
-            dsn,
-            timeout=CONNECT_SECONDS,
-            statement_cache_size=0,
-            server_settings={"application_name": name},
-        )
+        conn = await connect_plainly(dsn, name=name, frugal=True)
         try:
             yield conn
         finally:

@@ -34,10 +34,13 @@ class Engine:
         self.hooks = Hooks(self._fetch)
 
     @classmethod
-    async def open(cls, dsn: str, *, max_connections: int = 10) -> Self:
-        """Connect to a database whose schema is in place."""
+    async def open(cls, dsn: str, *, max_connections: int = 10, frugal: bool = False) -> Self:
+        """Connect to a database whose schema is in place.
+
+        `frugal`: through a pooler that gives each transaction another session.
+        """
         with translated():
-            return cls(await open_pool(dsn, max_size=max_connections))
+            return cls(await open_pool(dsn, max_size=max_connections, frugal=frugal))
 
     async def close(self) -> None:
         await self._pool.close()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -28,6 +29,15 @@ _log = logging.getLogger("penstock.worker")
 Begin = Callable[[Claimed, int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one claim brought. `more`: as much as there was room for, or there was no room."""
+
+    jobs: list[Claimed]
+    worker: int
+    more: bool
+
+
 class Claims:
     def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
         self,
@@ -49,8 +59,10 @@ class Claims:
         self._modes = modes_by_queue(handlers, queues)
         self._begin = begin
         self._fed = dict.fromkeys(self._modes, False)
+        self._open = dict.fromkeys(self._modes, 0)
         self._wakes = {queue: asyncio.Event() for queue in self._modes}
         self._stopped = asyncio.Event()
+        self._ahead: dict[str, asyncio.Task[_Taken]] = {}
         self.left = most
         """How many jobs may still be started; None: as many as come."""
 
@@ -75,8 +87,10 @@ class Claims:
 
     def ended(self, queue: str) -> None:
         """A job of this queue has ended: what it held may be what the next one waits for."""
-        if self._fed.get(queue):
-            self._wakes[queue].set()
+        if queue in self._open:
+            self._open[queue] -= 1
+            if self._fed[queue]:
+                self._wakes[queue].set()
 
     async def serve(self, poll: timedelta) -> None:
         """Until stopped."""
@@ -106,14 +120,39 @@ class Claims:
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
         """Begin what is due, for the slots that are free; whether there may be more."""
+        ahead = self._ahead.pop(queue, None)
+        taken = await (ahead or self._take(queue, job))
+        if taken.more and job is None and not self.stopped:
+            # The next claim is under way while these begin. Two turns of the loop: in the first
+            # its task runs, and at the end of that its words go out.
+            self._ahead[queue] = asyncio.create_task(self._take(queue))
+            for _ in range(2):
+                await asyncio.sleep(0)
+        self._open[queue] += sum(one.kind in self._handlers for one in taken.jobs)
+        # Found nothing while jobs of ours run: one of them may hold what the next one waits for.
+        self._fed[queue] = bool(taken.jobs) or (self._fed[queue] and self._open[queue] > 0)
+        for one in taken.jobs:
+            self._begin(one, taken.worker)
+        return taken.more
+
+    async def finish(self) -> None:
+        """Begin what was claimed ahead: who was told to stop gives it back."""
+        ahead, self._ahead = self._ahead, {}
+        for taken in await asyncio.gather(*ahead.values(), return_exceptions=True):
+            if isinstance(taken, _Taken):
+                for one in taken.jobs:
+                    self._begin(one, taken.worker)
+            else:
+                _log.info("a last claim brought nothing: %s", whereabouts(taken))
+
+    async def _take(self, queue: str, job: UUID | None = None) -> "_Taken":
         modes = self._modes[queue]
         most = BATCH if self.left is None else min(BATCH, self.left)
         room = self._slots.take(modes, most) if self._ends.backlog < BACKLOG else 0
         if room == 0:
-            if self.left == 0:
-                return False
-            await self._room()
-            return True
+            if self.left != 0:
+                await self._room()
+            return _Taken([], 0, more=self.left != 0)
         # Before the wait: the loops of several queues share the number.
         self._count(-room)
         jobs: list[Claimed] = []
@@ -128,10 +167,7 @@ class Claims:
         finally:
             self._give_rest(modes, room, jobs)
             self._count(room - sum(job.kind in self._handlers for job in jobs))
-        self._fed[queue] = bool(jobs)
-        for one in jobs:
-            self._begin(one, worker)
-        return len(jobs) == room
+        return _Taken(jobs, worker, more=len(jobs) == room)
 
     def _count(self, n: int) -> None:
         if self.left is not None:

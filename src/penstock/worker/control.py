@@ -72,6 +72,8 @@ class Heartbeat:
         assert self._loop is not None  # noqa: S101  # start() has made it
         try:
             self._loop.run_until_complete(self._beat_on())
+            # The session that was let go is closed in the loop's next round.
+            self._loop.run_until_complete(asyncio.sleep(0))
         finally:
             self._loop.close()
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from penstock.db.call import POOLED
 from penstock.db.listen import AWAY
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
@@ -104,11 +105,7 @@ class Worker:
     async def run(self) -> Ran:
         """Until told to stop, or until the options say that it is enough."""
         if await is_pooled(self._dsn):
-            raise Misconfigured(
-                "Between this worker and the database is a pooler that gives each transaction "
-                "another session. Workers need sessions of their own: give them the address of "
-                "the server itself, or of a pool with pool_mode = session."
-            )
+            raise Misconfigured(POOLED)
         self._loop = asyncio.get_running_loop()
         self._settled = asyncio.Event()
         threads = Threads(self._options.threads)
@@ -182,6 +179,7 @@ class Worker:
                 await self._until_idle(claims)
             else:
                 await claims.serve(options.poll)
+            await claims.finish()
             await self._wind_down()
         finally:
             for task in (*background, *self._tasks):

@@ -173,6 +173,37 @@ begin
     return next;
   end loop;
 
+  -- What starts kept and emitted goes with its job, though others of its week are kept longer. Only
+  -- what is older than the shortest retention is looked at: nearly all of it can go.
+  foreach what in array array['step', 'chunk'] loop
+    execute format(
+      'delete from penstock.%I t using (
+         select r.tableoid, r.ctid from penstock.%I r
+         where r.job_id < %L and penstock._status_of(r.job_id) is null limit %s) g
+       where t.tableoid = g.tableoid and t.ctid = g.ctid',
+      what, what,
+      penstock.id_floor(p_now - (select min(c.kept) from penstock.retention_class c)), p_rows);
+    get diagnostics rows = row_count;
+    return next;
+  end loop;
+
+  what := 'hook'; -- whose job is no longer kept
+  delete from penstock.hook h
+  where h.job_id = any (array(
+    select k.job_id from penstock.hook k
+    where k.next_at < p_now - interval '1 day' and penstock._status_of(k.job_id) is null
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
+  what := 'worker'; -- gone, and done with, for a month
+  delete from penstock.worker w
+  where w.id = any (array(
+    select k.id from penstock.worker k
+    where k.cleared_at < p_now - interval '30 days' limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
   what := 'orphan';
   delete from penstock.orphan o
   where o.id = any (array(

@@ -19,6 +19,40 @@ begin
 end
 $$;
 
+-- A start is about to end: if that ends its job, and the start is the worker's, the job as it will
+-- be, held until the transaction ends. So the app can write first, and rows that others want (the
+-- account's, the queue's) are taken by the finish afterwards, for a moment only.
+create or replace function penstock.hold_end(
+  p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb
+) returns table (
+  id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
+  metadata jsonb, result jsonb, error jsonb, created_at timestamptz, finished_at timestamptz
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select j.id, k.name, a.name, j.topic, e.final::text, j.attempt, j.payload, j.metadata,
+    case when e.final = 'succeeded' then p_result end,
+    case when e.final <> 'succeeded' then penstock._error_json(p_error) end,
+    j.created_at, penstock.clock()
+  from (
+    select h.* from penstock.job h
+    where h.id = p_job
+      and h.attempt = p_attempt -- guard: fence
+      and h.worker_id = p_worker -- guard: owner
+    for update skip locked
+  ) j
+  join penstock.queue q on q.id = j.queue_id
+  join penstock.kind k on k.id = j.kind_id
+  left join penstock.account a on a.id = j.account_id
+  cross join lateral (select penstock._final_status(p_outcome, j.failures, j.max_attempts,
+    j.crashes, q.recovery, j.cancel_requested_at is not null)) e (final)
+  where e.final is not null; -- guard: ends
+end
+$$;
+
 -- Takes one due end of these kinds, or that of p_job, for the rest of the transaction.
 create or replace function penstock.take_hook(p_kinds text[], p_job uuid default null)
 returns table (

@@ -29,7 +29,7 @@ begin
       t (id, attempt, stage, label, progress)
   ),
   held as materialized (
-    select j.id from told t join penstock.job j on j.id = t.id
+    select j.id, j.attempt from told t join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
       and j.worker_id = p_worker -- guard: owner
     order by j.id for no key update of j skip locked
@@ -44,13 +44,15 @@ begin
       progressed_at = v_now, updated_at = v_now, version = j.version + 1,
       deadline_at = penstock._deadline(j.timeout_at, q.stuck_after, v_now)
     from held h, told t, penstock.queue q
-    where j.id = h.id and t.id = h.id and q.id = j.queue_id
-    returning j.id, j.cancel_requested_at is not null as cancel
+    where j.id = h.id and t.id = h.id and t.attempt = h.attempt and q.id = j.queue_id
+    returning j.id, j.attempt, j.cancel_requested_at is not null as cancel
   )
   select t.id, case when m.id is not null then 'done'
     when j.attempt = t.attempt and j.worker_id = p_worker then 'busy' else 'stale' end,
     coalesce(m.cancel, false)
-  from told t left join moved m on m.id = t.id left join penstock.job j on j.id = t.id;
+  from told t
+  left join moved m on m.id = t.id and m.attempt = t.attempt
+  left join penstock.job j on j.id = t.id;
 end
 $$;
 
@@ -127,24 +129,41 @@ as $$
   where j.cancel_requested_at is not null and j.worker_id = p_worker
 $$;
 
+-- What the database takes a worker to be running for longer than a moment. A claim whose answer was
+-- lost on the way leaves starts that their worker does not know of: it looks, and gives them back.
+create or replace function penstock.read_starts(p_worker bigint, p_older interval)
+returns table (job_id uuid, attempt integer, slot_account bigint)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select j.id, j.attempt, case when j.holds >= 2 then j.account_id end
+  from penstock.job j
+  where j.deadline_at is not null and j.worker_id = p_worker
+    and j.started_at < penstock.clock() - p_older -- guard: older
+$$;
+
 -- A suspect begins, as the only suspect its worker runs: if that worker dies now, it is charged.
 create or replace function penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- Two of its starts may ask at the same moment.
-  perform from penstock.worker w where w.id = p_worker for no key update; -- guard: one by one
+  -- Two of its starts may ask at the same moment. Not by the worker's row, which its heartbeat and
+  -- upkeep want; and the job only if nobody has it.
+  perform pg_advisory_xact_lock(1886413175, (p_worker & 2147483647)::integer); -- guard: one by one
   if exists (
     select from penstock.job j
     where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one
   then
     return false;
   end if;
-  update penstock.job j set alone = true
+  perform from penstock.job j
   where j.id = p_job
     and j.attempt = p_attempt -- guard: fence
-    and j.worker_id = p_worker; -- guard: owner
+    and j.worker_id = p_worker -- guard: owner
+  for no key update skip locked;
+  if found then
+    update penstock.job j set alone = true where j.id = p_job;
+  end if;
   return found;
 end
 $$;

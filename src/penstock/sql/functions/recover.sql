@@ -29,9 +29,13 @@ declare
   v_unlocked bigint[] := penstock._unlocked_workers();
 begin
   update penstock.worker w set lost_at = p_now
-  where w.cleared_at is null
-    and w.lost_at is null and w.stopped_at is null -- guard: once
-    and (w.beat_at + w.lease < p_now or w.id = any (v_unlocked)); -- guard: lease over
+  where w.id = any (array(
+    select s.id from penstock.worker s
+    where s.cleared_at is null
+      and s.lost_at is null and s.stopped_at is null -- guard: once
+      and (s.beat_at + s.lease < p_now or s.id = any (v_unlocked)) -- guard: lease over
+    -- One that beats at this moment is not silent.
+    for no key update skip locked));
   get diagnostics v_given_up = row_count;
   update penstock.worker w set lost_jobs = (
     select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
@@ -40,6 +44,16 @@ begin
     and (w.lost_at is not null or w.stopped_at is not null); -- guard: gone
   return v_given_up;
 end
+$$;
+
+-- Whether there is a worker to be given up, for who may not judge yet.
+create or replace function penstock.anyone_silent() returns boolean
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from penstock.worker w
+    where w.cleared_at is null and w.lost_at is null and w.stopped_at is null
+      and (w.beat_at + w.lease < penstock.clock() or w.id = any (penstock._unlocked_workers())))
 $$;
 
 -- Jobs of an account that somebody holds are passed over before they count, or they would fill
@@ -86,9 +100,10 @@ $$;
 -- One bounded pass; returns what it did. `busy` ones come again in the next pass.
 -- p_grace: do nothing in a session younger than this. A server that has just come back has lost
 -- every lock, and workers that live need a moment to return, to beat and to tell what they ended.
--- p_alone: do nothing while somebody else is at it.
+-- p_alone: do nothing while somebody else is at it. p_judge: whether to give up silent workers.
 create or replace function penstock.recover_jobs(
-  p_limit integer default 500, p_grace interval default '0', p_alone boolean default false
+  p_limit integer default 500, p_grace interval default '0', p_alone boolean default false,
+  p_judge boolean default true
 )
 returns table (job_id uuid, outcome text, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -103,7 +118,9 @@ begin
   then
     return;
   end if;
-  perform penstock._give_up_workers(v_now);
+  if p_judge then
+    perform penstock._give_up_workers(v_now);
+  end if;
   -- A job may be due twice over (lost, and past its deadline): the first reason counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,
     array_agg(r.outcome) as outcomes, array_agg(r.error) as errors
