@@ -11,6 +11,7 @@ create databases) and is dropped at the end. It is a real Postgres: nothing is i
 """
 
 import asyncio
+import hashlib
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -169,7 +170,9 @@ async def _server(settings: Settings) -> _Server:
 
 async def _template(maker: asyncpg.Connection, server: _Server) -> str:
     """A database with the schema of this program and a clock that moves, made once."""
-    name = f"penstock_testing_{packaged().functions_checksum[:12]}"
+    schema = packaged()
+    parts = [schema.functions_checksum, clock_script(), *(m.checksum for m in schema.migrations)]
+    name = f"penstock_testing_{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
     await maker.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
     try:
         if not await maker.fetchval("select 1 from pg_database where datname = $1", name):

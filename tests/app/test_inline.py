@@ -150,3 +150,57 @@ async def test_a_caller_is_a_worker_while_his_job_runs(
         return not await conn.fetchval("select count(*) from penstock.worker_health where alive")
 
     await eventually(gone, "the caller to be a worker no more")
+
+
+async def test_what_an_inline_job_submits_runs_beside_it(app: Penstock) -> None:
+    """It may wait for the very slot that its parent has."""
+    queue = app.queue("q", inline=True, concurrency=1)
+
+    @app.job(queue=queue)
+    async def child(n: int) -> int:
+        return n
+
+    @app.job(queue=queue)
+    async def parent() -> str:
+        return str((await child.submit(n=3)).id)
+
+    ticket = await parent.submit()
+    assert await app.ticket(await ticket.result()).result(timeout=10) == 3
+
+
+async def test_a_caller_who_leaves_gives_the_job_back(
+    app: Penstock, conn: asyncpg.Connection
+) -> None:
+    queue = app.queue("q", inline=True)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @app.job(queue=queue, dedupe="n")
+    async def slow(n: int) -> int:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return n
+
+    caller = asyncio.create_task(slow.submit(n=1))
+    await begun.wait()
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert ended.is_set()
+    [job] = await conn.fetch("select status::text, failures, crashes from penstock.job")
+    assert tuple(job) == ("queued", 0, 0)
+
+
+async def test_the_caller_of_a_paused_queue_does_not_wait_for_ever(
+    app: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.worker.worker.TURN_SECONDS", 0.2)
+    queue = app.queue("q", inline=True)
+
+    @app.job(queue=queue)
+    async def nothing() -> None: ...
+
+    await (await app.engine()).queues.pause("q")
+    ticket = await nothing.submit()
+    assert (await ticket.status())["status"] == "queued"

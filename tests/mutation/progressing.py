@@ -175,6 +175,49 @@ async def only_who_asked_is_told_of_an_end(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.hook") == 0
 
 
+async def _hold(s: Scene, worker: int, row: Row, outcome: str = "succeeded") -> list[Row]:
+    rows: list[Row] = await s.conn.fetch(
+        "select * from penstock.hold_end($1, $2, $3, $4, '7', null)",
+        worker,
+        row["id"],
+        row["attempt"],
+        outcome,
+    )
+    return rows
+
+
+@catches("hold_end: fence")
+async def an_older_start_holds_no_end(s: Scene) -> None:
+    """L3: the app would write what does not count."""
+    worker, row = await s.running()
+    await _started_again(s, worker, row)
+    assert await _hold(s, worker, row) == []
+
+
+@catches("hold_end: owner")
+async def nobody_holds_the_end_of_another_workers_start(s: Scene) -> None:
+    """L3"""
+    _, row = await s.running()
+    assert await _hold(s, await s.worker(), row) == []
+
+
+@catches("hold_end: ends")
+async def a_job_that_goes_on_has_no_end_to_hold(s: Scene) -> None:
+    worker, row = await s.running()
+    assert await _hold(s, worker, row, "retry") == []
+    [held] = await _hold(s, worker, row)
+    assert (held["status"], held["result"]) == ("succeeded", 7)
+
+
+@catches("read_starts: older")
+async def what_was_claimed_a_moment_ago_is_not_forgotten(s: Scene) -> None:
+    worker, row = await s.running()
+    look = "select job_id from penstock.read_starts($1, '5 seconds')"
+    assert await s.conn.fetch(look, worker) == []
+    await s.clock.advance("6s")
+    assert [found["job_id"] for found in await s.conn.fetch(look, worker)] == [row["id"]]
+
+
 @catches("take_hook: due")
 async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
     await _hooked(s)

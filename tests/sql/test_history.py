@@ -277,3 +277,49 @@ async def test_a_reader_delays_the_drop_and_nothing_else(
         assert await conn.fetchval("select count(*) from penstock.idempotency") == 0
     await factory.prune(conn)
     assert not await is_kept(conn, job)
+
+
+async def test_what_starts_kept_and_emitted_goes_with_its_job(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """Though a job of the same week that failed is kept for longer."""
+    await factory.queue(conn, attempts=1)
+    worker = await factory.worker(conn, lease="1000 days")
+    jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    rows = await factory.claim(conn, worker, limit=2)
+    for row in rows:
+        await conn.execute("select penstock.keep_step($1, $2, 1, 's', '1')", worker, row["id"])
+        await conn.execute(
+            "select penstock.append_chunks($1, array[$2::uuid], array[1], array[1],"
+            " array['1'::jsonb])",
+            worker,
+            row["id"],
+        )
+    await factory.finish(conn, worker, rows[:1])
+    await factory.finish(conn, worker, rows[1:], "failed", error={"class": "bug", "message": "x"})
+    await clock.advance("20d", beats=True)
+    for _ in range(5):
+        await conn.execute("select penstock.prune_history()")
+    kept = [row["id"] for row in await conn.fetch("select id from penstock.finished")]
+    assert len(kept) == 1
+    for table in ("step", "chunk"):
+        left = await conn.fetch(f"select job_id from penstock.{table}")
+        assert [row["job_id"] for row in left] == kept
+    assert set(kept) < set(jobs)
+
+
+async def test_workers_that_are_long_gone_and_hooks_of_nobody_are_forgotten(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    worker = await factory.worker(conn)
+    await conn.execute("select penstock.stop_worker($1)", worker)
+    await conn.execute(
+        "insert into penstock.hook (job_id, kind_id, next_at)"
+        " values (gen_random_uuid(), 1, penstock.clock())"
+    )
+    await clock.advance("11m")
+    await conn.execute("select penstock.recover_jobs()")
+    await clock.advance("31d")
+    await conn.execute("select penstock.prune_history()")
+    assert await conn.fetchval("select count(*) from penstock.worker") == 0
+    assert await conn.fetchval("select count(*) from penstock.hook") == 0

@@ -121,3 +121,43 @@ async def test_one_upkeep_at_a_time(conn: asyncpg.Connection, connect: Connect) 
         await other.fetch("select * from penstock.recover_jobs(0, '0', true)")
         assert await conn.fetch(recover_alone) == []
     assert len(await conn.fetch(recover_alone)) == 1
+
+
+async def test_a_suspect_waits_for_nobody_and_nobody_waits_for_it(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """An app's open transaction may hold the job: heartbeat and upkeep must not wait behind it."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn)
+    [row] = await factory.claim(conn, worker)
+    app, other = await connect(), await connect()
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", job)
+        began = await conn.fetchval(
+            "select penstock.begin_alone($1, $2, $3)", worker, job, row["attempt"]
+        )
+        assert began is False
+        assert await other.fetchval("select penstock.beat_worker($1)", worker)
+    async with app.transaction():
+        await app.execute("select from penstock.worker where id = $1 for update", worker)
+        await other.fetch("select * from penstock.recover_jobs()")
+
+
+async def test_of_two_starts_told_at_once_the_later_one_counts(conn: asyncpg.Connection) -> None:
+    """L3"""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn)
+    [first] = await factory.claim(conn, worker)
+    await factory.finish(conn, worker, [first], "released")
+    await factory.claim(conn, worker)
+    rows = await conn.fetch(
+        "select * from penstock.report_progress($1, $2, $3, $4, null, null)",
+        worker,
+        [job, job],
+        [2, 1],
+        ["NEW", "OLD"],
+    )
+    assert [row["verdict"] for row in rows] == ["done", "stale"]
+    assert (await factory.read(conn, job))["stage"] == "NEW"

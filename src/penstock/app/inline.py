@@ -7,6 +7,7 @@ before it commits, so it runs in the background, once the job is there to be see
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from penstock.app.ticket import Ticket
@@ -21,18 +22,35 @@ COMMIT_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 
 
+_inside: ContextVar[bool] = ContextVar("penstock_inline", default=False)
+
+
 async def run_here(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
-    """Run these jobs, one after the other, each to the end of its start."""
-    for ticket in tickets:
-        if not ticket.deduplicated and not ticket.replayed:
-            await _run(kind, ticket)
+    """Run these jobs, one after the other, each to the end of its start.
+
+    What such a job submits in turn runs beside it: it may want the slot that its parent has.
+    """
+    if _inside.get():
+        kind.app.in_background(_run_all(kind, tickets))
+    else:
+        await _run_all(kind, tickets)
+
+
+async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
+    token = _inside.set(True)
+    try:
+        for ticket in tickets:
+            if not ticket.deduplicated and not ticket.replayed:
+                await _run(kind, ticket)
+    finally:
+        _inside.reset(token)
 
 
 async def run_when_committed(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
     """The same as soon as the caller's transaction has committed."""
     for ticket in tickets:
         if await _is_there(ticket):
-            await run_here(kind, [ticket])
+            await _run_all(kind, [ticket])
 
 
 async def _run(kind: "Kind[..., Any]", ticket: Ticket) -> None:

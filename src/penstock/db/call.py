@@ -33,7 +33,9 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
-    except (ConnectionError, TimeoutError) as error:
+    except (OSError, asyncpg.InternalClientError) as error:
+        # A stopped server's socket is no longer there, a host may have no route; and the driver
+        # itself stumbles ("cannot switch to state") when a server dies between two messages.
         raise Unavailable(
             f"The connection to the database was lost: {error or type(error).__name__}."
         ) from error

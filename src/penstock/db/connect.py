@@ -75,8 +75,12 @@ async def open_connection(
         # Without the cause: where the address is malformed, the driver's words may quote the
         # password in it.
         raise _explained(dsn, error) from None
-    with translated():
-        await prepare(conn)
+    try:
+        with translated():
+            await prepare(conn)
+    except BaseException:
+        conn.terminate()
+        raise
     return conn
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +14,9 @@ from pydantic_core import from_json
 
 # How long to wait for a server that neither answers nor refuses.
 CONNECT_SECONDS = 10.0
+
+# Three probes without an answer, and 15 s for what was sent (in ms).
+_SILENCE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 
 # Classes of SQLSTATE with which a server ends a session.
 _LEAVES = ("08", "57P")
@@ -35,12 +40,28 @@ async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> async
     It keeps no statement, and each query has to be in a transaction. No other session setting than
     the name in any case: poolers refuse a connection that begins with settings they do not know.
     """
-    return await asyncpg.connect(
+    conn = await asyncpg.connect(
         dsn,
         timeout=CONNECT_SECONDS,
         statement_cache_size=0 if frugal else 100,
         server_settings={"application_name": name},
     )
+    _notice_silence(conn)
+    return conn
+
+
+def _notice_silence(conn: asyncpg.Connection) -> None:
+    """A network that swallows everything ends the connection in seconds, not in a quarter hour."""
+    transport: asyncio.BaseTransport | None = getattr(conn, "_transport", None)
+    stand_in = transport.get_extra_info("socket") if transport is not None else None
+    if stand_in is None or stand_in.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # What the loop gives takes no options; a second handle on the same socket does.
+    with socket.socket(fileno=os.dup(stand_in.fileno())) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _SILENCE.items():
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 async def prepare(conn: asyncpg.Connection) -> None:
@@ -58,9 +79,18 @@ class Pool:
     transactions that end here, and leave none.
     """
 
-    def __init__(self, dsn: str, *, name: str, max_size: int, frugal: bool = False) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        name: str,
+        max_size: int,
+        frugal: bool = False,
+        answer_seconds: float | None = None,
+    ) -> None:
         self._dsn = dsn
         self._frugal = frugal
+        self._answer_seconds = answer_seconds
         self._name = name
         self._turn = asyncio.Semaphore(max_size)
         self._max_size = max_size
@@ -79,7 +109,7 @@ class Pool:
                     async with conn.transaction():
                         rows = await conn.fetch(sql, *args)
                 else:
-                    rows = await conn.fetch(sql, *args)
+                    rows = await conn.fetch(sql, *args, timeout=self._answer_seconds)
             except BaseException as error:
                 self._settle(conn, error)
                 raise
@@ -157,13 +187,18 @@ class Pool:
 
 
 async def open_pool(
-    dsn: str, *, name: str = "penstock", max_size: int = 10, frugal: bool = False
+    dsn: str,
+    *,
+    name: str = "penstock",
+    max_size: int = 10,
+    frugal: bool = False,
+    answer_seconds: float | None = None,
 ) -> Pool:
     """Open a pool whose connections show as `name` in pg_stat_activity; the first one now.
 
-    No statement is timed out here: a claim or a finish is bounded in SQL, and a migration or an
-    export may take what it takes.
+    `answer_seconds`: how long a statement may take before its connection counts as gone; None for
+    callers that submit a million jobs at once.
     """
-    pool = Pool(dsn, name=name, max_size=max_size, frugal=frugal)
+    pool = Pool(dsn, name=name, max_size=max_size, frugal=frugal, answer_seconds=answer_seconds)
     async with pool.acquire():
         return pool

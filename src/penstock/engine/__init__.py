@@ -34,13 +34,24 @@ class Engine:
         self.hooks = Hooks(self._fetch)
 
     @classmethod
-    async def open(cls, dsn: str, *, max_connections: int = 10, frugal: bool = False) -> Self:
+    async def open(
+        cls,
+        dsn: str,
+        *,
+        max_connections: int = 10,
+        frugal: bool = False,
+        answer_seconds: float | None = None,
+    ) -> Self:
         """Connect to a database whose schema is in place.
 
-        `frugal`: through a pooler that gives each transaction another session.
+        `frugal`: through a pooler that gives each transaction another session. `answer_seconds`:
+        a call that takes longer raises Unavailable, and its connection is given up.
         """
         with translated():
-            return cls(await open_pool(dsn, max_size=max_connections, frugal=frugal))
+            pool = await open_pool(
+                dsn, max_size=max_connections, frugal=frugal, answer_seconds=answer_seconds
+            )
+        return cls(pool)
 
     async def close(self) -> None:
         await self._pool.close()

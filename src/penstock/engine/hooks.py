@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, borrow
+from penstock.engine.starts import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class Ended:
     finished_at: datetime
 
 
+_COLUMNS = (
+    "id, kind, account, topic, status, attempt, payload, metadata, result, error, created_at,"
+    " finished_at"
+)
+
+
 class Hooks:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -36,9 +43,20 @@ class Hooks:
     ) -> Ended | None:
         """One end to tell of (that of `job_id`), taken with the transaction of `conn`."""
         rows = await borrow(conn)(
-            "select id, kind, account, topic, status, attempt, payload, metadata, result, error,"
-            " created_at, finished_at from penstock.take_hook($1, $2)",
+            f"select {_COLUMNS} from penstock.take_hook($1, $2)",  # noqa: S608
             (list(kinds), job_id),
+        )
+        return Ended(*rows[0].values()) if rows else None
+
+    async def hold(self, worker: int, told: Told, *, conn: Any) -> Ended | None:
+        """The job as this end will leave it, held until the transaction of `conn` ends.
+
+        None where the job goes on, or the start is not the worker's, or somebody has the job.
+        """
+        rows = await borrow(conn)(
+            f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
+            " $6::text::jsonb)",
+            (worker, told.job_id, told.attempt, told.outcome, told.result, told.error),
         )
         return Ended(*rows[0].values()) if rows else None
 

@@ -50,15 +50,22 @@ class Upkeep:
         self._fetch = fetch
 
     async def recover(
-        self, *, limit: int = 500, grace: timedelta = timedelta(0), alone: bool = False
+        self,
+        *,
+        limit: int = 500,
+        grace: timedelta = timedelta(0),
+        alone: bool = False,
+        judge: bool = True,
     ) -> list[Recovered]:
         """End starts whose worker is lost, whose time is over, or that make no progress.
 
-        Nothing in a session younger than `grace`; with `alone`, nothing while another is at it.
+        Nothing in a session younger than `grace`; with `alone`, nothing while another is at it;
+        without `judge`, no worker is given up that was not before.
         """
         rows = await self._fetch(
-            "select job_id, outcome, verdict, status::text from penstock.recover_jobs($1, $2, $3)",
-            (limit, grace, alone),
+            "select job_id, outcome, verdict, status::text"
+            " from penstock.recover_jobs($1, $2, $3, $4)",
+            (limit, grace, alone, judge),
         )
         return [
             Recovered(
@@ -69,6 +76,12 @@ class Upkeep:
             )
             for row in rows
         ]
+
+    async def anyone_silent(self) -> bool:
+        """Whether there is a worker to be given up, for who may not judge yet."""
+        [row] = await self._fetch("select penstock.anyone_silent() as silent", ())
+        silent: bool = row["silent"]
+        return silent
 
     async def make_partitions(self) -> int:
         """Partitions of history for the coming days; how many were missing."""

@@ -35,6 +35,14 @@ class Workers:
         rows = await self._fetch("select job_id, attempt from penstock.read_cancels($1)", (worker,))
         return [(row["job_id"], row["attempt"]) for row in rows]
 
+    async def starts(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
+        """What it is taken to be running for longer than that: job, attempt, slot's account."""
+        rows = await self._fetch(
+            "select job_id, attempt, slot_account from penstock.read_starts($1, $2)",
+            (worker, older),
+        )
+        return [(row["job_id"], row["attempt"], row["slot_account"]) for row in rows]
+
     async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
         """Begin a suspect; False while the worker runs another one."""
         [row] = await self._fetch(

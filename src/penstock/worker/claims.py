@@ -63,6 +63,7 @@ class Claims:
         self._wakes = {queue: asyncio.Event() for queue in self._modes}
         self._stopped = asyncio.Event()
         self._ahead: dict[str, asyncio.Task[_Taken]] = {}
+        self._asked: dict[str, float] = {}
         self.left = most
         """How many jobs may still be started; None: as many as come."""
 
@@ -84,6 +85,12 @@ class Claims:
         for wake in self._wakes.values() if queue is None else [self._wakes.get(queue)]:
             if wake is not None:
                 wake.set()
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds the longest claim under way has been waiting for its answer."""
+        now = asyncio.get_running_loop().time()
+        return max((now - asked for asked in self._asked.values()), default=0.0)
 
     def ended(self, queue: str) -> None:
         """A job of this queue has ended: what it held may be what the next one waits for."""
@@ -157,14 +164,19 @@ class Claims:
         self._count(-room)
         jobs: list[Claimed] = []
         worker = 0
+        loop = asyncio.get_running_loop()
+        self._asked[queue] = loop.time()
         try:
-            worker = await self._life.identity()
+            worker = await self._life.identity(unless=self._stopped)
+            if worker == 0:
+                return _Taken([], 0, more=False)
             jobs = await self._engine.jobs.claim(worker, queue, room, job=job)
         except Conflict as error:
             if error.code != "worker_lost":
                 raise
             self._life.lose(worker)
         finally:
+            self._asked.pop(queue, None)
             self._give_rest(modes, room, jobs)
             self._count(room - sum(job.kind in self._handlers for job in jobs))
         return _Taken(jobs, worker, more=len(jobs) == room)

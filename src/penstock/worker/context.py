@@ -5,10 +5,11 @@ which runs in a thread, the same calls do their work before they return.
 """
 
 import asyncio
+import functools
 import inspect
 import json
 from collections.abc import Callable, Generator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -131,14 +132,12 @@ class Job:
 
     def emit(self, data: Any) -> Any:
         """Send a piece of the live stream: a text, or any JSON value."""
-        size = len(data) if isinstance(data, str) else 0
         encoded = _bounded(data, "chunk")
-        if not size:
-            size = len(encoded)
-        self._say(self._start.desk.chunk, self._start, data, size)
+        text = data if isinstance(data, str) else None
+        self._say(self._start.desk.chunk, self._start, text, encoded)
         if self._blocking:
             # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
-            self._emitted += size
+            self._emitted += len(encoded)
             if self._emitted > ROOM_CHARACTERS:
                 self._start.wait_for(self._start.desk.room(self._start))
                 self._emitted = 0
@@ -171,7 +170,8 @@ class Job:
             if inspect.iscoroutinefunction(function):
                 value = await function(*args, **kwargs)
             else:
-                value = await asyncio.to_thread(function, *args, **kwargs)
+                call = functools.partial(copy_context().run, function, *args, **kwargs)
+                value = await asyncio.wrap_future(start.desk.threads.submit(call))
                 if inspect.isawaitable(value):
                     value = await value
         finally:

@@ -34,11 +34,13 @@ class Heartbeat:
         *,
         lease: timedelta,
         every: timedelta,
+        locks: bool,
         on_lost: Callable[[int], None],
     ) -> None:
         self._dsn = dsn
         self._lease_seconds = lease.total_seconds()
         self._every_seconds = every.total_seconds()
+        self._locks = locks
         self._on_lost = on_lost
         self._worker = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,11 +59,13 @@ class Heartbeat:
         self._tell()
 
     def stop(self) -> None:
-        """End the thread and its session; waits for both."""
+        """End the thread and its session, soon."""
         self._stopping = True
-        if self._thread.is_alive():
-            self._tell()
-            self._thread.join(_ANSWER_SECONDS + 1)
+        self._tell()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def _tell(self) -> None:
         if self._loop is not None:
@@ -103,7 +107,8 @@ class Heartbeat:
         worker = 0
         while not self._stopping and time.monotonic() < renew_at:
             # A session keeps the key of an identity given up; nobody asks for it any more.
-            beat = workers.beat if worker == self._worker else workers.lock
+            new = self._locks and worker != self._worker
+            beat = workers.lock if new else workers.beat
             worker = self._worker
             async with asyncio.timeout(_ANSWER_SECONDS):
                 alive = await beat(worker)

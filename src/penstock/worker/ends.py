@@ -17,6 +17,7 @@ from penstock.db.listen import AWAY
 from penstock.engine import Engine
 from penstock.engine.outcomes import Error, Failed
 from penstock.engine.starts import Told, tell
+from penstock.errors import Conflict, Refused
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.reports import Desk
 from penstock.worker.start import Start
@@ -24,8 +25,7 @@ from penstock.worker.start import Start
 BATCH = 500
 AWAY_SECONDS = (0.05, 1.0)
 BUSY_SECONDS = 0.05
-# A row that was refused this often by something that might pass (a deadlock) is given up.
-TRIES = 5
+LATER_SECONDS = 5.0
 
 _log = logging.getLogger("penstock.worker")
 
@@ -73,11 +73,16 @@ class Ends:
         """Of one identity: a worker that was lost and registered again has two."""
         worker = self._waiting[0][0].worker
         batch: list[End] = []
+        jobs: set[UUID] = set()
         while self._waiting and len(batch) < BATCH and self._waiting[0][0].worker == worker:
+            job = self._waiting[0][1].job_id
+            if job in jobs:  # two starts of one job: verdicts come by job
+                break
+            jobs.add(job)
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _write(self, batch: list[End], tries: int = 0) -> None:
+    async def _write(self, batch: list[End]) -> None:
         try:
             await self._until_there(batch)
         except Exception as error:  # noqa: BLE001  # an end must not be lost, whatever it is
@@ -85,17 +90,19 @@ class Ends:
                 middle = len(batch) // 2
                 await self._write(batch[:middle])
                 await self._write(batch[middle:])
-            elif tries < TRIES:
-                await asyncio.sleep(tries * BUSY_SECONDS)
-                await self._write([_refused(batch[0], error)], tries + 1)
+                return
+            [(start, told)] = batch
+            if _is_final(error) and told.outcome != "failed":
+                self._again(*_unfit(start, error))
             else:
-                start = batch[0][0]
-                _log.error(
-                    "the end of a job could not be written (%s): it will be recovered",
+                # A deadlock, a full disk, a server that only reads: it may pass.
+                start.refusals += 1
+                self._again(start, told, min(LATER_SECONDS, BUSY_SECONDS * 2**start.refusals))
+                _log.warning(
+                    "the end of a job cannot be written now: %s",
                     whereabouts(error),
                     extra={"job": start.claimed.id, "kind": start.claimed.kind},
                 )
-                self._on_told([start])
 
     async def _until_there(self, batch: list[End]) -> None:
         """Write, however long the database is away."""
@@ -129,23 +136,25 @@ class Ends:
             settled.append(start)
         self._on_told(settled)
 
-    def _again(self, start: Start, told: Told) -> None:
+    def _again(self, start: Start, told: Told, seconds: float = BUSY_SECONDS) -> None:
         self._apart += 1
-        asyncio.get_running_loop().call_later(BUSY_SECONDS, self._back, start, told)
+        asyncio.get_running_loop().call_later(seconds, self._back, start, told)
 
     def _back(self, start: Start, told: Told) -> None:
         self._apart -= 1
         self.add(start, told)
 
 
-def _refused(end: End, error: Exception) -> End:
-    """What to try next for one row that the database would not have."""
-    start, told = end
-    if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
-        # Its result cannot be stored (too large, or a text Postgres does not know): a bug of the
-        # handler, in words that do not quote it.
-        failed = Failed(
-            Error("bug", f"the result cannot be stored ({type(error).__name__})", retryable=False)
-        )
-        return start, tell(start.claimed, failed, usage=start.usage)
-    return start, told
+def _is_final(error: Exception) -> bool:
+    """Whether the database will never take it: we refuse it, or it cannot be stored."""
+    return isinstance(
+        error, Refused | asyncpg.DataError | asyncpg.ProgramLimitExceededError
+    ) and not isinstance(error, Conflict)
+
+
+def _unfit(start: Start, error: Exception) -> End:
+    """Its result cannot be stored: a bug of the handler, in words that do not quote it."""
+    failed = Failed(
+        Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
+    )
+    return start, tell(start.claimed, failed)

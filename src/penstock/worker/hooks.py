@@ -23,6 +23,8 @@ AT_ONCE = 4
 # How often an on_finish that fails is tried before the attempt counts as failed.
 TRIES = 3
 TRY_SECONDS = 0.1
+# How long an on_finish may take: it holds a connection and its job meanwhile.
+HOOK_SECONDS = 30.0
 
 _log = logging.getLogger("penstock.worker")
 
@@ -33,6 +35,14 @@ class HookFailed(Exception):
     def __init__(self, ended: Ended) -> None:
         super().__init__()
         self.ended = ended
+
+
+class _Undone(Exception):
+    """The job could not be ended after all, so the app's writes are undone with it."""
+
+    def __init__(self, verdict: str) -> None:
+        super().__init__(verdict)
+        self.verdict = verdict
 
 
 class Hooks:
@@ -57,45 +67,52 @@ class Hooks:
         An on_finish that keeps failing fails the attempt. Where that ends the job, it ends without
         the app's writes, and the app is told of it later, again and again (`deliver`).
         """
-        async with self._turn:
-            for left in reversed(range(TRIES)):
-                try:
-                    return await self._finish_together(start, told)
-                except HookFailed as error:
-                    cause = error.__cause__ or error
-                    _complain(start.claimed.kind, start.claimed.id, cause)
-                    if left:
-                        await asyncio.sleep(TRY_SECONDS)
-                    elif told.outcome == "succeeded":
-                        failed = Retried(Error("bug", f"on_finish: {described(cause)}"))
-                        told = tell(start.claimed, failed, usage=start.usage)
-                except Exception as error:  # noqa: BLE001  # Ends finds out what is the matter
-                    _log.warning("an end could not be written: %s", whereabouts(error))
-                    break
+        failed = 0
+        pause, longest = AWAY_SECONDS
+        while failed < TRIES:
+            try:
+                # A turn for each try: what waits for somebody else does not keep others waiting.
+                async with self._turn:
+                    try:
+                        verdict = await self._finish_together(start, told)
+                    except _Undone as undone:
+                        verdict = undone.verdict
+                if verdict != "busy":
+                    return True
+                await asyncio.sleep(BUSY_SECONDS)
+            except HookFailed as error:
+                cause = error.__cause__ or error
+                _complain(start.claimed.kind, start.claimed.id, cause)
+                failed += 1
+                if failed < TRIES:
+                    await asyncio.sleep(TRY_SECONDS)
+                elif told.outcome == "succeeded":
+                    bug = Retried(Error("bug", f"on_finish: {described(cause)}"))
+                    told = tell(start.claimed, bug, usage=start.usage)
+            except AWAY:
+                await asyncio.sleep(pause)
+                pause = min(longest, pause * 2)
+            except Exception as error:  # noqa: BLE001  # Ends finds out what is the matter
+                _log.warning("an end could not be written: %s", whereabouts(error))
+                break
         # Without the app's writes: the row that `deliver` looks for stays.
         self._ends.add(start, told)
         return False
 
-    async def _finish_together(self, start: Start, told: Told) -> bool:
-        pause, longest = AWAY_SECONDS
-        while True:
-            try:
-                if self._desk.has(start):
-                    await self._desk.flush()
-                async with self._engine.transaction() as conn:
-                    [verdict] = await self._engine.jobs.finish_told(start.worker, [told], conn=conn)
-                    if verdict.verdict == "done":
-                        ended = await self._engine.hooks.take(
-                            self.kinds, conn=conn, job_id=told.job_id
-                        )
-                        if ended is not None:
-                            await self._tell(ended, conn)
-                if verdict.verdict != "busy":
-                    return True
-                await asyncio.sleep(BUSY_SECONDS)
-            except AWAY:
-                await asyncio.sleep(pause)
-                pause = min(longest, pause * 2)
+    async def _finish_together(self, start: Start, told: Told) -> str:
+        """The app's writes first, then the end: so the rows that others want are held briefly."""
+        if self._desk.has(start):
+            await self._desk.flush()
+        async with self._engine.transaction() as conn:
+            ended = await self._engine.hooks.hold(start.worker, told, conn=conn)
+            if ended is not None:
+                await self._tell(ended, conn)
+            [verdict] = await self._engine.jobs.finish_told(start.worker, [told], conn=conn)
+            if verdict.verdict == "done" and ended is not None:
+                await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
+            elif ended is not None:
+                raise _Undone(verdict.verdict)
+        return verdict.verdict
 
     async def deliver(self) -> int:
         """Tell the app of ends that upkeep, a cancel or a failed on_finish left; how many."""
@@ -117,7 +134,8 @@ class Hooks:
         hook = self._handlers[ended.kind].on_finish
         assert hook is not None  # noqa: S101  # only such kinds are here
         try:
-            await hook(ended, conn)
+            async with asyncio.timeout(HOOK_SECONDS):
+                await hook(ended, conn)
             # Now and not at the commit: a statement that failed and was passed over would undo the
             # end without a word, and a constraint that is looked at last would be taken for ours.
             await conn.execute("set constraints all immediate")

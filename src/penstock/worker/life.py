@@ -16,6 +16,8 @@ from penstock.worker.control import Heartbeat
 from penstock.worker.outcomes import whereabouts
 
 RENEW_SECONDS = 1_800.0
+CLOSE_SECONDS = 4.0
+_LOOK_SECONDS = 0.005
 CHANNELS = ("penstock_job", "penstock_cancel")
 
 _log = logging.getLogger("penstock.worker")
@@ -32,6 +34,7 @@ class Life:
         name: str,
         lease: timedelta,
         beat: timedelta,
+        locks: bool,
         on_lost: Callable[[int], None],
     ) -> None:
         self._engine = engine
@@ -43,7 +46,9 @@ class Life:
         self._known = asyncio.Event()
         self._control: asyncpg.Connection | None = None
         self._again: asyncio.Task[None] | None = None
-        self._heart = Heartbeat(dsn, lease=lease, every=beat, on_lost=self._hear_of_loss)
+        self._heart = Heartbeat(
+            dsn, lease=lease, every=beat, locks=locks, on_lost=self._hear_of_loss
+        )
         self._ended = False
         self.worker: int | None = None
 
@@ -52,10 +57,17 @@ class Life:
         self._heart.start(self.worker)
         self._known.set()
 
-    async def identity(self) -> int:
-        """Who we are; waits while we are between two lives."""
+    async def identity(self, *, unless: asyncio.Event | None = None) -> int:
+        """Who we are; waits while we are between two lives. 0 when `unless` happens before."""
         while self.worker is None:
-            await self._known.wait()
+            waits = [asyncio.ensure_future(self._known.wait())]
+            if unless is not None:
+                waits.append(asyncio.ensure_future(unless.wait()))
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            if unless is not None and unless.is_set():
+                return 0
         return self.worker
 
     def lose(self, worker: int) -> None:
@@ -124,4 +136,8 @@ class Life:
             await self._engine.workers.stop(self.worker)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._heart.stop)
+        """Without a thread of the loop's own: handlers may have taken them all."""
+        self._heart.stop()
+        ends = self._loop.time() + CLOSE_SECONDS
+        while self._heart.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread
+            await asyncio.sleep(_LOOK_SECONDS)

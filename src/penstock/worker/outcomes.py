@@ -11,18 +11,21 @@ from penstock.engine.outcomes import (
     Snoozed,
 )
 from penstock.engine.outcomes import Retry as Retried
-from penstock.errors import PenstockError
+from penstock.errors import Invalid, PenstockError
 from penstock.settings import duration
 
 MESSAGE_MAX = 2_000
+LONGEST_WAIT = timedelta(days=3650)
 
 
 class Fail(Exception):
     """`raise Fail("why")`: it will never work; no more attempts."""
 
-    def __init__(self, why: str = "the handler gave up", *, cls: str = "invalid_request") -> None:
+    def __init__(
+        self, why: object = "the handler gave up", *, cls: str = "invalid_request"
+    ) -> None:
         super().__init__(why)
-        self.why = why
+        self.why = words_of(why)
         self.cls = cls
 
 
@@ -31,14 +34,14 @@ class Retry(Exception):
 
     def __init__(
         self,
-        why: str = "the handler asked for another attempt",
+        why: object = "the handler asked for another attempt",
         *,
         after: str | float | timedelta | None = None,
         cls: str = "provider_error",
     ) -> None:
         super().__init__(why)
-        self.why = why
-        self.after = None if after is None else duration(after, field="after")
+        self.why = words_of(why)
+        self.after = None if after is None else _wait(after)
         self.cls = cls
 
 
@@ -47,19 +50,26 @@ class Snooze(Exception):
 
     def __init__(self, after: str | float | timedelta) -> None:
         super().__init__(f"snoozed for {after}")
-        self.after = duration(after, field="after")
+        self.after = _wait(after)
 
 
 class Cancel(Exception):
     """`raise Cancel("why")`: the job ends as cancelled."""
 
-    def __init__(self, why: str = "cancelled by its handler") -> None:
+    def __init__(self, why: object = "cancelled by its handler") -> None:
         super().__init__(why)
-        self.why = why
+        self.why = words_of(why)
 
 
 class LeaseLost(Exception):
     """The start is no longer the worker's: whatever it does now does not count."""
+
+
+def _wait(after: str | float | timedelta) -> timedelta:
+    wait = duration(after, field="after")
+    if wait > LONGEST_WAIT:
+        raise Invalid("after must be at most ten years", code="invalid_duration", field="after")
+    return wait
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -83,10 +93,18 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def described(error: BaseException) -> str:
     """Class and words, for people who look at the job; never for a log."""
-    words = str(error)
+    words = words_of(error)
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+
+
+def words_of(value: object) -> str:
+    """What it says of itself; an exception's own words may fail, and must not take ours along."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # whatever it is
+        return type(value).__name__
 
 
 def clean(message: str) -> str:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import asyncpg
 
@@ -20,6 +19,7 @@ from penstock.engine.progress import Report
 from penstock.errors import PenstockError
 from penstock.worker.outcomes import LeaseLost, whereabouts
 from penstock.worker.start import Start
+from penstock.worker.threads import Threads
 
 PACE_SECONDS = 0.1
 AWAY_SECONDS = 0.5
@@ -35,20 +35,30 @@ _log = logging.getLogger("penstock.worker")
 
 
 @dataclass(slots=True)
+class _Chunk:
+    seq: int
+    text: str | None
+    """Words that are still added to; else `encoded` is what was emitted, as it was then."""
+    encoded: str
+
+
+@dataclass(slots=True)
 class _Pending:
     stage: str | None = None
     label: str | None = None
     progress: str | None = None
-    chunks: deque[tuple[int, Any]] = field(default_factory=deque)
+    chunks: deque[_Chunk] = field(default_factory=deque)
     size: int = 0
 
 
 class Desk:
     """Where starts leave what they have to say. All of it runs in the worker's loop."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, threads: Threads) -> None:
         self.engine = engine
         self.loop = loop
+        self.threads = threads
+        """For steps of async handlers that are plain functions."""
         self._pending: dict[Start, _Pending] = {}
         self._on_its_way: dict[Start, _Pending] = {}
         self._written = asyncio.Event()
@@ -62,16 +72,17 @@ class Desk:
     def progress(self, start: Start, text: str) -> None:
         self._of(start).progress = text
 
-    def chunk(self, start: Start, data: Any, size: int) -> None:
+    def chunk(self, start: Start, text: str | None, encoded: str) -> None:
+        """Words, which may be added to the last ones, or (`text` None) any other JSON."""
         pending = self._of(start)
-        pending.size += size
-        if isinstance(data, str) and pending.chunks:
-            seq, last = pending.chunks[-1]
-            if isinstance(last, str) and len(last) + len(data) <= CHUNK_CHARACTERS:
-                pending.chunks[-1] = (seq, last + data)
+        pending.size += len(encoded)
+        if text is not None and pending.chunks:
+            last = pending.chunks[-1]
+            if last.text is not None and len(last.text) + len(text) <= CHUNK_CHARACTERS:
+                last.text += text
                 return
         start.seq += 1
-        pending.chunks.append((start.seq, data))
+        pending.chunks.append(_Chunk(start.seq, text, encoded))
 
     async def room(self, start: Start) -> None:
         """Wait while this start has emitted more than could be written."""
@@ -140,9 +151,14 @@ class Desk:
 
     async def _write_at_once(self, worker: int, said: dict[Start, _Pending]) -> None:
         chunks = [
-            (start.claimed.id, start.claimed.attempt, seq, encode(data, "chunk"))
+            (
+                start.claimed.id,
+                start.claimed.attempt,
+                one.seq,
+                one.encoded if one.text is None else encode(one.text, "chunk"),
+            )
             for start, pending in said.items()
-            for seq, data in pending.chunks
+            for one in pending.chunks
         ]
         if chunks:
             await self.engine.progress.append_chunks(worker, chunks)

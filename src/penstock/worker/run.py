@@ -199,5 +199,7 @@ def told(start: Start, outcome: Outcome) -> Told:
     try:
         return tell(start.claimed, outcome, usage=start.usage, units=start.units)
     except (Invalid, TooLarge) as error:
-        failed = Failed(Error("bug", clean(error.message), retryable=False))
-        return tell(start.claimed, failed, usage=start.usage)
+        said = clean(error.message)
+    except Exception as error:  # noqa: BLE001  # a result may do anything when it is looked at
+        said = f"its result cannot be read: {type(error).__name__}"
+    return tell(start.claimed, Failed(Error("bug", said, retryable=False)))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
 
-# How often a handler that swallows its cancellation is told again.
-_INSIST_SECONDS = 1.0
+# When a handler that swallows its cancellation is told again. One that cleans up has so long.
+_INSIST_SECONDS = 5.0
 
 
 class Start:
@@ -36,8 +36,10 @@ class Start:
         "desk",
         "ended",
         "handler",
+        "keeps_slot",
         "progressed",
         "reason",
+        "refusals",
         "seq",
         "steps",
         "steps_read",
@@ -66,6 +68,10 @@ class Start:
         """Asked to end: what `job.cancelled` shows."""
         self.ended = False
         self.progressed = 0.0
+        self.keeps_slot = False
+        """Its handler has ended, and its slot is given when the end is told."""
+        self.refusals = 0
+        """How often the database would not take its end."""
         self.seq = 0
         self.steps: dict[str, Any] = {}
         """What is kept of this job, by name; of earlier starts once it was read."""

@@ -64,12 +64,14 @@ class Keeper:
                 if conn is not None:
                     conn.terminate()
 
-    async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE) -> int:
+    async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE, judge: bool = True) -> int:
         """Settle what nobody ends; how many jobs that were."""
         settled = 0
         for _ in range(_PASSES_AT_ONCE):
             async with asyncio.timeout(_ANSWER_SECONDS):
-                found = await upkeep.recover(limit=RECOVER_LIMIT, grace=grace, alone=True)
+                found = await upkeep.recover(
+                    limit=RECOVER_LIMIT, grace=grace, alone=True, judge=judge
+                )
             done = [one for one in found if one.verdict == "done"]
             settled += len(done)
             for one in done:

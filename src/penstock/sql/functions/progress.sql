@@ -29,22 +29,23 @@ begin
       t (id, attempt, stage, label, progress)
   ),
   held as materialized (
-    select j.id, j.attempt from told t join penstock.job j on j.id = t.id
+    select j.id, t.stage, t.label, t.progress
+    from told t join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
       and j.worker_id = p_worker -- guard: owner
     order by j.id for no key update of j skip locked
   ),
   moved as (
     update penstock.job j set
-      stage = case when t.stage is null then j.stage else nullif(t.stage, '') end,
-      stage_label = case when t.stage is null then j.stage_label else t.label end,
-      stage_at = case when t.stage is null or nullif(t.stage, '') is not distinct from j.stage
-        then j.stage_at when t.stage = '' then null else v_now end,
-      progress = coalesce(t.progress, j.progress),
+      stage = case when h.stage is null then j.stage else nullif(h.stage, '') end,
+      stage_label = case when h.stage is null then j.stage_label else h.label end,
+      stage_at = case when h.stage is null or nullif(h.stage, '') is not distinct from j.stage
+        then j.stage_at when h.stage = '' then null else v_now end,
+      progress = coalesce(h.progress, j.progress),
       progressed_at = v_now, updated_at = v_now, version = j.version + 1,
       deadline_at = penstock._deadline(j.timeout_at, q.stuck_after, v_now)
-    from held h, told t, penstock.queue q
-    where j.id = h.id and t.id = h.id and t.attempt = h.attempt and q.id = j.queue_id
+    from held h, penstock.queue q
+    where j.id = h.id and q.id = j.queue_id
     returning j.id, j.attempt, j.cancel_requested_at is not null as cancel
   )
   select t.id, case when m.id is not null then 'done'

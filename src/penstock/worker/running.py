@@ -1,0 +1,175 @@
+"""What runs in this worker: each start from its claim until the database knows how it ended."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from uuid import UUID
+
+from penstock.engine import Engine
+from penstock.engine.outcomes import Error, Outcome, Released, Retry, Snoozed
+from penstock.engine.starts import Claimed, Told
+from penstock.worker.ends import Ends
+from penstock.worker.handlers import Handler, Mode
+from penstock.worker.hooks import Hooks
+from penstock.worker.parameters import Parameters
+from penstock.worker.reports import Desk
+from penstock.worker.run import Runner, told
+from penstock.worker.slots import Slots
+from penstock.worker.start import Start
+
+# For another worker's kind of job in one of our queues: somebody who knows it may come by.
+STRANGER_WAIT = timedelta(seconds=5)
+# What the database takes us to be running for so long, and we do not know of, was claimed for us by
+# a call whose answer was lost on the way.
+FORGOTTEN = timedelta(seconds=5)
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Running:
+    """`on_ended(queue)` hears of each start that is settled."""
+
+    def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
+        self,
+        engine: Engine,
+        handlers: Mapping[str, Handler],
+        runner: Runner,
+        slots: Slots,
+        desk: Desk,
+        *,
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._handlers = handlers
+        self._runner = runner
+        self._slots = slots
+        self._desk = desk
+        self._on_ended = on_ended
+        self._loop = asyncio.get_running_loop()
+        self._starts: dict[tuple[UUID, int], Start] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self.ends = Ends(engine, desk, self._on_told)
+        self.hooks = Hooks(engine, desk, self.ends, handlers)
+        self.settled = asyncio.Event()
+        self.processed = 0
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def at_work(self) -> list[Start]:
+        """Those whose handler has not ended."""
+        return [start for start in self._starts.values() if not start.ended]
+
+    def begin(self, claimed: Claimed, worker: int, *, give_back: bool) -> None:
+        handler = self._handlers.get(claimed.kind)
+        start = Start(claimed, handler or _STRANGER, worker, self._desk)
+        self._starts[claimed.id, claimed.attempt] = start
+        if handler is None:
+            _log.warning(
+                "a job of kind %s waits in a queue of this worker, which has no handler for it",
+                claimed.kind,
+            )
+            self._end(start, Snoozed(STRANGER_WAIT))
+        elif give_back:
+            self._slots.give(handler.mode)
+            self._end(start, Released())
+        else:
+            start.task = self._loop.create_task(self._conduct(start))
+            start.watch(self._loop)
+
+    async def _conduct(self, start: Start) -> None:
+        outcome: Outcome = Retry(Error("bug", "the worker could not say how it ended"))
+        try:
+            outcome = await self._runner.outcome(start)
+        finally:
+            handler = start.handler
+            if start.thread is not None and not start.thread.done():
+                # The function goes on in its thread, although nobody waits for it: so does its
+                # slot.
+                start.thread.add_done_callback(lambda _: self._give_from_thread(handler.mode))
+            elif handler.on_finish is None:
+                self._slots.give(handler.mode)
+            else:
+                start.keeps_slot = True
+            self._end(start, outcome)
+
+    def _give_from_thread(self, mode: Mode) -> None:
+        with suppress(RuntimeError):  # the worker has left, and its loop is closed
+            self._loop.call_soon_threadsafe(self._slots.give, mode)
+
+    def _end(self, start: Start, outcome: Outcome) -> None:
+        start.unwatch()
+        row = told(start, outcome)
+        if start.handler.on_finish is None:
+            self.ends.add(start, row)
+            return
+        task = self._loop.create_task(self._finish_with_app(start, row))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _finish_with_app(self, start: Start, row: Told) -> None:
+        """Its slot is kept until then: an on_finish that is slow must not have ends pile up."""
+        try:
+            if row.outcome in ("snoozed", "released"):
+                self.ends.add(start, row)
+            elif await self.hooks.finish(start, row):
+                self._on_told([start])
+        finally:
+            if start.keeps_slot:
+                self._slots.give(start.handler.mode)
+
+    def _on_told(self, starts: Sequence[Start]) -> None:
+        for start in starts:
+            self._starts.pop((start.claimed.id, start.claimed.attempt), None)
+            self._on_ended(start.handler.queue)
+        self.processed += len(starts)
+        self.settled.set()
+
+    async def all_told(self) -> None:
+        """Wait until the database knows of every end."""
+        await asyncio.gather(*self._finishing, return_exceptions=True)
+        await self.ends.all_told()
+
+    def drop(self, worker: int) -> None:
+        """What ran under a lost identity is somebody else's now."""
+        _log.warning(
+            "this worker was given up for lost: it drops %d jobs and registers again", len(self)
+        )
+        for start in list(self._starts.values()):
+            if start.worker == worker:
+                start.stop("lost")
+
+    def cancel(self, job: str) -> None:
+        """Somebody asks this job to end."""
+        for start in list(self._starts.values()):
+            if str(start.claimed.id) == job:
+                self._desk.cancel(start)
+
+    async def look_for_cancels(self, worker: int) -> None:
+        """What was asked while nobody listened."""
+        if self._starts:
+            for key in await self._engine.workers.cancels(worker):
+                if start := self._starts.get(key):
+                    self._desk.cancel(start)
+
+    async def give_back_forgotten(self, worker: int) -> int:
+        """Give back what was claimed for us without our knowing; how many."""
+        found = await self._engine.workers.starts(worker, older=FORGOTTEN)
+        forgotten = [
+            Told(job, attempt, account, "released", None, None, None, None, None)
+            for job, attempt, account in found
+            if (job, attempt) not in self._starts
+        ]
+        if forgotten:
+            verdicts = await self._engine.jobs.finish_told(worker, forgotten)
+            _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
+        return len(forgotten)
+
+
+async def _nothing() -> None: ...
+
+
+_STRANGER = Handler("", "", _nothing, Parameters.of(_nothing, "stranger"), "async")
