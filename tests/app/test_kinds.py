@@ -131,7 +131,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"name": "a b"}, Invalid, "the kind name 'a b' must be"),
     ({"queue": 5}, Invalid, "queue is 5; it may be what app.queue"),
     ({"queue": "a b"}, Invalid, "the queue name 'a b'"),
-    ({"dedupe": "m"}, Invalid, r"dedupe is 'm'; it may be one of the handler's parameters \(n\)"),
+    ({"dedupe": ""}, Invalid, "dedupe is ''; it may be a text of 1 to 200"),
     ({"dedupe": 5}, Invalid, "dedupe is 5; it may be the name of a parameter"),
     ({"topic": ""}, Invalid, "topic is ''; it may be a text of 1 to 200"),
     ({"topic": waiting}, Invalid, "topic is .*a plain function of the payload"),
@@ -257,3 +257,18 @@ def test_inline_is_said_by_the_queue_or_by_the_environment(
     monkeypatch.setenv("PENSTOCK_INLINE", "1")
     other = Penstock()
     assert make(other, name="c").inline
+
+
+async def test_a_dedupe_that_names_no_parameter_is_one_key_for_all(database: str) -> None:
+    """M9: a nightly report, one at a time."""
+    app = Penstock(database, name="nightly")
+    queue = app.queue("q")
+
+    @app.job(queue=queue, dedupe="nightly")
+    async def report(day: str) -> str:
+        return day
+
+    first = await report.submit(day="monday")
+    again = await report.submit(day="tuesday")
+    assert (again.id, again.deduplicated) == (first.id, True)
+    await app.close()

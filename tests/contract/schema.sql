@@ -218,6 +218,7 @@ CREATE TABLE penstock.kind (
     computed text[] DEFAULT '{}'::text[] NOT NULL,
     created_at timestamp with time zone NOT NULL,
     hooked boolean DEFAULT false NOT NULL,
+    dedupe_fixed text,
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
@@ -472,6 +473,10 @@ CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -818,7 +823,8 @@ CREATE VIEW penstock.attempts AS
     t.started_at,
     t.ended_at,
     t.outcome,
-    t.error
+    t.error,
+    t.usage
    FROM penstock.attempt t
 UNION ALL
  SELECT f.id AS job_id,
@@ -827,7 +833,8 @@ UNION ALL
     f.started_at,
     f.finished_at AS ended_at,
     (f.status)::text AS outcome,
-    f.error
+    f.error,
+    f.usage
    FROM penstock.finished f
   WHERE f.ended_in_start;
 

@@ -269,3 +269,14 @@ async def test_a_refused_submit_leaves_no_record_of_its_key(
             await app.execute("select penstock.submit_one('none', '{}', p_key => 'k')")
         await point.rollback()
         assert (await submit_one(twin, "k"))["replayed"] is False
+
+
+async def test_a_kind_with_one_key_has_one_live_job(conn: asyncpg.Connection) -> None:
+    """M9"""
+    await factory.queue(conn)
+    await conn.execute("select penstock.declare_kind('report', 'q', $1)", {"dedupe": "nightly"})
+    first = await factory.submit(conn, "report")
+    assert await factory.submit(conn, "report") == first
+    assert await conn.fetchval("select id from penstock.submit_one('report', '{}')") == first
+    await conn.execute("select penstock.cancel_job($1)", first)
+    assert await factory.submit(conn, "report") != first

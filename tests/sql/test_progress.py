@@ -169,7 +169,8 @@ async def test_what_a_start_used_is_kept_with_it(conn: asyncpg.Connection) -> No
     await conn.fetch(tell, worker, [job], [1], ["retry"], [{"tokens": 5}], None)
     await factory.claim(conn, worker)
     await conn.fetch(tell, worker, [job], [2], ["succeeded"], [{"tokens": 7}], [3])
-    assert (await factory.read(conn, job))["usage"] == {"tokens": 7}
+    assert (await factory.read(conn, job))["usage"] == {"tokens": 12}
+    assert await conn.fetchval("select usage from penstock.finished") == {"tokens": 7}
     assert await conn.fetchval("select units from penstock.finished") == 3
     assert await conn.fetchval("select usage from penstock.attempt") == {"tokens": 5}
     # A zombie's late result neither counts nor is its cost forgotten.

@@ -146,7 +146,7 @@ class Penstock:
 
         priority     of its accounts' jobs, -1000 to 1000, lower first; 0
         concurrency  how many jobs of one account may run at once; None: no limit
-        per_hour     how many one account may submit in an hour; None: no limit
+        per_hour     how many one account may submit in an hour; kept, not enforced yet
         weight       its share of a queue with order="fair"; 1
         first_job    added to the priority of an account's first job ever, like -20; 0
         default      accounts not seen before get it; else the first plan declared

@@ -66,13 +66,6 @@ def read_sources(parameters: Parameters, **said: Source | None) -> Sources:
                 continue
             case str() if source in parameters.names:
                 declared[f"{option}_field"] = source
-            case str() if option == "dedupe":
-                raise options.wrong(
-                    option,
-                    source,
-                    f"it may be one of the handler's parameters ({_listed(parameters)}) or a "
-                    "function of the payload; with one fixed key there could only be one job",
-                )
             case str():
                 declared[option] = options.text(source, option)
             case _ if _is_plain_function(source):
@@ -102,7 +95,3 @@ def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:
 
 def _is_plain_function(source: Any) -> bool:
     return callable(source) and not inspect.iscoroutinefunction(source)
-
-
-def _listed(parameters: Parameters) -> str:
-    return ", ".join(parameters.names) or "it has none"

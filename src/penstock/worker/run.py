@@ -57,9 +57,7 @@ class Runner:
         except LeaseLost:
             start.reason = start.reason or "lost"
             return start.outcome_of_stop()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001  # also SystemExit: a handler ends its job only
+        except BaseException as error:  # noqa: BLE001  # a handler that exits ends its job only
             if _follows_from_stop(start, error):
                 return start.outcome_of_stop()
             if not isinstance(error, Fail | Retry | Snooze | Cancel):
@@ -202,4 +200,8 @@ def told(start: Start, outcome: Outcome) -> Told:
         said = clean(error.message)
     except Exception as error:  # noqa: BLE001  # a result may do anything when it is looked at
         said = f"its result cannot be read: {type(error).__name__}"
+    _log.warning(
+        "the result of a job cannot be kept",
+        extra={"job": start.claimed.id, "kind": start.claimed.kind},
+    )
     return tell(start.claimed, Failed(Error("bug", said, retryable=False)))

@@ -1,6 +1,7 @@
 """One start of a job in this worker: what was claimed, who runs it, and why it was stopped."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, assert_never
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from penstock.worker.reports import Desk
 
 Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
+
+_WORTH_A_LINE = {"timeout": "over its time", "stuck": "no progress for too long"}
+
+_log = logging.getLogger("penstock.worker")
 
 # When a handler that swallows its cancellation is told again. One that cleans up has so long.
 _INSIST_SECONDS = 5.0
@@ -108,6 +113,16 @@ class Start:
         """End it from outside. The first reason counts."""
         if self.ended:
             return
+        if self.reason is None and reason in _WORTH_A_LINE:
+            _log.warning(
+                "a job was stopped: %s",
+                _WORTH_A_LINE[reason],
+                extra={
+                    "job": self.claimed.id,
+                    "kind": self.claimed.kind,
+                    "attempt": self.claimed.attempt,
+                },
+            )
         self.reason = self.reason or reason
         self.cancelled = True
         if self.task is not None:

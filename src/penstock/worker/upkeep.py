@@ -76,6 +76,9 @@ class Keeper:
             settled += len(done)
             for one in done:
                 _log.info("recovered", extra={"job": one.job_id, "outcome": one.outcome})
+            lost = sum(one.outcome in ("lost", "lost_with_others") for one in done)
+            if lost:
+                _log.warning("a worker was lost: %d of its jobs were settled", lost)
             if any(one.status == JobStatus.QUEUED for one in done):
                 await self._on_recovered()
             if len(done) < len(found) or len(found) < RECOVER_LIMIT:

@@ -200,7 +200,8 @@ begin
       format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
              p_old_by, p_old, coalesce(p_new_by, 'an unnamed app'), p_new), p_what,
       p_hint => 'Let both say the same, or rename one. If the first is gone, '
-                '`penstock queues reset` of the queue sets its declarations free.');
+                || case p_what when 'plan' then 'edit_plan changes what is in force.'
+                   else '`penstock queues reset` of the queue sets its declarations free.' end);
   end if;
 end
 $$;
@@ -305,7 +306,7 @@ declare
 begin
   perform penstock._refuse_odd_name(p_name, 'kind');
   perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
-    'priority_offset', 'dedupe_field', 'topic_field', 'topic', 'account_field', 'account',
+    'priority_offset', 'dedupe_field', 'dedupe', 'topic_field', 'topic', 'account_field', 'account',
     'computed', 'hooked']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
@@ -324,6 +325,7 @@ begin
     priority_offset = coalesce(
       penstock._option_integer(p_options, 'priority_offset', -1000, 1000), 0),
     dedupe_field = penstock._option_text(p_options, 'dedupe_field'),
+    dedupe_fixed = penstock._option_text(p_options, 'dedupe'),
     topic_field = penstock._option_text(p_options, 'topic_field'),
     topic_fixed = penstock._option_text(p_options, 'topic'),
     account_field = penstock._option_text(p_options, 'account_field'),

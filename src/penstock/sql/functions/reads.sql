@@ -2,10 +2,10 @@
 
 -- Every start that has ended: those their job survived, and the one that ended it.
 create or replace view penstock.attempts as
-select t.job_id, t.attempt, t.worker_id, t.started_at, t.ended_at, t.outcome, t.error
+select t.job_id, t.attempt, t.worker_id, t.started_at, t.ended_at, t.outcome, t.error, t.usage
 from penstock.attempt t
 union all
-select f.id, f.attempt, f.worker_id, f.started_at, f.finished_at, f.status::text, f.error
+select f.id, f.attempt, f.worker_id, f.started_at, f.finished_at, f.status::text, f.error, f.usage
 from penstock.finished f where f.ended_in_start;
 
 create or replace view penstock.queue_stats as
@@ -44,6 +44,18 @@ begin
     ) t
     left join penstock.worker w on w.id = t.worker_id);
 end
+$$;
+
+-- What all starts of a job have used together: a failed one is paid for too.
+create or replace function penstock._usage_json(p_job uuid) returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_object_agg(s.name, s.total) from (
+    select u.key as name, sum((u.value #>> '{}')::numeric) as total
+    from penstock.attempts a cross join lateral jsonb_each(a.usage) u
+    where a.job_id = p_job
+    group by u.key
+  ) s
 $$;
 
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
@@ -92,7 +104,8 @@ begin
         'timeout_at', penstock._rfc3339(v_job.timeout_at), 'finished_at', null,
         'stage', v_job.stage, 'stage_label', v_job.stage_label,
         'stage_at', penstock._rfc3339(v_job.stage_at), 'progress', v_job.progress,
-        'result', null, 'usage', null,
+        'result', null,
+        'usage', case when v_job.attempt > 1 then penstock._usage_json(v_job.id) end,
         'error', penstock._error_json(v_job.error),
         'recovery', jsonb_build_object('count', v_job.crashes,
           'last_at', penstock._rfc3339(v_job.recovered_at),
@@ -116,7 +129,9 @@ begin
         'started_at', penstock._rfc3339(v_done.started_at), 'timeout_at', null,
         'finished_at', penstock._rfc3339(v_done.finished_at),
         'stage', v_done.stage, 'stage_label', null, 'stage_at', null,
-        'progress', v_done.progress, 'result', v_done.result, 'usage', v_done.usage,
+        'progress', v_done.progress, 'result', v_done.result,
+        'usage', case when v_done.attempt > 1 then penstock._usage_json(v_done.id)
+          else v_done.usage end,
         'error', penstock._error_json(v_done.error),
         'recovery', jsonb_build_object('count', v_done.crashes,
           'last_at', penstock._rfc3339(v_done.recovered_at), 'next_at', null),

@@ -223,11 +223,12 @@ begin
   -- Whose jobs, and under which key: as told, else what the kind says.
   if p_accounts is not null or p_dedupe_keys is not null or exists (
     select from penstock.kind k where k.name = any (v_kinds)
-      and coalesce(k.account_field, k.account_fixed, k.dedupe_field) is not null)
+      and coalesce(k.account_field, k.account_fixed, k.dedupe_field, k.dedupe_fixed) is not null)
   then
     select array_agg(coalesce(x.account, x.payload ->> k.account_field, k.account_fixed)
                      order by x.ordinal),
-      array_agg(coalesce(x.key, x.payload ->> k.dedupe_field) order by x.ordinal)
+      array_agg(coalesce(x.key, x.payload ->> k.dedupe_field, k.dedupe_fixed)
+                order by x.ordinal)
     into v_names, v_keys
     from unnest(p_kinds, p_payloads, p_accounts, p_dedupe_keys) with ordinality
       x (kind, payload, account, key, ordinal)

@@ -101,7 +101,8 @@ declare
 begin
   select k.* into v_kind from penstock.kind k
   where k.name = p_kind
-    and k.account_field is null and k.account_fixed is null and k.dedupe_field is null;
+    and k.account_field is null and k.account_fixed is null
+    and k.dedupe_field is null and k.dedupe_fixed is null;
   if not found then
     return;
   end if;

@@ -1,4 +1,5 @@
 drop table penstock.chunk, penstock.step, penstock.hook;
+alter table penstock.kind drop column dedupe_fixed;
 alter table penstock.kind drop column hooked;
 alter table penstock.worker drop column locks;
 alter table penstock.orphan drop column usage;

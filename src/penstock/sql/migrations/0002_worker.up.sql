@@ -21,6 +21,9 @@ alter table penstock.worker add column locks boolean not null default false;
 -- An app wants to be told of every end of such a job, with a transaction of ours to write in.
 alter table penstock.kind add column hooked boolean not null default false;
 
+-- One key for all its jobs: one of them may live at a time.
+alter table penstock.kind add column dedupe_fixed text;
+
 -- Ends that the app has not been told of.
 create table penstock.hook (
   job_id uuid primary key,
