@@ -23,7 +23,7 @@ import asyncpg
 import uvloop
 
 from app import build
-from penstock.worker.worker import Options, Worker
+from penstock.worker.worker import Options, Worker, settle_memory
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 40.0
@@ -112,6 +112,7 @@ async def _serve(concurrency: int | None) -> None:
     if concurrency is not None:
         options = replace(options, concurrency=concurrency)
     worker = Worker(await app.dsn(), app.handlers(), options)
+    settle_memory()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     await worker.run()
     await app.close()

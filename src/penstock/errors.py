@@ -12,13 +12,15 @@
     ├── Misconfigured              found at start-up, before any work
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
     │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept
-    │   └── SchemaMismatch         the database's schema is older or newer than this program
+    │   ├── SchemaMismatch         the database's schema is older or newer than this program
+    │   └── WrongApp               what names the app names none, or its penstock.toml is wrong
     ├── Unavailable                the database cannot be reached; the outcome may be unknown
     ├── JobFailed                  a result was asked for, and there is none: the job failed
     └── JobCancelled               likewise: it was cancelled
 
 The digits of a Refused code are the HTTP status the API answers with. `code` is a stable
-word for programs, the message a sentence for people, `members` what else is worth knowing.
+word for programs, the message a sentence for people, `members` what else is worth knowing. A hint
+says what to do; `str()` of a Refused is both.
 """
 
 import json
@@ -28,6 +30,9 @@ from uuid import UUID
 
 class PenstockError(Exception):
     """Root of every error Penstock raises."""
+
+    hint: str | None = None
+    """What to do about it, where the message does not say so."""
 
 
 class Refused(PenstockError):
@@ -50,6 +55,11 @@ class Refused(PenstockError):
         self.field = field
         self.hint = hint
         self.members = members
+
+    def __str__(self) -> str:
+        if not self.hint:
+            return self.message
+        return f"{self.message.removesuffix('.')}. {self.hint}"
 
     @property
     def status(self) -> int:
@@ -99,6 +109,10 @@ class MigrationFailed(Misconfigured):
 
 class SchemaMismatch(Misconfigured):
     """The database's schema is older or newer than this program."""
+
+
+class WrongApp(Misconfigured):
+    """What was given as the app names none, or a `penstock.toml` that is wrong."""
 
 
 class Unavailable(PenstockError):

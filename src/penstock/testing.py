@@ -13,6 +13,7 @@ create databases) and is dropped at the end. It is a real Postgres: nothing is i
 import asyncio
 import hashlib
 import uuid
+import weakref
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.resources import files
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 # Nothing of a test outlives it, so nothing waits for the disk.
 _HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _TEMPLATE_LOCK = 1886413174
+
+# Apps that use a test's database now.
+_open: "weakref.WeakSet[Penstock]" = weakref.WeakSet()
 
 
 class Clock:
@@ -116,6 +120,19 @@ class Testing:
         self._app = app
 
     async def __aenter__(self) -> Self:
+        if self._app in _open:
+            raise Misconfigured(
+                "testing() is already open for this app: use that one, or end its block first."
+            )
+        _open.add(self._app)
+        try:
+            await self._enter()
+        except BaseException:
+            _open.discard(self._app)
+            raise
+        return self
+
+    async def _enter(self) -> None:
         server = await _server(self._app.settings)
         self._maker = await open_connection(server.maker)
         self._name = f"penstock_test_{uuid.uuid4().hex[:16]}"
@@ -132,7 +149,6 @@ class Testing:
         await self._app.move(self.dsn)
         self._conn = await open_connection(self.dsn)
         self.clock = Clock(self._conn)
-        return self
 
     async def __aexit__(
         self,
@@ -140,6 +156,7 @@ class Testing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        _open.discard(self._app)
         await self._app.move(None)
         await self._conn.close()
         await self._maker.execute(f'drop database "{self._name}" with (force)')

@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from penstock.app.penstock import Penstock
-from penstock.errors import Misconfigured, PenstockError
+from penstock.errors import Misconfigured, PenstockError, WrongApp
 
 TOML = "penstock.toml"
 _PENSTOCK = Path(__file__).parent.parent
+_LONGEST_WORDS = 500
 _WHAT_TO_GIVE = f"give module:app, like `marking:app`, or the path of a {TOML}"
 
 
@@ -23,7 +24,7 @@ def find_app(given: str | None = None) -> Penstock:
     folder = Path.cwd()
     if given is None:
         if not (folder / TOML).exists():
-            raise Misconfigured(
+            raise WrongApp(
                 f"No app was given, and there is no {TOML} in {folder}: {_WHAT_TO_GIVE}."
             )
         given = TOML
@@ -36,12 +37,10 @@ def find_app(given: str | None = None) -> Penstock:
     if not module or not attribute or "/" in module or module.endswith(".py"):
         guess = Path(module).stem if module else ""
         hint = f" Did you mean `{guess}:{attribute or 'app'}`?" if guess.isidentifier() else ""
-        raise Misconfigured(f"{given!r} names no app: {_WHAT_TO_GIVE}.{hint}")
+        raise WrongApp(f"{given!r} names no app: {_WHAT_TO_GIVE}.{hint}")
     found = find_object(module, attribute, folder)
     if not isinstance(found, Penstock):
-        raise Misconfigured(
-            f"{given} is a {type(found).__name__} and not a Penstock.{_meant(module)}"
-        )
+        raise WrongApp(f"{given} is a {type(found).__name__} and not a Penstock.{_meant(module)}")
     return found
 
 
@@ -50,7 +49,7 @@ def find_object(module: str, attribute: str, folder: Path) -> Any:
     found: Any = load_module(module, folder)
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise Misconfigured(f"Module {module} has no `{attribute}`.{_meant(module)}")
+            raise WrongApp(f"Module {module} has no `{attribute}`.{_meant(module)}")
         found = getattr(found, name)
     return found
 
@@ -73,24 +72,32 @@ def load_module(name: str, folder: Path) -> Any:
     except SyntaxError as error:
         file = _short(error.filename or name, folder)
         raise Misconfigured(
-            f"Module {name} cannot be loaded: {type(error).__name__} at {file}:{error.lineno}."
+            f"Module {name} cannot be loaded: {type(error).__name__}: {error.msg} "
+            f"({file}:{error.lineno})."
         ) from error
     except Exception as error:
-        raise Misconfigured(_why(name, error, folder)) from error
+        raise _explained(name, error, folder) from error
 
 
-def _why(name: str, error: Exception, folder: Path) -> str:
+def _explained(name: str, error: Exception, folder: Path) -> Misconfigured:
+    where = _where(error.__traceback__, folder)
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         if name == error.name or name.startswith(f"{error.name}."):
-            return f"There is no module {error.name} in {folder} or among the installed packages."
-        return (
+            return WrongApp(
+                f"There is no module {error.name} in {folder} or among the installed packages."
+            )
+        return Misconfigured(
             f"Module {name} cannot be loaded: it needs {error.name}, which is not installed "
-            f"({_where(error.__traceback__, folder)})."
+            f"({where})."
         )
-    return (
-        f"Module {name} cannot be loaded: {type(error).__name__} at "
-        f"{_where(error.__traceback__, folder)}."
-    )
+    return Misconfigured(f"Module {name} cannot be loaded: {_words(error)} ({where}).")
+
+
+def _words(error: Exception) -> str:
+    """The exception on one line. It is the app's own, of a time when there is no payload yet."""
+    said = " ".join(str(error).split())
+    said = said if len(said) <= _LONGEST_WORDS else f"{said[:_LONGEST_WORDS]}…"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _where(trace: TracebackType | None, folder: Path) -> str:

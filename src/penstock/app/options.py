@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from penstock.db.connect import FORM
 from penstock.errors import Invalid
 from penstock.settings import duration
 
@@ -21,6 +22,7 @@ _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _FASTEST_PER_SECOND = 1_000_000
 _TEN_YEARS = timedelta(days=3650)
 _TEXT_MAX = 200
+_SCHEMES = ("postgresql://", "postgres://")
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|KIB|MIB|GIB)?", re.ASCII | re.IGNORECASE)
 _UNIT_BYTES = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -114,6 +116,15 @@ def memory(value: Any, option: str) -> int | None:
     if size is None or size < _LEAST_MEMORY:
         raise wrong(option, value, 'it may be 32MB or more, like "512MB", "2GB" or a whole number')
     return size
+
+
+def address(value: Any, option: str) -> str | None:
+    """Of a database. One that is wrong is not quoted: it may hold a password."""
+    if value is None or (isinstance(value, str) and value.startswith(_SCHEMES)):
+        return value
+    raise Invalid(
+        f"{option} must be an address of the form {FORM}", code="invalid_option", field=option
+    )
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

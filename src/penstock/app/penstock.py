@@ -1,6 +1,7 @@
 """`Penstock`: what an app declares, and its way to the database."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from os import environ
@@ -56,7 +57,7 @@ class Penstock:
         self.plans: dict[str, Plan] = {}
         self.kinds: dict[str, Kind[..., Any]] = {}
         self.sync = Sync(self)
-        self._dsn = dsn
+        self._dsn = options.address(dsn, "dsn")
         self._home = home
         self._strict = None if accounts is None else accounts == "strict"
         self._settings: Settings | None = None
@@ -166,8 +167,8 @@ class Penstock:
 
     def job(  # noqa: PLR0913  # one per option of the contract
         self,
-        *,
         queue: Queue | str,
+        *,
         name: str | None = None,
         dedupe: Source | None = None,
         topic: Source | None = None,
@@ -323,6 +324,11 @@ class Penstock:
     def _queue_name(self, queue: Queue | str) -> str:
         if isinstance(queue, str):
             return options.name(queue, "queue")
+        if inspect.isfunction(queue):
+            raise Misconfigured(
+                f"@app.job above {queue.__name__} needs parentheses, and the queue in them: "
+                '@app.job(queue="...")'
+            )
         if not isinstance(queue, Queue):
             raise options.wrong("queue", queue, "it may be what app.queue(...) gave, or its name")
         if queue.name not in self.queues:

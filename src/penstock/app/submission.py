@@ -1,9 +1,10 @@
 """A submit and its options: `mark.using(account="u1", delay="5m").submit(answer="…")`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
@@ -12,7 +13,7 @@ from penstock.db.borrowed import borrow
 from penstock.engine import Engine
 from penstock.engine.encode import encode, encode_checked, refuse_nul
 from penstock.engine.jobs import Batch, NewJob, Submitted, refuse_odd
-from penstock.errors import Invalid
+from penstock.errors import Invalid, Refused
 from penstock.settings import duration
 from penstock.states import JobStatus
 
@@ -78,7 +79,7 @@ class Submission:
         said = {
             "account": account,
             "priority": priority,
-            "delay": _length(delay, "delay"),
+            "delay": _length(delay, "delay", zero=True),
             "run_at": run_at,
             "dedupe_key": dedupe_key,
             "topic": topic,
@@ -90,10 +91,18 @@ class Submission:
             "conn": conn,
         }
         kept = {option: value for option, value in said.items() if value is not None}
-        return Submission(self.kind, replace(self._using, **kept))
+        using = replace(self._using, **kept)
+        if using.delay is not None and using.run_at is not None:
+            raise Invalid(
+                "delay and run_at exclude one another: give a time to wait, or a moment",
+                code="invalid_job",
+                field="run_at",
+            )
+        return Submission(self.kind, using)
 
-    async def submit(self, /, **payload: Any) -> Ticket:
+    async def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
         """Accept one job, and come back at once with its ticket."""
+        self.refuse_positions(positions)
         job = self.new_job(payload)
         ticket = await self.send(await self.kind.app.engine(), job)
         await self._perhaps_run([ticket])
@@ -121,6 +130,17 @@ class Submission:
     def conn(self) -> Any:
         return self._using.conn
 
+    def refuse_positions(self, positions: tuple[Any, ...]) -> None:
+        """Later versions of a handler may have its fields in another order."""
+        if positions:
+            names = self.kind.parameters.names
+            like = f"submit({names[0]}=...)" if names else "submit()"
+            raise Invalid(
+                f"payloads are given by name: {like}, for a job of kind {self.kind.name}",
+                code="invalid_payload",
+                field="payload",
+            )
+
     def new_job(self, payload: Mapping[str, Any]) -> NewJob:
         """What is asked for, checked as far as it can be without the database."""
         checked = self._checked(payload)
@@ -135,22 +155,21 @@ class Submission:
                 code="invalid_job",
                 field="idempotency_key",
             )
-        payloads = [self._checked(row, index) for index, row in enumerate(rows)]
+        with _naming_rows():
+            payloads = [self._checked(row, index) for index, row in enumerate(rows)]
         n = len(payloads)
         said = self._said()
         refuse_odd(NewJob(kind=self.kind.name, **said))
         if "metadata" in said:
             said["metadata"] = encode(said["metadata"], "metadata")
-        columns: dict[str, Any] = self._computed(payloads)
-        columns.update({option: [value] * n for option, value in said.items()})
-        return Batch(
-            kinds=[self.kind.name] * n,
-            payloads=[
+        with _naming_rows():
+            columns: dict[str, Any] = self._computed(payloads)
+            texts = [
                 encode_checked(payload, "payload", index=index)
                 for index, payload in enumerate(payloads)
-            ],
-            **columns,
-        )
+            ]
+        columns.update({option: [value] * n for option, value in said.items()})
+        return Batch(kinds=[self.kind.name] * n, payloads=texts, **columns)
 
     def _checked(self, payload: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
         return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
@@ -180,7 +199,8 @@ class Submission:
         return self._ticket(submitted)
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
-        submitted = await engine.jobs.submit_batch(batch, conn=self.conn)
+        with _naming_rows(but=self._said()):
+            submitted = await engine.jobs.submit_batch(batch, conn=self.conn)
         await self._wake(submitted)
         return [self._ticket(one) for one in submitted]
 
@@ -214,5 +234,30 @@ _OPTIONS = tuple(
 )
 
 
-def _length(value: Duration | None, option: str) -> timedelta | None:
-    return None if value is None else duration(value, field=option)
+@contextmanager
+def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
+    """Say of which row, from 1, a refusal is; not of the options in `but`, said for all of them."""
+    try:
+        yield
+    except Refused as error:
+        index = error.members.get("index")
+        if isinstance(index, int) and error.field not in (*but, "kind"):
+            error.message = f"row {index + 1}: {error.message}"
+            error.args = (error.message,)
+        raise
+
+
+def _length(value: Duration | None, option: str, *, zero: bool = False) -> timedelta | None:
+    """As SQL bounds it, by the name it has here."""
+    if value is None:
+        return None
+    length = duration(value, field=option)
+    if length > _LONGEST or (not length and not zero):
+        least = "0 or more" if zero else "more than 0"
+        raise Invalid(
+            f"{option} must be {least} and at most ten years", code="invalid_job", field=option
+        )
+    return length
+
+
+_LONGEST = timedelta(days=3650)

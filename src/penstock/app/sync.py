@@ -6,7 +6,7 @@ app.sync.using(mark, account="u1", conn=connection).submit(answer="…")
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 from uuid import UUID
 
 from penstock.app.inline import run_here, run_when_committed
@@ -29,9 +29,9 @@ class Sync:
         self._app = app
         self._thread = LoopThread()
 
-    def submit(self, kind: "Kind[..., Any] | str", /, **payload: Any) -> Ticket:
+    def submit(self, kind: "Kind[..., Any] | str", /, *positions: Never, **payload: Any) -> Ticket:
         """Accept one job of a kind, or of the kind of that name."""
-        return self.using(kind).submit(**payload)
+        return self.using(kind).submit(*positions, **payload)
 
     def submit_many(
         self, kind: "Kind[..., Any] | str", rows: Iterable[Mapping[str, Any]]
@@ -99,7 +99,8 @@ class SyncSubmission:
         self._thread = thread
         self._submission = submission
 
-    def submit(self, /, **payload: Any) -> Ticket:
+    def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
+        self._submission.refuse_positions(positions)
         job = self._submission.new_job(payload)
         engine = self._thread.run(self._app.engine())
         ticket: Ticket = self._run(self._submission.send(engine, job))

@@ -18,12 +18,14 @@ from penstock.app.find import find_object
 from penstock.app.penstock import Penstock
 from penstock.app.place import Place
 from penstock.app.queue import Retries
-from penstock.errors import Misconfigured, PenstockError, Refused
+from penstock.errors import Misconfigured, PenstockError, Refused, WrongApp
 from penstock.settings import read_env_file
 
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)", re.ASCII)
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _HANDLER = "module:function, a Python function that is found from the folder of this file"
+# In the contract, and not built yet.
+_LATER_HANDLERS = ("ollama", "openai", "http", "dispatch")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -40,7 +42,7 @@ def load(path: Path) -> Penstock:
     for group, tables in document.items():
         declare = _GROUPS.get(group)
         if declare is None and isinstance(tables, dict):
-            raise top.wrong(group, f"is not a table; known are {', '.join(_GROUPS)}")
+            raise top.wrong(group, f"is not a known table; known are {', '.join(_GROUPS)}")
     for group, declare in _GROUPS.items():
         for name, options in document.get(group, {}).items():
             table = _Table(path, f"{group}.{name}", options, environ)
@@ -62,10 +64,10 @@ class _Table:
     options: Mapping[str, Any]
     environ: Mapping[str, str]
 
-    def wrong(self, key: str, said: str) -> Misconfigured:
+    def wrong(self, key: str, said: str) -> WrongApp:
         table = f", [{self.name}]" if self.name else ""
         named = f", {key}" if key else ""
-        return Misconfigured(f"{self.path}{table}{named}: {said}")
+        return WrongApp(f"{self.path}{table}{named}: {said}")
 
     @contextmanager
     def telling(self, prefix: str = "") -> Iterator[None]:
@@ -73,7 +75,7 @@ class _Table:
         try:
             yield
         except Refused as error:
-            raise self.wrong(f"{prefix}{error.field or ''}", error.message) from error
+            raise self.wrong(f"{prefix}{error.field or ''}", str(error)) from error
         except PenstockError as error:
             if str(error).startswith(str(self.path)):
                 raise
@@ -131,8 +133,13 @@ def _declare_plan(app: Penstock, name: str, table: _Table) -> None:
 
 
 def _declare_job(app: Penstock, name: str, table: _Table) -> None:
+    if "handler" in table.options:
+        _refuse_odd_handler(table, table.options["handler"])
+    for key, said in _LATER.items():
+        if key in table.options:
+            raise table.wrong(key, said)
     takes = [key for key in inspect.signature(Penstock.job).parameters if key not in _NOT_IN_TOML]
-    options = table.checked(Penstock.job, *takes, "handler", "fields")
+    options = table.checked(Penstock.job, *takes, "handler")
     for key in ("queue", "handler"):
         if key not in options:
             raise table.wrong(key, "is missing")
@@ -141,17 +148,23 @@ def _declare_job(app: Penstock, name: str, table: _Table) -> None:
         known = ", ".join(app.queues) or "none"
         raise table.wrong("queue", f"there is no [queues.{queue}]; known are {known}")
     function = _handler(table, options.pop("handler"))
-    if "fields" in options:
-        raise table.wrong("fields", "a Python function has its fields in its own parameters")
     app.job(name=name, **options)(function)
 
 
+def _refuse_odd_handler(table: _Table, said: Any) -> None:
+    """First of all: the other keys of a job are those that its handler has."""
+    if said in _LATER_HANDLERS:
+        raise table.wrong("handler", f"{said} comes in a later version; known now is {_HANDLER}")
+    if isinstance(said, str) and (_FUNCTION.fullmatch(said) or said.startswith("$")):
+        return
+    raise table.wrong("handler", f"is {said!r}; known is {_HANDLER}")
+
+
 def _handler(table: _Table, said: Any) -> Callable[..., Any]:
-    written = _FUNCTION.fullmatch(said) if isinstance(said, str) else None
-    if written is None:
-        raise table.wrong("handler", f"is {said!r}; known is {_HANDLER}")
+    _refuse_odd_handler(table, said)
+    module, _, attribute = said.partition(":")
     try:
-        found = find_object(written[1], written[2], table.path.parent)
+        found = find_object(module, attribute, table.path.parent)
     except Misconfigured as error:
         raise table.wrong("handler", str(error)) from error
     if not inspect.isfunction(found):
@@ -159,7 +172,13 @@ def _handler(table: _Table, said: Any) -> Callable[..., Any]:
     return found
 
 
-_NOT_IN_TOML = ("self", "name")
+# What is not known, told apart from what nobody has heard of.
+_LATER = {
+    "price": "needs credits, which this version does not have: leave it out",
+    "split": "needs credits, which this version does not have: leave it out",
+    "fields": "a Python function has its fields in its own parameters: leave it out",
+}
+_NOT_IN_TOML = ("self", "name", "price", "split")
 _GROUPS: dict[str, Callable[[Penstock, str, _Table], None]] = {
     "queues": _declare_queue,
     "plans": _declare_plan,
@@ -171,8 +190,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Misconfigured(f"There is no file {path}.") from None
+        raise WrongApp(f"There is no file {path}.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Misconfigured(f"{path} cannot be read: {type(error).__name__}.") from error
+        raise WrongApp(f"{path} cannot be read: {type(error).__name__}.") from error
     except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"{path} is not TOML: {error}.") from error
+        raise WrongApp(f"{path} is not TOML: {error}.") from error

@@ -50,8 +50,11 @@ def blocks(conn: Any) -> bool:
 def _is_sqlalchemy(conn: Any) -> bool:
     """Its sessions and connections, or an app's own class of one.
 
-    Not what its pool lends (`raw_connection`), which is the driver's.
+    Not what its pool lends (`raw_connection`), which is the driver's; nor an engine, which has no
+    transaction that a job could be part of.
     """
+    if not hasattr(conn, "execute"):
+        return False
     modules = [base.__module__ for base in type(conn).__mro__]
     return any(name.startswith("sqlalchemy.") for name in modules) and not any(
         name.startswith("sqlalchemy.pool.") for name in modules

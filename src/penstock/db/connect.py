@@ -20,7 +20,7 @@ from penstock.db.pool import CONNECT_SECONDS, connect_plainly, prepare
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 from penstock.settings import Settings
 
-_FORM = "postgresql://user:password@host:port/database"
+FORM = "postgresql://user:password@host:port/database"
 
 
 @asynccontextmanager
@@ -86,28 +86,42 @@ async def open_connection(
 
 def _explained(dsn: str, error: Exception) -> PenstockError:
     where = place(dsn)
+    found: PenstockError
     match error:
         case asyncpg.InvalidCatalogNameError():
-            return Misconfigured(f"The server has no such database: {where}. Create it first.")
+            found = Misconfigured(f"The server has no such database: {where}. Create it first.")
+            found.hint = "`createdb` does, or `create database` in psql."
         case asyncpg.InvalidAuthorizationSpecificationError():  # a wrong password is one of these
-            return Misconfigured(f"The database at {where} refused the user or the password.")
+            found = Misconfigured(f"The database at {where} refused the user or the password.")
+            found.hint = "Correct them in the address (PENSTOCK_DSN), or the server's pg_hba.conf."
         case asyncpg.InsufficientPrivilegeError():
-            return Misconfigured(f"The user may not connect to the database at {where}.")
+            found = Misconfigured(f"The user may not connect to the database at {where}.")
+            found.hint = "Let its owner say `grant connect on database ... to ...;`."
         case asyncpg.PostgresError():
-            return Unavailable(f"The database at {where} takes no connection: {error.message}.")
+            found = Unavailable(f"The database at {where} takes no connection: {error.message}.")
+            found.hint = "Try again in a moment; if it stays so, look into the server's log."
         case TimeoutError():
-            return Unavailable(
+            found = Unavailable(
                 f"The database at {where} did not answer within {CONNECT_SECONDS:g} s."
             )
+            found.hint = "Look whether host and port are right, and no firewall is in between."
+        case socket.gaierror():
+            found = Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+            found.hint = "Is the host in the address (PENSTOCK_DSN) spelt right?"
         case OSError():
-            return Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+            found = Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+            found.hint = "Start the server, or correct host and port in the address (PENSTOCK_DSN)."
         case _:
-            return Misconfigured(f"PENSTOCK_DSN is not an address of the form {_FORM}.")
+            found = Misconfigured(
+                f"The address of the database is not of the form {FORM}: look at PENSTOCK_DSN, or "
+                "at the dsn that the app is made with."
+            )
+    return found
 
 
 def place(dsn: str) -> str:
     """Host, port and database of an address, without user and password."""
-    unknown = "the address in PENSTOCK_DSN"
+    unknown = "the address that was given"
     try:
         parts = urlsplit(dsn)
     except ValueError:

@@ -32,13 +32,13 @@ from uuid import UUID
 from penstock import errors
 from penstock.engine.encode import encode
 from penstock.worker import outcomes
+from penstock.worker.naming import call_plainly, check_label, check_name
 
 log = logging.getLogger(__name__)
 
 LENGTH = struct.Struct(">I")
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
-LONGEST_NAME = 200  # characters, of a stage or step
 LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
 
 Frame = dict[str, Any]
@@ -226,7 +226,8 @@ class ProcessJob:
         return self._line.told
 
     def stage(self, name: str, label: str | None = None) -> AbstractContextManager[None]:
-        _check_name(name, "stage")
+        check_name(name, "stage")
+        check_label(label)
         before, self.stage_name, self._label = (self.stage_name, self._label), name, label
         self._line.ask("stage", name, label)
         return self._leaving_stage(*before)
@@ -250,26 +251,17 @@ class ProcessJob:
         self._line.ask("usage", **counts)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        _check_name(name, "step")
+        check_name(name, "step")
         found, value = self._line.ask("read_step", name)
         if found:
             return value
         token = _step_name.set(name)
         try:
-            text = encode(function(*args, **kwargs), "step")
+            text = encode(call_plainly(function, name, args, kwargs), "step")
         finally:
             _step_name.reset(token)
         self._line.ask("keep_step", name, text)
         return json.loads(text)  # as later attempts get it
-
-
-def _check_name(name: Any, field: str) -> None:
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-        raise errors.Invalid(
-            f"{field} must have a name of 1 to {LONGEST_NAME} characters",
-            code=f"invalid_{field}",
-            field=field,
-        )
 
 
 def run(sock: socket.socket, main: Frame) -> NoReturn:

@@ -38,6 +38,37 @@ class _Taken:
     more: bool
 
 
+class Wake:
+    """One waits, with a limit. asyncio's own way takes a task and three turns of the loop."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        self._told = True
+        self._end()
+
+    def clear(self) -> None:
+        self._told = False
+
+    async def wait(self, seconds: float) -> None:
+        if self._told:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        limit = loop.call_later(seconds, self._end)
+        try:
+            await self._waiter
+        finally:
+            limit.cancel()
+            self._waiter = None
+
+    def _end(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
 class Claims:
     def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
         self,
@@ -60,7 +91,7 @@ class Claims:
         self._begin = begin
         self._fed = dict.fromkeys(self._modes, False)
         self._open = dict.fromkeys(self._modes, 0)
-        self._wakes = {queue: asyncio.Event() for queue in self._modes}
+        self._wakes = {queue: Wake() for queue in self._modes}
         self._stopped = asyncio.Event()
         self._ahead: dict[str, asyncio.Task[_Taken]] = {}
         self._asked: dict[str, float] = {}
@@ -120,10 +151,7 @@ class Claims:
                 _log.warning("no claim from queue %s: %s", queue, whereabouts(error))
                 more = False
             if not more:
-                try:
-                    await asyncio.wait_for(wake.wait(), poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311
-                except TimeoutError:
-                    continue
+                await wake.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
         """Begin what is due, for the slots that are free; whether there may be more."""

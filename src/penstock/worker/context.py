@@ -16,12 +16,12 @@ from uuid import UUID
 
 from penstock.engine.encode import encode
 from penstock.errors import Invalid, TooLarge
+from penstock.worker.naming import call_plainly, check_function, check_label, check_name
 from penstock.worker.outcomes import LeaseLost
 from penstock.worker.start import Start
 
 # As much as a payload may have.
 TEXT_MAX = 1_048_576
-NAME_MAX = 200
 # After so much a thread that emits asks whether there is room.
 ROOM_CHARACTERS = 65_536
 
@@ -102,8 +102,8 @@ class Job:
 
         `async with job.stage("TIER1", label="Tier 1 scanning"): …`, or `with` in a plain `def`.
         """
-        if not 1 <= len(name) <= NAME_MAX:
-            raise _odd("stage", f"must be a text of 1 to {NAME_MAX} characters")
+        check_name(name, "stage")
+        check_label(label)
         before = self._stage
         self.say_stage(name, label)
         return Stage(self, before)
@@ -152,8 +152,8 @@ class Job:
         To be awaited in an `async def` handler. What it returns has to be JSON; it comes back as
         JSON, in this attempt as in later ones.
         """
-        if not 1 <= len(name) <= NAME_MAX:
-            raise _odd("step", f"must have a name of 1 to {NAME_MAX} characters")
+        check_name(name, "step")
+        check_function(function, name)
         if self._blocking:
             return self._step_blocking(name, function, args, kwargs)
         return self._step(name, function, args, kwargs)
@@ -197,7 +197,7 @@ class Job:
             return start.steps[name]
         token = _step_name.set(name)
         try:
-            value = function(*args, **kwargs)
+            value = call_plainly(function, name, args, kwargs)
         finally:
             _step_name.reset(token)
         start.wait_for(self.keep(name, encode(value, "step")))

@@ -110,7 +110,7 @@ class Ends:
         odd: dict[UUID, str] | None = None
         while odd is None:
             try:
-                if any(self._desk.has(start) for start, _ in batch):
+                if self._desk.busy and any(self._desk.has(start) for start, _ in batch):
                     await self._desk.flush()
                 verdicts = await self._engine.jobs.finish_told(
                     batch[0][0].worker, [told for _, told in batch], all_done=False

@@ -137,7 +137,7 @@ class Parameters:
             try:
                 self._writes.to_python({name: value}, mode="json", warnings="none")
             except (ValueError, RecursionError):
-                return name, f"cannot be stored as JSON: it is or holds a {type(value).__name__}"
+                return name, f"cannot be stored as JSON: it is or holds {_a(type(value).__name__)}"
         return "payload", "cannot be stored as JSON"
 
     def _invalid(self, faults: list[tuple[str, str]], index: int) -> Invalid:
@@ -239,6 +239,10 @@ def _adapter(
         for name, hint in fields.items():  # to name the one
             _adapter(whose, {name: hint}, {})
     raise Misconfigured(f"parameter {next(iter(fields))} of {whose} {said}")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _whose(function: Callable[..., Any], kind: str) -> str:

@@ -93,6 +93,11 @@ class Desk:
         pending = self._pending.get(start)
         return pending is not None and pending.size > BACKLOG_CHARACTERS
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is to be written at all."""
+        return bool(self._pending or self._on_its_way)
+
     def has(self, start: Start) -> bool:
         """Whether something of it is not written yet, or just being written."""
         return start in self._pending or start in self._on_its_way

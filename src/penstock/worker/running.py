@@ -25,6 +25,9 @@ STRANGER_WAIT = timedelta(seconds=5)
 # a call whose answer was lost on the way.
 FORGOTTEN = timedelta(seconds=5)
 
+# How late the clock of a start may be set: so much later may a time-out come.
+WATCH_SECONDS = 0.2
+
 _log = logging.getLogger("penstock.worker")
 
 
@@ -49,6 +52,7 @@ class Running:
         self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
         self._starts: dict[tuple[UUID, int], Start] = {}
+        self._unwatched: list[Start] = []
         self._finishing: set[asyncio.Task[None]] = set()
         self.ends = Ends(engine, desk, self._on_told)
         self.hooks = Hooks(engine, desk, self.ends, handlers)
@@ -78,7 +82,17 @@ class Running:
             self._end(start, Released())
         else:
             start.task = self._loop.create_task(self._conduct(start))
-            start.watch(self._loop)
+            self._unwatched.append(start)
+
+    async def watch(self) -> None:
+        """Set the clocks of what has begun. Not at once: most jobs that are short need none."""
+        while True:
+            begun = self._loop.time()
+            await asyncio.sleep(WATCH_SECONDS)
+            starts, self._unwatched = self._unwatched, []
+            for start in starts:
+                if not start.ended:
+                    start.watch(begun)
 
     async def _conduct(self, start: Start) -> None:
         outcome: Outcome = Retry(Error("bug", "the worker could not say how it ended"))

@@ -92,15 +92,19 @@ class Start:
         self.begun = True
         return self.reason is None
 
-    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the clocks: over its time, and without progress. The database has its own, later."""
-        claimed = self.claimed
+    def watch(self, begun: float) -> None:
+        """Set the clocks: over its time, and without progress. The database has its own, later.
+
+        `begun`: when the start was, by the loop's clock.
+        """
+        loop, claimed = self.desk.loop, self.claimed
         allowed = (claimed.timeout_at - claimed.started_at).total_seconds()
         unmoved = (claimed.deadline_at - claimed.started_at).total_seconds()
-        self.timer = loop.call_later(allowed, self.stop, "timeout")
+        if self.timer is None:
+            self.timer = loop.call_at(begun + allowed, self.stop, "timeout")
         if unmoved < allowed:
-            self.progressed = loop.time()
-            self.stuck_timer = loop.call_later(unmoved, self._check_progress, loop, unmoved)
+            self.progressed = max(self.progressed, begun)
+            self._check_progress(loop, unmoved)
 
     def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
         left = self.progressed + allowed - loop.time()

@@ -15,13 +15,14 @@ from penstock.db.connect import located, open_connection
 from penstock.db.pool import prepare
 from penstock.db.pooler import open_frugal
 from penstock.engine.doctor import data, server
-from penstock.engine.doctor.finding import Finding, Level
+from penstock.engine.doctor.finding import Finding, Level, of_error
 from penstock.errors import PenstockError
 from penstock.settings import Settings
 
-__all__ = ["Finding", "Level", "examine"]
+__all__ = ["Finding", "Level", "examine", "of_error"]
 
 NAME = "penstock doctor"
+_TRY_AGAIN = "Try again; if it stays so, look into the server's log."
 
 
 async def examine(settings: Settings) -> AsyncIterator[Finding]:
@@ -37,7 +38,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
                 async for finding in _examine(settings, dsn, conn):
                     yield finding
     except PenstockError as error:
-        yield Finding("connection", "bad", *_split(error))
+        yield of_error("connection", error, _TRY_AGAIN)
 
 
 async def _examine(
@@ -70,9 +71,10 @@ async def _made(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
         with translated():
             return await check()
     except PenstockError as error:
-        return Finding(name, "bad", *_split(error))
+        lacks = isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError)
+        return of_error(name, error, data.GRANT if lacks else _TRY_AGAIN)
     except asyncpg.PostgresError as error:
-        return Finding(name, "bad", f"could not be looked at: {error.message}")
+        return Finding(name, "bad", f"could not be looked at: {error.message}", _TRY_AGAIN)
 
 
 async def _unreachable(dsn: str) -> Finding | None:
@@ -84,12 +86,8 @@ async def _unreachable(dsn: str) -> Finding | None:
         try:
             await (await open_connection(dsn, name=NAME)).close()
         except PenstockError as error:
-            return Finding("connection", "bad", *_split(error))
+            return of_error("connection", error, _TRY_AGAIN)
         return None  # it was a moment's trouble
-
-
-def _split(error: PenstockError) -> tuple[str, str | None]:
-    return str(error).removesuffix("."), getattr(error, "hint", None)
 
 
 def _fetching(conn: asyncpg.Connection) -> Fetch:

@@ -14,6 +14,9 @@ from penstock.errors import SchemaMismatch
 
 AHEAD_DAYS = 7
 CHECK_SECONDS = 10
+GRANT = (
+    "`grant usage on schema penstock to …; grant execute on all functions in schema penstock to …;`."
+)
 
 
 async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
@@ -22,10 +25,12 @@ async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
             await migrate.require_current(conn)
             found = await migrate.status(conn)
     except SchemaMismatch as error:
-        said, _, advice = str(error).partition(": ")
+        # Two sentences, or one with what to do after a colon.
+        told = str(error)
+        said, _, advice = told.partition(". " if ". " in told else ": ")
         if embedded:
             return Finding("schema", "warning", said, "It comes with the first use.")
-        return Finding("schema", "bad", said, advice[:1].upper() + advice[1:] or None)
+        return Finding("schema", "bad", said, advice[:1].upper() + advice[1:])
     return Finding("schema", "ok", f"at migration {found.current}, as this program wants it")
 
 
@@ -55,8 +60,7 @@ async def rights(fetch: Fetch) -> Finding:
             "rights",
             "bad",
             f"role {name} may not {'execute ' + what if row['uses'] else 'use schema penstock'}",
-            "A worker needs them all: `grant usage on schema penstock to …; grant execute on all"
-            " functions in schema penstock to …;`.",
+            f"A worker needs them all: {GRANT}",
         )
     owner = "owns the schema" if row["owns"] else "may call every function"
     return Finding("rights", "ok", f"role {name} {owner} and is no superuser")

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.errors import PenstockError, Refused
+
 Level = Literal["ok", "warning", "bad"]
 
 
@@ -14,6 +16,18 @@ class Finding:
     level: Level
     message: str
     advice: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.level == "ok" or self.advice, self.name  # noqa: S101  # what else is it for
+
+
+def of_error(name: str, error: PenstockError, otherwise: str) -> Finding:
+    """A failure as a finding: its own hint, else its second sentence, or `otherwise`."""
+    if isinstance(error, Refused):
+        return Finding(name, "bad", error.message.removesuffix("."), error.hint or otherwise)
+    said, _, more = str(error).partition(". ")
+    advice = " ".join(part for part in (more, error.hint) if part)
+    return Finding(name, "bad", said.removesuffix("."), advice or otherwise)
 
 
 def count(number: int, noun: str) -> str:

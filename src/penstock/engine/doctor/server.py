@@ -55,7 +55,10 @@ async def version(fetch: Fetch) -> Finding:
         )
     if row["major"] > NEWEST:
         return Finding(
-            "version", "warning", f"{said} is newer than what Penstock was tested with ({NEWEST})"
+            "version",
+            "warning",
+            f"{said} is newer than what Penstock was tested with ({NEWEST})",
+            f"Upgrade Penstock, or run Postgres {NEWEST}.",
         )
     return Finding("version", "ok", said)
 
