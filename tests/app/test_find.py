@@ -104,25 +104,28 @@ def test_a_module_that_needs_another_is_told_with_its_line(write: Write) -> None
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("import below\nbelow.fail()\n", "ValueError at {}.py:2"),
-        ("x = 1\ny = {}['sesame']\n", "KeyError at {}.py:2"),
-        ("import json\n\njson.loads('sesame')\n", "JSONDecodeError at {}.py:3"),
-        ("x = (\n", "SyntaxError at {}.py:1"),
-        ("if 1:\nx = 1\n", "IndentationError at {}.py:2"),
+        ("import below\nbelow.fail()\n", "ValueError: it is so ({}.py:2)."),
+        ("x = 1\ny = {}['key']\n", "KeyError: 'key' ({}.py:2)."),
+        ("raise RuntimeError('set\\n  THE_KEY')\n", "RuntimeError: set THE_KEY ({}.py:1)."),
+        ("raise RuntimeError('x' * 9999)\n", "xxx… ({}.py:1)."),
+        ("assert False\n", "AssertionError ({}.py:1)."),
+        ("x = (\n", "SyntaxError: '(' was never closed ({}.py:1)."),
+        ("if 1:\nx = 1\n", "IndentationError: expected an indented block after 'if'"),
         ("raise SystemExit(3)\n", "ended the program while it was loaded, at {}.py:1"),
     ],
 )
-def test_an_exception_in_the_module_is_told_with_its_line_and_class(
+def test_an_exception_in_the_module_is_told_with_its_words_and_line(
     write: Write, folder: Path, text: str, told: str
 ) -> None:
     installed = folder / ".venv" / "site-packages"
     installed.mkdir(parents=True)
-    (installed / "below.py").write_text("def fail(): raise ValueError('sesame')\n")
+    (installed / "below.py").write_text("def fail(): raise ValueError('it is so')\n")
     sys.path.insert(0, str(installed))
     module = write(text)
     said = failure(f"{module}:app")
+    assert said.startswith(f"Module {module} ")
     assert told.format(module) in said
-    assert "sesame" not in said
+    assert len(said) < 1000
 
 
 def test_a_wrong_declaration_is_told_with_its_line_and_our_words(write: Write) -> None:

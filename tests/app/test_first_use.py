@@ -8,14 +8,14 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 import uvloop
 
 from db.embedded_uses import end_servers, quiet_forks, runs, starts
-from penstock import Kind, Misconfigured, Penstock, Unavailable
+from penstock import Invalid, Kind, Misconfigured, Penstock, Unavailable
 from penstock.app import location
 from penstock.engine import Engine
 from penstock.errors import SchemaMismatch
@@ -174,6 +174,12 @@ def test_settings_are_read_at_first_use(tmp_path: Path, monkeypatch: pytest.Monk
     assert app.settings.dsn == "postgresql://environment/x"
     assert app.settings.home == tmp_path / ".penstock"
     assert Penstock("postgresql://argument/x").settings.dsn == "postgresql://argument/x"
+    for odd in ("mysql://u:open-sesame@x", "", 5):
+        with pytest.raises(
+            Invalid, match=r"^dsn must be an address of the form postgresql://"
+        ) as told:
+            Penstock(cast("str", odd))
+        assert "open-sesame" not in str(told.value)
     assert Penstock(home="here").settings.home == tmp_path / "here"
 
 

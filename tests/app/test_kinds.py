@@ -199,6 +199,12 @@ def test_what_is_no_handler_is_told(app: Penstock, handler: Any, said: str) -> N
         make(app, handler)
 
 
+def test_a_declaration_without_parentheses_is_told(app: Penstock) -> None:
+    bare: Any = app.job
+    with pytest.raises(Misconfigured, match=r"@app.job above plain needs parentheses"):
+        bare(plain)
+
+
 def test_a_kind_is_not_made_twice_of_one_function(app: Penstock) -> None:
     with pytest.raises(Misconfigured, match="job kind plain is one already"):
         make(app, make(app))

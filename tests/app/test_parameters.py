@@ -215,6 +215,8 @@ def test_what_is_no_json_is_refused_at_submit(value: object) -> None:
     error = refusal(take, value=value)
     assert error.field == "value"
     assert "cannot be stored as JSON" in str(error)
+    if type(value) is object:
+        assert str(error).endswith("it is or holds an object")
 
 
 def test_numbers_that_are_none_are_refused() -> None:

@@ -193,6 +193,51 @@ async def test_plain_sql_cannot_submit_what_needs_the_apps_code(
     await conn.execute("select penstock.submit_job('fixed', '{\"n\": 1}')")
 
 
+async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connection) -> None:
+    rows: list[dict[str, Any]] = [{"n": 1}, {"n": 2}, {"n": "many"}]
+    with pytest.raises(Invalid, match=r"^row 3: n of job kind fixed must be") as caught:
+        await shop.fixed.submit_many(rows)
+    assert (caught.value.field, caught.value.members["index"]) == ("n", 2)
+    with pytest.raises(Invalid, match=r"^row 2: dedupe_key must be a text of 1 to 500") as caught:
+        await shop.mark.submit_many([{"sid": "a"}, {"sid": "x" * 501}])
+    assert caught.value.members["index"] == 1
+    for refused in (shop.fixed.using(priority=5000), shop.fixed.using(account="")):
+        with pytest.raises(Invalid, match=r"^(priority|account) must be"):  # said for all of them
+            await refused.submit_many([{"n": 1}])
+    with pytest.raises(Invalid, match=r"^n of job kind"):
+        await shop.fixed.submit(n="many")
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"timeout": 0}, "timeout must be more than 0 and at most ten years"),
+        ({"expires": "0s"}, "expires must be more than 0 and at most ten years"),
+        ({"delay": "3651d"}, "delay must be 0 or more and at most ten years"),
+        ({"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay and run_at exclude one"),
+    ],
+)
+def test_options_are_told_by_their_own_names(
+    shop: Shop, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(Invalid, match=f"^{told}") as caught:
+        shop.mark.using(**options)
+    assert caught.value.code == "invalid_job"
+    assert caught.value.field in options
+
+
+async def test_payloads_are_given_by_name(shop: Shop) -> None:
+    submit: Any = shop.mark.submit
+    with pytest.raises(
+        Invalid, match=r"given by name: submit\(sid=\.\.\.\), for a job of kind mark"
+    ):
+        await submit("s1")
+    blocking: Any = shop.app.sync.submit
+    with pytest.raises(Invalid, match="given by name"):
+        blocking(shop.mark, "s1")
+
+
 async def test_what_is_declared_later_is_known_at_its_submit(shop: Shop) -> None:
     await shop.mark.submit(sid="s")
     shop.app.queue("late", concurrency=3)

@@ -5,7 +5,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from penstock import Fail, Penstock, Retries, Retry
+from penstock import Fail, Misconfigured, Penstock, Retries, Retry
 from penstock.engine.hooks import Ended
 from penstock.errors import JobFailed
 
@@ -39,6 +39,14 @@ async def test_what_is_due_runs_when_told_and_what_backs_off_when_time_has_moved
         assert len(tries) == 3
         with pytest.raises(JobFailed, match="attempts_exhausted: not yet"):
             await ticket.result()
+
+
+async def test_one_is_open_at_a_time(app: Penstock) -> None:
+    for _ in range(2):
+        async with app.testing():
+            with pytest.raises(Misconfigured, match=r"^testing\(\) is already open"):
+                async with app.testing():
+                    pytest.fail("it was let in")
 
 
 async def test_each_test_has_a_database_of_its_own(app: Penstock) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Misconfigured, Penstock
 from penstock.app.toml import load
+from penstock.errors import WrongApp
 
 Load = Callable[[str], Penstock]
 
@@ -156,7 +157,8 @@ WRONG: list[tuple[str, str]] = [
     ("[queues.'two words']", ", [queues.two words], queue: the queue name 'two words' must be"),
     ("[queues]\nq = 1", ", queues.q: must be a table: write [queues.q]"),
     ("queues = 1", ", queues: is not an option; known are name, accounts"),
-    ("[queue.q]", ", queue: is not a table; known are queues, plans, jobs"),
+    ("[queue.q]", ", queue: is not a known table; known are queues, plans, jobs"),
+    ("[bogus]", ", bogus: is not a known table; known are queues, plans, jobs"),
     ("accounts = 'closed'", ", accounts: accounts is 'closed'; it may be open, strict"),
     ("[plans.p]\nprice = 1", ", [plans.p], price: is not an option; known are priority"),
     ("[plans.p]\nweight = 0", ", [plans.p], weight: weight is 0"),
@@ -167,8 +169,9 @@ WRONG: list[tuple[str, str]] = [
         ", [jobs.f], queue: there is no [queues.q]; kn",
     ),
     (JOB + "name = 'g'", ", [jobs.f], name: is not an option"),
-    (JOB + "price = 1", ", [jobs.f]: price= needs credits"),
-    (JOB + "dedupe = 'n'", ", [jobs.f], dedupe: dedupe is 'n'; it may be one of"),
+    (JOB + "price = 1", ", [jobs.f], price: needs credits"),
+    (JOB + "split = 1", ", [jobs.f], split: needs credits"),
+    (JOB + "dedupe = ''", ", [jobs.f], dedupe: dedupe is ''; it may be a text of 1 to 200"),
     (JOB + "memory = '1GB'", ", [jobs.f], memory: memory is '1GB'; it needs isolation"),
     (JOB + "isolation = 'process'", ', [jobs.f]: isolation="process" of job kind f needs a plain'),
     (JOB + "fields = { answer = 'str' }", ", [jobs.f], fields: a Python function has its fields"),
@@ -189,7 +192,9 @@ def test_a_mistake_is_told_with_file_table_and_key(
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
-        ("'ollama'", "is 'ollama'; known is module:function, a Python function"),
+        ("'ollama'", "ollama comes in a later version; known now is module:function, a Python"),
+        ("'dispatch'\nmodel = 'm'", "dispatch comes in a later version"),
+        ("'Ollama'\nmodel = 'm'", "is 'Ollama'; known is module:function, a Python function"),
         ("5", "is 5; known is module:function"),
         ("'nowhere_at_all:f'", "There is no module nowhere_at_all in"),
         ("'own_handlers:nope'", "Module own_handlers has no `nope`"),
@@ -201,6 +206,14 @@ def test_a_wrong_handler_is_told(load_text: Load, handler: str, told: str) -> No
     with pytest.raises(Misconfigured, match=r"\[jobs.f\], handler: ") as caught:
         load_text(f"[queues.q]\n[jobs.f]\nqueue = 'q'\nhandler = {handler}")
     assert told in str(caught.value)
+
+
+def test_what_is_not_built_yet_is_not_told_as_known(load_text: Load) -> None:
+    with pytest.raises(WrongApp, match="oops: is not an option; known are queue, ") as caught:
+        load_text(JOB + "oops = 1")
+    told = str(caught.value)
+    assert told.endswith("isolation, memory, handler")
+    assert "price" not in told
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from penstock.cli import jobs
 from shapes import Penstock
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -116,7 +117,7 @@ def test_the_next_page_begins_before_the_last_id(
         (["jobs", "--status", "broken"], 2, "succeeded"),
         (["jobs", "--limit", "0"], 2, "--limit"),
         (["jobs", "--limit", "many"], 2, "--limit"),
-        (["jobs", "--before", "x"], 2, "no job's id"),
+        (["jobs", "--before", "x"], 2, "Invalid value for --before: 'x' is no job's id"),
         (["jobs", "--queue", "nope"], 1, "there is no queue nope"),
         (["jobs", "--kind", "nope"], 1, "there is no job kind nope"),
         (["show", "42"], 2, "'42' is no job's id"),
@@ -156,6 +157,33 @@ def test_a_job_is_shown_with_its_starts_and_its_end(
     assert start.split()[-2] == "w1"
     told = json.loads(penstock("show", job, "--json").out)
     assert (told["id"], told["result"]) == (job, {"points": 7})
+
+
+def test_a_stage_is_shown_by_its_label_and_progress_in_whole_numbers(
+    penstock: Penstock, db: psycopg.Connection
+) -> None:
+    job = submit(db)
+    row = db.execute("select penstock.register_worker('w1')").fetchone()
+    assert row
+    db.execute("select penstock.claim_jobs(%s, 'model', 1)", [row[0]])
+    db.execute(
+        "update penstock.job set stage = 'TIER1', progress = '{\"done\": 1.0, \"total\": 2.5}'"
+    )
+    assert "stage       TIER1\nprogress    1 of 2.5\n" in penstock("show", job).out
+    db.execute("update penstock.job set stage_label = 'Tier 1 scanning'")
+    assert "stage       Tier 1 scanning\n" in penstock("show", job).out
+    for words in (["jobs"], ["top", "--once"]):
+        assert "Tier 1 scanning" in penstock(*words).out
+
+
+def test_a_cancelled_job_says_so_once(penstock: Penstock, db: psycopg.Connection) -> None:
+    job = submit(db)
+    end(db, "cancelled", error={"class": "cancelled", "message": "no need", "retryable": False})
+    assert "error       no need\n" in penstock("show", job).out
+    assert penstock("show", job).out.splitlines()[-1].endswith("no need")
+    assert "cancelled: " not in penstock("show", job).out + penstock("jobs").out
+    assert jobs.why({"class": "cancelled", "message": "cancelled"}, "cancelled") == "cancelled"
+    assert jobs.why({"class": "bug", "message": "it broke"}, "failed") == "bug: it broke"
 
 
 def test_a_finished_job_is_tried_again_as_a_new_one(

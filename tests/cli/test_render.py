@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.render import Column, age, between, clean, seconds, table
+from penstock.cli.render import Column, age, between, clean, number, seconds, table
 
 COLUMNS = (
     Column("ID"),
@@ -84,3 +84,8 @@ def test_moments_are_said_as_ages() -> None:
     assert age(None) is None
     assert between("2026-01-01T00:00:00Z", "2026-01-01T00:00:03Z") == "3 s"
     assert between("2026-01-01T00:00:00Z", None) is None
+
+
+@pytest.mark.parametrize(("value", "said"), [(3, "3"), (3.0, "3"), (2.5, "2.5"), (1e6, "1000000")])
+def test_whole_numbers_have_no_fraction(value: float, said: str) -> None:
+    assert number(value) == said

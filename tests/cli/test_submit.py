@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.cli import waiting
 from shapes import Penstock
 
 
@@ -107,8 +108,40 @@ def test_an_app_checks_the_payload(penstock: Penstock, app: str, database: str) 
 @pytest.mark.usefixtures("db")
 def test_an_app_that_is_not_there_is_a_sentence(penstock: Penstock) -> None:
     done = penstock("submit", "mark", "--app", "nowhere:app")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "There is no module nowhere" in done.err
+
+
+def test_who_waits_in_vain_is_told_why_once(
+    penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "EXPLAIN_SECONDS", 0.0)
+    done = penstock("submit", "model", "--wait", "--timeout", "0.3s")
+    assert (done.code, done.out) == (1, "")
+    accepted, why, late = done.err.splitlines()
+    assert accepted.startswith("Submitted job ")
+    assert why == "No worker is alive: start one with `penstock worker APP`."
+    assert " has not ended within 300 ms: it is queued and goes on; `penstock show " in late
+    db.execute("select penstock.pause_queue('model', 'the bill')")
+    _, why, _ = penstock("submit", "model", "--wait", "--timeout", "0.3").err.splitlines()
+    assert why == "Queue model is paused (the bill): `penstock resume model` lets it go on."
+    db.execute("select penstock.register_worker('w1')")
+    db.execute("select penstock.resume_queue('model')")
+    told = penstock("submit", "model", "--wait", "--timeout", "0.3", "--json")
+    assert (told.code, json.loads(told.out)["status"]) == (1, "queued")
+    assert len(told.err.splitlines()) == 1
+    assert db.execute("select from penstock.job where status = 'queued'").rowcount == 3
+
+
+@pytest.mark.usefixtures("db")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["--timeout", "5"], "is for --wait"), (["--wait", "--timeout", "soon"], "--timeout is")],
+)
+def test_a_wrong_timeout_is_wrong_use(penstock: Penstock, words: list[str], says: str) -> None:
+    done = penstock("submit", "model", *words)
+    assert (done.code, done.out) == (2, "")
+    assert says in " ".join(done.err.split())
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_it_runs_one_job_some_or_what_is_due(penstock: Penstock, app: str, datab
     assert ended == "Ran 0 jobs: nothing more is due."
 
     submit(database, "mark", 5, '{"essay": "e"}')
-    assert penstock("worker", app, "--once").out.endswith("Ran 1 job: that was enough.\n")
+    assert penstock("worker", app, "--once").out.endswith("Ran 1 job: as many as were asked for.\n")
     done = penstock("worker", app, "--max-jobs", "2", "--json")
     greeted, told = [json.loads(line) for line in done.out.splitlines()]
     assert greeted["queues"] == ["model", "other"]
@@ -83,9 +83,39 @@ def test_wrong_use_is_exit_code_2(
 
 def test_without_an_app_it_says_what_to_give(penstock: Penstock) -> None:
     done = penstock("worker", "--once")
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (2, "")
     assert "No app was given" in done.err
     assert "module:app" in done.err
+
+
+def test_an_app_that_was_named_wrongly_is_wrong_use(
+    penstock: Penstock, app: str, tmp_path: Path
+) -> None:
+    module = app.partition(":")[0]
+    (tmp_path / "broken.toml").write_text("[queues\n")
+    (tmp_path / "odd.toml").write_text("[queues.q]\nconcurrency = 0\n")
+    for named in ("nowhere:app", f"{module}:nope", f"{module}:model", "broken.toml", "odd.toml"):
+        done = penstock("worker", named)
+        assert (named, done.code, done.out) == (named, 2, "")
+    (tmp_path / "needs_a_key.py").write_text("raise RuntimeError('set THE_KEY')\n")
+    done = penstock("worker", "needs_a_key:app")
+    assert (done.code, done.out) == (1, "")
+    assert "RuntimeError: set THE_KEY (needs_a_key.py:1)." in done.err
+
+
+def test_a_module_may_use_a_loop_of_its_own_while_it_is_loaded(
+    penstock: Penstock, app: str, tmp_path: Path
+) -> None:
+    module = app.partition(":")[0]
+    (tmp_path / f"loop_{module}.py").write_text(
+        f"import asyncio\nfrom {module} import app\nasyncio.run(asyncio.sleep(0))\n"
+    )
+    assert penstock("worker", f"loop_{module}:app", "--once").code == 0
+    submitted = penstock(
+        "submit", "refuse", "--data", '{"why": "w"}', "--app", f"loop_{module}:app"
+    )
+    assert submitted.code == 0
+    assert penstock("doctor", f"loop_{module}:app").out.startswith("ok       app ")
 
 
 def test_an_app_without_jobs_has_nothing_to_run(penstock: Penstock, tmp_path: Path) -> None:
@@ -148,8 +178,9 @@ async def wait(n: int) -> None:
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_gives_back_what_runs(
-    tmp_path: Path, database: str, app: str, penstock: Penstock
+    tmp_path: Path, database: str, app: str, penstock: Penstock, number: signal.Signals
 ) -> None:
     assert app
     (tmp_path / "slow_app.py").write_text(SLOW)
@@ -158,12 +189,12 @@ def test_a_second_signal_gives_back_what_runs(
         assert process.stdout
         assert process.stderr
         assert process.stdout.readline() == "begun\n"
-        process.terminate()
+        process.send_signal(number)
         assert process.stderr.readline().startswith("Stopping:")
-        process.terminate()
+        process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert err.startswith("Leaving now:")
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert statuses(database) == ["queued"]
 
 
@@ -175,8 +206,9 @@ def test_after_so_many_jobs_it_starts_anew_in_the_same_process(
     submit(database, "tell_pid", 2, '{"n": 1}')
     with started(app, tmp_path, "--recycle-after", "1", "--queues", "other") as process:
         assert process.stdout
-        assert process.stdout.readline().startswith("Worker "), "started anew"
-        assert process.stdout.readline().startswith("Worker "), "and once more"
+        for _ in range(2):
+            assert process.stdout.readline() == "Recycling after 1 job.\n"
+            assert process.stdout.readline().startswith("Worker "), "started anew"
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0

@@ -711,7 +711,7 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     SET work_mem TO '64MB'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean)
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 

@@ -64,6 +64,7 @@ ERRORS = {
     "EmbeddedFailed": "Misconfigured",
     "MigrationFailed": "Misconfigured",
     "SchemaMismatch": "Misconfigured",
+    "WrongApp": "Misconfigured",
     "Unavailable": "PenstockError",
     "JobFailed": "PenstockError",
     "JobCancelled": "PenstockError",
@@ -106,6 +107,13 @@ def test_the_exception_tree_is_the_one_that_is_drawn() -> None:
     assert found == ERRORS
     assert errors.__doc__
     assert all(name in errors.__doc__ for name in ERRORS)
+
+
+def test_people_see_the_hint_of_a_refusal() -> None:
+    hinted = errors.NotFound("there is no job kind x", code="unknown_kind", hint="Is it spelt so?")
+    assert str(hinted) == "there is no job kind x. Is it spelt so?"
+    assert (hinted.message, hinted.hint) == ("there is no job kind x", "Is it spelt so?")
+    assert str(errors.Invalid("n is odd", code="odd")) == "n is odd"
 
 
 def test_a_refusal_knows_its_http_status() -> None:

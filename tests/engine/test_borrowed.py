@@ -7,6 +7,8 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import factory
 from borrowers import BORROWERS
@@ -120,7 +122,7 @@ async def test_a_refusal_is_ours_whatever_the_driver_makes_of_it(
         with pytest.raises(NotFound) as unknown:
             await ready.jobs.submit(NewJob(kind="nope"), conn=app.conn)
         await app.end(commits=False)
-        assert str(unknown.value) == "there is no job kind nope"
+        assert unknown.value.message == "there is no job kind nope"
         assert (unknown.value.code, unknown.value.field) == ("unknown_kind", "kind")
         assert (unknown.value.status, unknown.value.sqlstate) == (404, "PS404")
         assert unknown.value.members == {"kind": "nope", "index": 0}
@@ -152,7 +154,17 @@ async def test_a_driver_error_that_is_no_refusal_stays_what_it_is(
     await conn.execute("alter table penstock.job_away rename to job")
 
 
-@pytest.mark.parametrize("thing", [object(), "postgresql://", 5])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        object(),
+        "postgresql://",
+        5,
+        sqlalchemy.create_engine("postgresql+psycopg://u@127.0.0.1:1/jobs"),
+        create_async_engine("postgresql+asyncpg://u@127.0.0.1:1/jobs"),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
 async def test_what_is_no_connection_is_refused(ready: Engine, thing: Any) -> None:
     with pytest.raises(Invalid, match="conn must be a connection of asyncpg") as caught:
         await ready.jobs.submit(NewJob(kind="q"), conn=thing)

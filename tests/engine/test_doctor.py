@@ -64,7 +64,23 @@ async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
     assert "127.0.0.1:1/jobs cannot be reached: Connection refused" in (
         findings["connection"].message
     )
+    assert findings["connection"].advice == (
+        "Start the server, or correct host and port in the address (PENSTOCK_DSN)."
+    )
     assert "open-sesame" not in repr(findings)
+
+
+async def test_whatever_keeps_it_from_connecting_comes_with_advice(database: str) -> None:
+    for dsn, advice in (
+        (database.replace(OWNER, "stranger", 1), "pg_hba.conf"),
+        ("postgresql://u@nowhere.invalid/jobs", "spelt right"),
+        (database.replace("/test_", "/missing_", 1), "Create it first"),
+        ("mysql://u@db.example/jobs", "PENSTOCK_DSN"),
+    ):
+        [finding] = (await found(dsn)).values()
+        assert (finding.name, finding.level) == ("connection", "bad")
+        assert advice in f"{finding.message}. {finding.advice}"
+        assert finding.advice
 
 
 async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
@@ -167,6 +183,23 @@ async def test_a_role_that_lacks_rights_is_told_which(stranger: str) -> None:
     assert "may not execute" in findings["rights"].message
     assert "grant execute on all functions" in str(findings["rights"].advice)
     assert findings["check"].level == "bad", "what cannot be looked at is no good sign"
+    assert str(findings["check"].advice).startswith("Grant it: `grant usage on schema penstock")
+
+
+async def test_a_role_that_may_see_nothing_is_told_what_it_needs(
+    cluster: Cluster, database: str
+) -> None:
+    role = f"app_{uuid4().hex[:12]}"
+    admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(database).path[1:]))
+    await admin.execute(f"create role {role} login")
+    try:
+        finding = (await found(database.replace(OWNER, role, 1)))["schema"]
+    finally:
+        await admin.execute(f"drop role {role}")
+        await admin.close()
+    assert finding.level == "bad"
+    assert finding.message.startswith("The database role lacks a right: permission denied")
+    assert "grant usage on schema penstock" in str(finding.advice)
 
 
 async def test_jobs_that_nobody_starts_are_bad_and_paused_queues_a_warning(

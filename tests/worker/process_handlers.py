@@ -86,6 +86,27 @@ def nameless(job: Any) -> Any:
     job.step("", list)
 
 
+async def _awaited() -> int:
+    return 1
+
+
+@Kind
+def odd_words(job: Any, what: str) -> Any:
+    match what:
+        case "stage":
+            job.stage(5)
+        case "label":
+            job.stage("READ", 5)
+        case "step":
+            job.step(5, list)
+        case "function":
+            job.step("c", 5)
+        case "async":
+            job.step("c", _awaited)
+        case _:
+            job.step("c", lambda: _awaited())  # noqa: PLW0108  # seen only when called
+
+
 @Kind
 def bad_progress(job: Any, wrong: str) -> Any:
     try:

@@ -161,6 +161,25 @@ async def test_a_stage_or_step_without_a_name_is_refused(worker: Worker) -> None
 
 
 @pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("stage", "stage must have a name of 1 to 200 characters, not int"),
+        ("label", "label must be a text, not int"),
+        ("step", "step must have a name of 1 to 200 characters, not int"),
+        ("function", "step c needs a function to run, not int"),
+        ("async", "step c has an async function .* give a plain function here"),
+        ("lambda", "step c has an async function .* give a plain function here"),
+    ],
+)
+async def test_odd_words_about_a_stage_or_step_are_told(
+    worker: Worker, what: str, told: str
+) -> None:
+    with pytest.raises(Invalid, match=told):
+        await worker.call("odd_words", what=what)
+    assert worker.steps == {}
+
+
+@pytest.mark.parametrize(
     ("wrong", "seen"),
     [
         ("refused", ["Invalid", "progress is odd", "invalid_progress"]),

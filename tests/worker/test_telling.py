@@ -294,6 +294,51 @@ async def test_steps_of_a_plain_function_are_the_same(
     assert (row["result"], calls) == ([1, 7], [1])
 
 
+async def test_odd_words_about_a_stage_or_step_are_told(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    async def awaited() -> int:
+        return 1
+
+    def say(job: Any) -> list[str]:
+        told = []
+        for call, args in (
+            (job.stage, (5,)),
+            (job.stage, ("READ", 5)),
+            (job.step, (5, list)),
+            (job.step, ("c", 5)),
+        ):
+            with pytest.raises(Invalid) as caught:
+                call(*args)
+            told.append(caught.value.message)
+        return told
+
+    expected = [
+        "stage must have a name of 1 to 200 characters, not int",
+        "label must be a text, not int",
+        "step must have a name of 1 to 200 characters, not int",
+        "step c needs a function to run, not int",
+    ]
+    app = new_app()
+
+    @app.job(queue="q")
+    async def in_the_loop(job: Job) -> list[str]:
+        return say(job)
+
+    assert (await run_one(database, conn, app))["result"] == expected
+    app = new_app()
+
+    @app.job(queue="q")
+    def in_a_thread(job: Job) -> list[str]:
+        told = say(job)
+        for function in (awaited, lambda: awaited()):  # noqa: PLW0108  # seen only when called
+            with pytest.raises(Invalid, match="give a plain function here"):
+                job.step("c", function)
+        return [*told, job.step("c", lambda: "once")]
+
+    assert (await run_one(database, conn, app))["result"] == [*expected, "once"]
+
+
 @pytest.mark.parametrize("value", [{1}, float("nan"), "half \ud800", "nul \0"])
 async def test_a_step_whose_result_is_no_json_fails_by_name(
     database: str, conn: asyncpg.Connection, value: Any

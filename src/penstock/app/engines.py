@@ -54,6 +54,14 @@ class Engines:
         if held is not None and held.waker is not None:
             held.waker.tell(queue)
 
+    def may_ride(self, queue: str) -> bool:
+        """Whether the next commit may carry a hint. Not from a thread without a loop of ours."""
+        try:
+            held = self._held.get(asyncio.get_running_loop())
+        except RuntimeError:
+            return False
+        return held is not None and held.waker is not None and held.waker.may_ride(queue)
+
     async def close(self) -> None:
         """Let go of the running loop's engine, if it has one."""
         held = self._held.get(asyncio.get_running_loop())

@@ -259,6 +259,10 @@ class Penstock:
         """Something is declared otherwise than the database was told."""
         self._version += 1
 
+    def may_ride(self, queue: str) -> bool:
+        """Whether a hint to workers may go with the next commit: it has been quiet for a moment."""
+        return self._engines.may_ride(queue)
+
     def wake(self, queue: str) -> None:
         """Tell resting workers that a queue has work, in the background of the running loop."""
         self._engines.wake(queue)
@@ -324,9 +328,10 @@ class Penstock:
     def _queue_name(self, queue: Queue | str) -> str:
         if isinstance(queue, str):
             return options.name(queue, "queue")
-        if inspect.isfunction(queue):
+        given: Any = queue
+        if inspect.isfunction(given):
             raise Misconfigured(
-                f"@app.job above {queue.__name__} needs parentheses, and the queue in them: "
+                f"@app.job above {given.__name__} needs parentheses, and the queue in them: "
                 '@app.job(queue="...")'
             )
         if not isinstance(queue, Queue):

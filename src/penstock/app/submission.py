@@ -192,10 +192,17 @@ class Submission:
 
     async def send(self, engine: Engine, job: NewJob) -> Ticket:
         """Hand a checked job to the database."""
+        queue = self.kind.queue
+        # With the commit, which saves a way to the server and back; the caller's own commit too.
+        rides = self.conn is not None or self.kind.app.may_ride(queue)
         submitted = await engine.jobs.submit(
-            job, idempotency_key=self._using.idempotency_key, conn=self.conn
+            job,
+            idempotency_key=self._using.idempotency_key,
+            wake=queue if rides else None,
+            conn=self.conn,
         )
-        await self._wake([submitted])
+        if not rides:
+            await self._wake([submitted])
         return self._ticket(submitted)
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:

@@ -1,8 +1,8 @@
 """Telling resting workers that there is something to start, off the path of the submit.
 
-A hint, sent after the commit: a lost one costs a worker's poll interval, never a job. A NOTIFY
-takes a lock at commit that all of them share, so a storm of submits sends few: at once when it was
-quiet, then at most one per queue and pause.
+A hint: a lost one costs a worker's poll interval, never a job. A NOTIFY takes a lock at commit that
+all of them share, so a storm of submits sends few: when it was quiet, with the submit's own commit;
+then at most one per queue and pause, after the commits.
 """
 
 import asyncio
@@ -28,6 +28,14 @@ class Waker:
             loop = asyncio.get_running_loop()
             self._tasks[queue] = loop.create_task(self._keep_telling(queue))
 
+    def may_ride(self, queue: str) -> bool:
+        """Whether a hint may go with the submit's own commit; then the next ones wait a moment."""
+        if queue in self._tasks:
+            return False
+        loop = asyncio.get_running_loop()
+        self._tasks[queue] = loop.create_task(self._keep_telling(queue))
+        return True
+
     async def close(self) -> None:
         """Send what is not sent yet: a script may end right after its submit."""
         while busy := [task for task in self._tasks.values() if not task.done()]:
@@ -37,6 +45,10 @@ class Waker:
             await self._tell(*self._unsent)
 
     async def _keep_telling(self, queue: str) -> None:
+        # First the pause: a hint has just gone with a submit, or goes now.
+        if queue in self._unsent:
+            await self._tell(queue)
+        await asyncio.sleep(PAUSE_SECONDS)
         while queue in self._unsent:
             await self._tell(queue)
             await asyncio.sleep(PAUSE_SECONDS)

@@ -24,7 +24,7 @@ from penstock.cli import (
     workers,
 )
 from penstock.cli.console import FAILED, INTERRUPTED, WRONG_USE, settings
-from penstock.errors import Invalid, PenstockError, Refused
+from penstock.errors import Invalid, PenstockError, Refused, WrongApp
 
 _log = logging.getLogger("penstock")
 
@@ -81,8 +81,11 @@ def main() -> NoReturn:
     try:
         app(prog_name="penstock")
     except PenstockError as error:
-        _say(str(error), error.hint if isinstance(error, Refused) else None)
-        sys.exit(WRONG_USE if isinstance(error, Invalid) else FAILED)
+        if isinstance(error, Refused):
+            _say(error.message, error.hint)
+        else:
+            _say(str(error), None)
+        sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001  # people get a sentence; the rest is for debugging

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from penstock.cli.console import Json, print_json, settings
 from penstock.cli.render import STYLES, clean, count, print_lines
-from penstock.engine.doctor import Finding, examine
+from penstock.engine.doctor import Finding, examine, of_error
 from penstock.errors import PenstockError
 from penstock.settings import Settings
 
@@ -31,7 +31,11 @@ def doctor(
         if not as_json:
             print_lines([_line(finding)])
 
-    asyncio.run(_examine(app, tell))
+    wanted = settings()
+    if app is not None:
+        finding, wanted = _app(app, wanted)
+        tell(finding)
+    asyncio.run(_examine(wanted, tell))
     bad = sum(finding.level == "bad" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     if as_json:
@@ -44,11 +48,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(app: str | None, tell: Callable[[Finding], None]) -> None:
-    wanted: Settings = settings()
-    if app is not None:
-        finding, wanted = _app(app, wanted)
-        tell(finding)
+async def _examine(wanted: Settings, tell: Callable[[Finding], None]) -> None:
     async for finding in examine(wanted):
         tell(finding)
 
@@ -60,7 +60,7 @@ def _app(name: str, wanted: Settings) -> tuple[Finding, Settings]:
     try:
         app = find_app(name)
     except PenstockError as error:
-        return Finding("app", "bad", str(error).removesuffix(".")), wanted
+        return of_error("app", error, "Correct it, and look again."), wanted
     declared = f"{count(len(app.queues), 'queue')} and {count(len(app.kinds), 'job kind')}"
     return Finding("app", "ok", f"{name} declares {declared}"), app.settings
 

@@ -15,6 +15,7 @@ from penstock.cli.render import (
     age,
     between,
     clean,
+    number,
     print_lines,
     print_table,
     room,
@@ -44,14 +45,15 @@ _ATTEMPTS = (
 )
 
 
-def _id(text: str) -> UUID:
+def _id(text: str, option: str | None = None) -> UUID:
     # Whole ids only: the first half of one is the time of its submit, and jobs that were submitted
     # together have it in common.
     try:
         return UUID(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no job's id; they look like 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05."
+            f"{text!r} is no job's id; they look like 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05.",
+            param_hint=option,
         ) from None
 
 
@@ -76,7 +78,7 @@ def jobs(  # noqa: PLR0913  # one per filter
 ) -> None:
     """List jobs, the newest first."""
     wanted = JobFilter(status=status, kind=kind, queue=queue, account=account, topic=topic)
-    last = None if before is None else _id(before)
+    last = None if before is None else _id(before, "--before")
     found = with_calls(lambda calls: calls.lists.jobs(wanted, limit=limit, before=last))
     if as_json:
         print_json(found)
@@ -107,14 +109,23 @@ def _running_for(job: dict[str, Any]) -> str | None:
 
 def _note(job: dict[str, Any]) -> str | None:
     if job["error"] and job["status"] not in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
-        return _error(job["error"])
-    stage: str | None = job["stage"]
-    return stage if job["finished_at"] is None else None
+        return why(job["error"], job["status"])
+    return stage(job) if job["finished_at"] is None else None
 
 
-def _error(error: dict[str, Any]) -> str:
-    words = (error.get("class"), error.get("reason"), error.get("message"))
-    return ": ".join(word for word in words if word)
+def stage(job: dict[str, Any]) -> str | None:
+    """What it does now, in the words for people if its handler gave some."""
+    said: str | None = job.get("stage_label") or job["stage"]
+    return said
+
+
+def why(error: dict[str, Any], status: str | None = None) -> str:
+    """An error in one line, without the word that the status beside it says already."""
+    words = [error.get(part) for part in ("class", "reason", "message")]
+    told = [word for n, word in enumerate(words) if word and word not in words[:n]]
+    if len(told) > 1 and told[0] == status:
+        del told[0]
+    return ": ".join(told)
 
 
 def show(job_id: JobId, *, as_json: Json = False) -> None:
@@ -132,7 +143,8 @@ def show(job_id: JobId, *, as_json: Json = False) -> None:
                 start["outcome"],
                 between(start["started_at"], start["ended_at"]),
                 start["worker"],
-                _error({"class": start["error_class"], "message": start["message"]}) or None,
+                why({"class": start["error_class"], "message": start["message"]}, start["outcome"])
+                or None,
             ]
             for start in job["attempts"]
         ]
@@ -154,7 +166,7 @@ def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if job["status"] == JobStatus.SCHEDULED:
         yield "runs at", job["run_at"]
     yield "took", between(job["started_at"], job["finished_at"])
-    yield "stage", job["stage"]
+    yield "stage", stage(job)
     yield "progress", _progress(job["progress"])
     if job.get("cancel_requested"):
         yield "cancel", "asked for"
@@ -164,7 +176,7 @@ def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "usage", _json(job.get("usage"))
     yield "result", _json(job["result"])
     if job["error"]:
-        yield "error", _error(job["error"])
+        yield "error", why(job["error"], job["status"])
 
 
 def _fact(name: str, value: Any) -> Text:
@@ -188,8 +200,8 @@ def _moment(moment: str | None) -> str | None:
 def _progress(progress: dict[str, Any] | None) -> str | None:
     if not progress or progress.get("done") is None:
         return None
-    total = progress.get("total")
-    return f"{progress['done']}" if total is None else f"{progress['done']} of {total}"
+    done, total = number(progress["done"]), progress.get("total")
+    return done if total is None else f"{done} of {number(total)}"
 
 
 def _json(value: Any) -> str | None:

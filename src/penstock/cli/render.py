@@ -164,6 +164,11 @@ def between(begun: str | None, ended: str | None) -> str | None:
     return seconds(apart.total_seconds())
 
 
-def count(number: int, noun: str) -> str:
+def number(value: Any) -> str:
+    """As people write it: `3`, not `3.0`."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def count(total: int, noun: str) -> str:
     """`1 job`, `2 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{total:,} {noun}{'' if total == 1 else 's'}"

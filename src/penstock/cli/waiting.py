@@ -1,7 +1,10 @@
-"""Waiting for a job, with a bar for who looks at it."""
+"""Waiting for a job, with a bar for who looks at it, and a word where nothing moves."""
 
 import asyncio
+import math
 import sys
+import time
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -9,15 +12,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from penstock.cli.render import clean
+from penstock.cli.jobs import stage
+from penstock.cli.render import clean, number
 from penstock.engine.jobs import Jobs
-from penstock.states import FINISHED
+from penstock.engine.lists import Lists
+from penstock.states import FINISHED, JobStatus
 
 FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3
+# A worker that is there has begun by then, unless it has other work.
+EXPLAIN_SECONDS = 3.0
 
 
-async def until_finished(jobs: Jobs, job_id: UUID) -> dict[str, Any]:
-    """The job as it ended. Who stops waiting does not stop the job, and is told so."""
+async def until_finished(
+    jobs: Jobs, lists: Lists, job_id: UUID, limit: timedelta | None = None
+) -> dict[str, Any]:
+    """The job as it ended, or as it is when the limit is over.
+
+    Who stops waiting does not stop the job, and is told so.
+    """
     # On the other stream than the result: a pipe gets the result alone.
     console = Console(stderr=True)
     bar = Progress(
@@ -33,10 +45,19 @@ async def until_finished(jobs: Jobs, job_id: UUID) -> dict[str, Any]:
     try:
         with bar:
             task = bar.add_task("queued", total=None, done="")
-            pause = FIRST_SECONDS
+            begun, pause, explained = time.monotonic(), FIRST_SECONDS, False
+            most = math.inf if limit is None else limit.total_seconds()
             while (job := await jobs.read(job_id))["status"] not in FINISHED:
+                waited = time.monotonic() - begun
+                if waited >= most:
+                    break
                 bar.update(task, **_shown(job))
-                await asyncio.sleep(pause)
+                if waited >= EXPLAIN_SECONDS and not explained:
+                    explained = True
+                    if why := await _why_queued(lists, job):
+                        # Through the bar, which is on the same stream.
+                        console.print(why, highlight=False, markup=False, soft_wrap=True)
+                await asyncio.sleep(min(pause, most - waited))
                 pause = min(pause * GROWTH, LAST_SECONDS)
     except asyncio.CancelledError:
         typer.echo(f"The job goes on: `penstock show {job_id}`.", err=True)
@@ -44,13 +65,33 @@ async def until_finished(jobs: Jobs, job_id: UUID) -> dict[str, Any]:
     return job
 
 
+async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
+    """What keeps it from being started, where that can be known."""
+    if job["status"] != JobStatus.QUEUED:
+        return None
+    [queue] = await lists.queues(job["queue"])
+    if queue["paused"]:
+        reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
+        return (
+            f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it"
+            " go on."
+        )
+    if not any(worker["alive"] for worker in await lists.workers()):
+        return "No worker is alive: start one with `penstock worker APP`."
+    return None
+
+
 def _shown(job: dict[str, Any]) -> dict[str, Any]:
     """What the bar says of it: the stage, and how much is done where that is known."""
     progress = job["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
     return {
-        "description": clean(job.get("stage_label") or job["stage"] or job["status"]),
+        "description": clean(stage(job) or job["status"]),
         "completed": done or 0,
         "total": total,
-        "done": "" if done is None else f"{done}" if total is None else f"{done}/{total}",
+        "done": "" if done is None else _share(done, total),
     }
+
+
+def _share(done: float, total: float | None) -> str:
+    return number(done) if total is None else f"{number(done)}/{number(total)}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from penstock.cli.console import INTERRUPTED, Json, print_json
+from penstock.cli.console import Json, print_json
 from penstock.cli.render import count
 from penstock.db.connect import place
 from penstock.errors import Misconfigured
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Each weighs as much as a program: no more than this, or than there are cores.
 _PROCESSES = 4
+# What a shell adds to the number of the signal that ended a program.
+_BY_SIGNAL = 128
 
 
 def worker(  # noqa: PLR0913  # one per option of the contract
@@ -83,10 +85,16 @@ def worker(  # noqa: PLR0913  # one per option of the contract
             "processes": min(concurrency, max(_PROCESSES, os.cpu_count() or 1)),
         }
     wanted = None if queues is None else _names(queues)
-    ran = _run(_work(app, wanted, options, as_json=as_json))
-    if ran is None:
-        raise typer.Exit(INTERRUPTED)
+    # Before there is a loop: the module may use one of its own while it is loaded.
+    found = _find(app, wanted)
+    ran = _run(_work(found, wanted, options, as_json=as_json))
+    if isinstance(ran, int):
+        raise typer.Exit(_BY_SIGNAL + ran)
     if ran.reason == "recycle":
+        if as_json:
+            print_json({"processed": ran.processed, "reason": ran.reason})
+        else:
+            typer.echo(f"Recycling after {count(ran.processed, 'job')}.")
         sys.stdout.flush()
         sys.stderr.flush()
         # The same command line in the same process: a supervisor sees no end.
@@ -100,7 +108,7 @@ def worker(  # noqa: PLR0913  # one per option of the contract
 _WHY = {
     "stopped": "told to stop",
     "idle": "nothing more is due",
-    "max_jobs": "that was enough",
+    "max_jobs": "as many as were asked for",
 }
 
 
@@ -111,23 +119,20 @@ def _names(queues: str) -> tuple[str, ...]:
     return names
 
 
-def _run(work: Any) -> "Ran | None":
+def _run(work: Any) -> "Ran | int":
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if importlib.util.find_spec("uvloop") is not None:
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        ran: Ran | None = runner.run(work)
+        ran: Ran | int = runner.run(work)
         return ran
 
 
-async def _work(
-    name: str | None, queues: tuple[str, ...] | None, options: dict[str, Any], *, as_json: bool
-) -> "Ran | None":
-    """Run the app's jobs; None when a second signal made it leave at once."""
+def _find(name: str | None, queues: tuple[str, ...] | None) -> "Penstock":
+    """The app, which has handlers for these queues."""
     from penstock.app.find import find_app
-    from penstock.worker.worker import Options, Worker
 
     app = find_app(name)
     known = _queues(app)
@@ -137,16 +142,26 @@ async def _work(
             f" it has {', '.join(known)}.",
             param_hint="--queues",
         )
+    return app
+
+
+async def _work(
+    app: "Penstock", queues: tuple[str, ...] | None, options: dict[str, Any], *, as_json: bool
+) -> "Ran | int":
+    """Run the app's jobs; the number of the signal, when a second one made it leave at once."""
+    from penstock.worker.worker import Options, Worker, settle_memory
+
     chosen = Options(name=app.settings.worker_id, queues=queues, **options)
     try:
         await app.engine()  # starts an embedded database, refuses an old schema, declares
         dsn = await app.dsn()
         running = Worker(dsn, app.handlers(), chosen)
+        settle_memory()
         with _Signals(running) as signals:
             # Whoever reads this may send a signal at once.
-            _greet(chosen, queues or known, dsn, as_json=as_json)
+            _greet(chosen, queues or _queues(app), dsn, as_json=as_json)
             ran = await running.run()
-        return None if signals.heard > 1 else ran
+        return signals.heard[-1] if len(signals.heard) > 1 else ran
     finally:
         await app.close()
 
@@ -174,20 +189,20 @@ class _Signals:
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
-        self.heard = 0
+        self.heard: list[int] = []
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._hear)
+            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)
 
-    def _hear(self) -> None:
-        self.heard += 1
-        if self.heard == 1:
+    def _hear(self, number: int) -> None:
+        self.heard.append(number)
+        if len(self.heard) == 1:
             self._worker.stop()
             said = "Stopping: what runs may end. Once more gives it back at once."
         else:

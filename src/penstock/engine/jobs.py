@@ -94,11 +94,13 @@ class Jobs:
         *,
         idempotency_key: str | None = None,
         scope: str = "",
+        wake: str | None = None,
         conn: Any = None,
     ) -> Submitted:
         """Accept one job, in the caller's transaction when `conn` is given.
 
-        A repetition with the same idempotency key gets the first one's job, `replayed`.
+        A repetition with the same idempotency key gets the first one's job, `replayed`. `wake`: the
+        queue whose resting workers are told with the commit; all such commits wait in one line.
         """
         refuse_nul(idempotency_key, "idempotency_key")
         refuse_odd(job)
@@ -108,7 +110,7 @@ class Jobs:
             " cast($4 as text), cast($5 as text), cast($6 as integer), cast($7 as timestamptz),"
             " cast($8 as interval), cast($9 as integer), cast($10 as interval),"
             " cast($11 as interval), cast(cast($12 as text) as jsonb), cast($13 as text),"
-            " cast($14 as text))",
+            " cast($14 as text), cast($15 as text))",
             (
                 job.kind,
                 encode(job.payload, "payload"),
@@ -124,6 +126,7 @@ class Jobs:
                 None if job.metadata is None else encode(job.metadata, "metadata"),
                 idempotency_key,
                 scope,
+                wake,
             ),
         )
         return Submitted(
@@ -146,13 +149,16 @@ class Jobs:
 
     async def submit_batch(self, batch: Batch, *, conn: Any = None) -> list[Submitted]:
         """The same for columns that are checked and ready."""
-        rows = await self._on(conn)(
-            "select ordinal, id, status::text, deduplicated from penstock.submit_many("
+        # Three arrays instead of as many rows as jobs: a tenth of the time of a large batch.
+        [row] = await self._on(conn)(
+            "select array_agg(id order by ordinal) as ids,"
+            " array_agg(cast(status as text) order by ordinal) as statuses,"
+            " array_agg(deduplicated order by ordinal) as deduplicated from penstock.submit_many("
             "cast($1 as text[]), cast(cast($2 as text[]) as jsonb[]), cast($3 as text[]),"
             " cast($4 as text[]), cast($5 as text[]), cast($6 as integer[]),"
             " cast($7 as timestamptz[]), cast($8 as interval[]), cast($9 as integer[]),"
             " cast($10 as interval[]), cast($11 as interval[]),"
-            " cast(cast($12 as text[]) as jsonb[])) order by ordinal",
+            " cast(cast($12 as text[]) as jsonb[]))",
             (
                 batch.kinds,
                 batch.payloads,
@@ -169,8 +175,10 @@ class Jobs:
             ),
         )
         return [
-            Submitted(_uuid(row["id"]), _STATUSES[row["status"]], row["deduplicated"])
-            for row in rows
+            Submitted(_uuid(job), _STATUSES[status], deduplicated)
+            for job, status, deduplicated in zip(
+                row["ids"], row["statuses"], row["deduplicated"], strict=True
+            )
         ]
 
     async def claim(

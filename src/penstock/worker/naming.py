@@ -1,4 +1,4 @@
-"""What a handler gives a stage or a step, looked at alike in the worker and in a process of its own."""
+"""What a handler gives a stage or a step: looked at alike here and in a process of its own."""
 
 import inspect
 from collections.abc import Callable

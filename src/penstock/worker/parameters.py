@@ -71,6 +71,7 @@ class Parameters:
         self.defaults = defaults
         self.job_parameter = job_parameter
         adapter = _adapter(whose, fields, defaults)
+        self._plain = all(_is_plain(hint) for hint in fields.values())
         self._reads = adapter.validator
         # By itself it would make null of a NaN in an untyped field; the engine refuses a NaN.
         self._writes = SchemaSerializer(
@@ -85,6 +86,8 @@ class Parameters:
         if not isinstance(given, Mapping):
             raise self._invalid([("payload", "must be a dict of the handler's fields")], index)
         values = self._read(given, index)
+        if self._plain:
+            return values
         try:
             payload: dict[str, Any] = self._writes.to_python(
                 values, mode="json", by_alias=True, round_trip=True, warnings="none"
@@ -198,6 +201,13 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, kind: str)
             f"the type of parameter {parameter.name} of {_whose(function, kind)} cannot be read: "
             f"{error}"
         ) from None
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether what is read as this type is JSON already, and the same when it is read again."""
+    if typing.get_origin(hint) in _UNIONS:
+        return all(_is_plain(option) for option in typing.get_args(hint))
+    return hint in (str, int, float, bool, types.NoneType)
 
 
 def _is_job(hint: Any) -> bool:

@@ -72,7 +72,7 @@ async def _made(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
             return await check()
     except PenstockError as error:
         lacks = isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError)
-        return of_error(name, error, data.GRANT if lacks else _TRY_AGAIN)
+        return of_error(name, error, f"Grant it: {data.GRANT}" if lacks else _TRY_AGAIN)
     except asyncpg.PostgresError as error:
         return Finding(name, "bad", f"could not be looked at: {error.message}", _TRY_AGAIN)
 

@@ -15,7 +15,8 @@ from penstock.errors import SchemaMismatch
 AHEAD_DAYS = 7
 CHECK_SECONDS = 10
 GRANT = (
-    "`grant usage on schema penstock to …; grant execute on all functions in schema penstock to …;`."
+    "`grant usage on schema penstock to …; grant execute on all functions in schema penstock to …;"
+    " grant select on penstock.migration, penstock.schema_info to …;`."
 )
 
 

@@ -72,12 +72,13 @@ begin
     'topic', s.topic, 'status', s.status, 'attempt', s.attempt,
     'created_at', penstock._rfc3339(s.created_at), 'started_at', penstock._rfc3339(s.started_at),
     'finished_at', penstock._rfc3339(s.finished_at), 'stage', s.stage,
+    'stage_label', s.stage_label,
     'error', case when s.error is not null then
       jsonb_build_object('class', s.error -> 'class', 'message', s.error -> 'message') end)
   from (
     select * from (
       select j.id, j.kind_id, j.queue_id, j.account_id, j.topic, j.status, j.attempt, j.created_at,
-        j.started_at, null::timestamptz as finished_at, j.stage, j.error
+        j.started_at, null::timestamptz as finished_at, j.stage, j.stage_label, j.error
       from penstock.job j
       where v_live
         and (p_before is null or j.id < p_before)
@@ -93,7 +94,7 @@ begin
     union all
     select * from (
       select f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.status, f.attempt, f.created_at,
-        f.started_at, f.finished_at, f.stage, f.error
+        f.started_at, f.finished_at, f.stage, null::text, f.error
       from penstock.finished f
       where v_finished
         and (p_before is null or f.id < p_before)

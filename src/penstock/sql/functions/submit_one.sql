@@ -2,13 +2,15 @@
 
 -- As submit_many for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
--- comes while the first is not committed yet waits for it, five seconds at most.
+-- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
+-- whose resting workers are told with the commit.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
   p_delay interval default null, p_max_attempts integer default null,
   p_timeout interval default null, p_expires interval default null,
-  p_metadata jsonb default null, p_key text default null, p_scope text default ''
+  p_metadata jsonb default null, p_key text default null, p_scope text default '',
+  p_wake text default null
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean
 )
@@ -77,6 +79,9 @@ begin
     where i.scope = p_scope and i.key = p_key;
   end if;
   replayed := false;
+  if p_wake is not null and status = 'queued' and not deduplicated then
+    perform pg_notify('penstock_job', p_wake);
+  end if;
   return next;
 end
 $$;
