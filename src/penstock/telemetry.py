@@ -36,6 +36,8 @@ def configure(level: str, form: str = "text") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Lines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    # A line that cannot be written would be followed by the exception that is being handled.
+    logging.raiseExceptions = False
     logging.getLogger("penstock").setLevel(level.upper())
 
 

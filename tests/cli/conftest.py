@@ -1,5 +1,6 @@
 """Running the command line inside the test's process, the way the shell would."""
 
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -33,6 +34,18 @@ def tell_pid(n: int) -> int:
     import os
     return os.getpid()
 """
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """The command line sends the logs of its process to a place that is gone after the test."""
+    root, ours = logging.getLogger(), logging.getLogger("penstock")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
+    logging.raiseExceptions = True
 
 
 @pytest.fixture

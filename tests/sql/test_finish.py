@@ -220,7 +220,7 @@ async def test_outcomes_are_reported_together_and_each_stands_for_itself(
     [
         ("done", "outcome", None),
         (None, "outcome", None),
-        ("timed_out", "outcome", None),
+        ("lost", "outcome", None),
         ("snoozed", "delay_seconds", "-1s"),
         ("retry", "delay_seconds", "4000 days"),
     ],

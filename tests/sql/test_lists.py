@@ -23,6 +23,7 @@ SHORT = {
     "started_at",
     "finished_at",
     "stage",
+    "stage_label",
     "error",
 }
 

@@ -156,7 +156,8 @@ async def _work(
         await app.engine()  # starts an embedded database, refuses an old schema, declares
         dsn = await app.dsn()
         running = Worker(dsn, app.handlers(), chosen)
-        settle_memory()
+        if not chosen.until_idle:
+            settle_memory()
         with _Signals(running) as signals:
             # Whoever reads this may send a signal at once.
             _greet(chosen, queues or _queues(app), dsn, as_json=as_json)

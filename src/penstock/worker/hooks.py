@@ -1,6 +1,7 @@
 """Ends of kinds with an on_finish: the app writes in the transaction in which its job ends."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Mapping
 
@@ -144,4 +145,11 @@ class Hooks:
 
 
 def _complain(kind: str, job: object, error: BaseException) -> None:
-    _log.warning("on_finish failed: %s", whereabouts(error), extra={"kind": kind, "job": job})
+    """A little later: a log that cannot be written prints what is being handled at that moment."""
+    say = functools.partial(
+        _log.warning,
+        "on_finish failed: %s",
+        whereabouts(error),
+        extra={"kind": kind, "job": job},
+    )
+    asyncio.get_running_loop().call_soon(say)

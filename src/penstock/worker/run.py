@@ -57,17 +57,19 @@ class Runner:
         except LeaseLost:
             start.reason = start.reason or "lost"
             return start.outcome_of_stop()
-        except BaseException as error:  # noqa: BLE001  # a handler that exits ends its job only
-            if _follows_from_stop(start, error):
-                return start.outcome_of_stop()
-            if not isinstance(error, Fail | Retry | Snooze | Cancel):
-                claimed = start.claimed
-                _log.warning(
-                    "a handler failed: %s",
-                    whereabouts(error),
-                    extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
-                )
-            return outcome_of(error)
+        except BaseException as raised:  # noqa: BLE001  # a handler that exits ends its job only
+            error = raised
+        # Not in the block above: a log that cannot be written prints what is being handled there.
+        if _follows_from_stop(start, error):
+            return start.outcome_of_stop()
+        if not isinstance(error, Fail | Retry | Snooze | Cancel):
+            claimed = start.claimed
+            _log.warning(
+                "a handler failed: %s",
+                whereabouts(error),
+                extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
+            )
+        return outcome_of(error)
 
     async def _run(self, start: Start) -> Any:
         if start.claimed.losses >= SUSPECT_LOSSES:
