@@ -102,7 +102,7 @@ async def test_fifty_at_once_in_front_of_one_model_are_served_in_order_and_none_
     await asyncio.gather(
         *(submit_five(conn, 5 * person) for person, conn in enumerate(crowd)),
     )
-    arrived = await conn.fetch("select payload -> 'n' as n from penstock.job order by created_at")
+    arrived = await conn.fetch("select payload -> 'n' as n from penstock.job order by rank")
     served = await factory.drain(conn, await factory.worker(conn))
     assert served == [row["n"] for row in arrived]
     assert sorted(served) == list(range(50))

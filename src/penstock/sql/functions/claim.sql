@@ -143,9 +143,7 @@ declare
   v_id integer;
   v_locked text;
   v_queue penstock.queue;
-  v_alive boolean;
-  v_expired boolean;
-  v_due boolean;
+  v_look record;
   v_gated boolean;
   v_limit integer := p_limit;
   v_jobs uuid[];
@@ -164,38 +162,40 @@ begin
   if v_id is null then
     v_queue := penstock._find_queue(p_queue); -- says that there is none
   end if;
-  select * into v_queue from penstock.queue q where q.id = v_id;
+  -- All that is looked at in one statement: each of its own costs a single claim a twentieth.
+  select q as queue,
+    exists (
+      select from penstock.worker w where w.id = p_worker
+        and w.lost_at is null and w.stopped_at is null -- guard: worker lives
+    ) as alive,
+    exists (
+      select from penstock.job j where j.queue_id = q.id and j.expires_at <= v_now
+        and j.status in ('scheduled', 'queued')) as expired,
+    exists (
+      select from penstock.job j where j.queue_id = q.id and j.run_at <= v_now
+        and j.status = 'scheduled') as due,
+    exists (
+      select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as lanes
+  into v_look from penstock.queue q where q.id = v_id;
+  v_queue := v_look.queue;
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null;
   if v_queue.paused_at is not null -- guard: paused => if false
-    or p_limit < 1 or (p_wait and not exists (
-      select from penstock.lane l where l.queue_id = v_queue.id and l.open and l.waiting > 0))
+    or p_limit < 1 or (p_wait and not v_look.lanes)
   then
     return;
   end if;
-  -- Three looks in one statement: each of its own would cost a single claim a twentieth.
-  select
-    exists (
-      select from penstock.worker w where w.id = p_worker
-        and w.lost_at is null and w.stopped_at is null), -- guard: worker lives => ),
-    exists (
-      select from penstock.job j where j.queue_id = v_queue.id and j.expires_at <= v_now
-        and j.status in ('scheduled', 'queued')),
-    exists (
-      select from penstock.job j where j.queue_id = v_queue.id and j.run_at <= v_now
-        and j.status = 'scheduled')
-  into v_alive, v_expired, v_due;
-  if not v_alive then
+  if not v_look.alive then
     perform penstock._refuse(409, 'worker_lost',
       format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
       p_hint => 'Drop what it runs and register again.');
   end if;
-  if v_expired then -- guard: expired => if false then
+  if v_look.expired then -- guard: expired => if false then
     -- So many that some are left: nothing is started before they are gone.
     if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
       return; -- guard: all expired
     end if;
   end if;
-  if v_due then
+  if v_look.due then
     perform penstock.stage_due_jobs(v_queue.id);
   end if;
 
@@ -234,7 +234,7 @@ begin
   end loop;
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
-    exit when p_job is not null;
+    exit when p_job is not null or not (v_look.lanes or v_look.due or v_strays <> '{}');
     select array_agg(h.account_id) as accounts, array_agg(h.head) as heads,
       array_agg(h.running) as running, array_agg(h.concurrency) as limits,
       array_agg(h.weight) as weights
