@@ -17,7 +17,7 @@ from worker.crew import Crew, count, submit_many
 async def test_what_a_killed_worker_ran_runs_again_within_a_moment(
     crew: Crew, conn: asyncpg.Connection, record_property: Any
 ) -> None:
-    """E6, E12, F6, M4: freed by its locks in milliseconds, not by its lease in 15 s."""
+    """E6, E12, F6, M4, S1: freed by its locks in milliseconds, not by its lease in 15 s."""
     doomed = await crew.start("doomed")
     jobs = await submit_many(conn, "hold_first", 50, {"gate": str(crew.gate())})
     await crew.until_noted("start", 50)

@@ -14,6 +14,7 @@ from penstock import Cancel, Fail, Job, Penstock, Retry
 from penstock.engine import Engine
 from penstock.engine.hooks import Ended
 from penstock.engine.jobs import Jobs
+from penstock.engine.workers import Workers
 from penstock.errors import Unavailable
 from penstock.worker.worker import Options, Worker
 from shapes import Connect
@@ -149,19 +150,46 @@ async def test_a_slow_on_finish_does_not_make_ends_pile_up(
     database: str, conn: asyncpg.Connection
 ) -> None:
     """The slot is kept until the end is told, or jobs that are done would run out of their time."""
-    app = new_app(timeout="1s")
+    app = new_app()
+    seen: list[int] = []
 
-    @app.job(queue="q", attempts=1)
+    @app.job(queue="q")
     async def work() -> None: ...
 
     @work.on_finish
-    async def store(_: Ended, conn: asyncpg.Connection) -> None:
-        await conn.execute("select pg_sleep(0.05)")
+    async def store(_: Ended, own: asyncpg.Connection) -> None:
+        count = "select count(*) from penstock.job where status = 'running'"
+        seen.append(await own.fetchval(count))
+        await own.execute("select pg_sleep(0.02)")
 
     async with working(database, app, concurrency=4):
-        jobs = await factory.submit_rows(conn, [{"kind": "work"}] * 120)
+        jobs = await factory.submit_rows(conn, [{"kind": "work"}] * 60)
         ended = await until_finished(conn, jobs, seconds=30)
     assert {(job["status"], job["attempt"]) for job in ended} == {("succeeded", 1)}
+    assert max(seen) <= 4
+
+
+async def test_a_worker_that_has_left_does_not_begin_a_new_life(
+    database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat that comes after the good-bye finds no lease, and that is no loss."""
+    app = new_app()
+
+    @app.job(queue="q")
+    async def work() -> None: ...
+
+    await declare(database, app)
+    worker = Worker(database, app.handlers(), Options(name="w", until_idle=True))
+    stop: Callable[..., Coroutine[Any, Any, None]] = Workers.stop
+
+    async def and_a_late_beat(self: Workers, number: int) -> None:
+        await stop(self, number)
+        worker._life.lose(number)
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(Workers, "stop", and_a_late_beat)
+    await worker.run()
+    assert await conn.fetchval("select count(*) from penstock.worker") == 1
 
 
 async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(

@@ -44,6 +44,8 @@ ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 # So many looks for cancels, then one for starts that we do not know of.
 FORGOTTEN_LOOKS = 5
+# A claim that waits for its answer for longer than this may still bring what looks forgotten.
+ANSWER_SOON_SECONDS = 2.5
 DELIVER_SECONDS = 1.0
 # How long the caller of an inline job waits for its turn; then a worker has to run it.
 TURN_SECONDS = 30.0
@@ -290,7 +292,7 @@ class Worker:
                 if self._life.worker is not None:
                     await self._running.look_for_cancels(self._life.worker)
             # Not while an answer is long in coming: what it brings is not forgotten.
-            if self._life.worker is not None and self.claims.waited < FORGOTTEN_LOOKS / 2:
+            if self._life.worker is not None and self.claims.waited < ANSWER_SOON_SECONDS:
                 await self._running.give_back_forgotten(self._life.worker)
 
     async def _on_recovered(self) -> None:
