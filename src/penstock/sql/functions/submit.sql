@@ -195,6 +195,7 @@ declare
   v_strays bigint[];
   v_todo boolean[]; -- by ordinal: neither inserted nor found yet
   v_left integer := cardinality(p_kinds);
+  v_owner record; -- by ordinal
   v_new record;
   v_n bigint;
 begin
@@ -252,32 +253,45 @@ begin
     select a.id from penstock.account a where a.id = any (v_locked)
     order by a.id for no key update -- guard: account locked => order by a.id
   ) l;
+  select array_agg(a.id order by n.ordinal) as ids,
+    array_agg(a.concurrency is not null order by n.ordinal) as limited,
+    array_agg(p.priority order by n.ordinal) as priorities
+  into v_owner
+  from unnest(v_names) with ordinality n (name, ordinal)
+  left join penstock.account a on a.name = n.name
+  left join penstock.plan p on p.name = a.plan;
   if v_keys is not null then
     v_todo := array_fill(true, array[v_left]);
   end if;
 
   -- A second round only where a live twin ended between our insert and our look at it.
   for v_round in 1 .. 10 loop
-    with item as materialized (
-      select x.ordinal, penstock._nth_id(v_seed, x.ordinal) as id, k.queue_id, k.id as kind_id,
-        coalesce(a.id, 0) as account_id,
-        case when q.ordering = 'fair' or a.concurrency is not null then coalesce(a.id, 0)
+    -- A small set, which the limit only tells the planner: as the hashed side of the join it
+    -- leaves the jobs in order, and the sort below finds them sorted (it took a seventh of a bulk
+    -- submit; 2026-11).
+    with known as materialized (
+      select k.name, k.id as kind_id, k.queue_id, k.priority_offset, k.topic_field, k.topic_fixed,
+        coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step
+      from penstock.kind k join penstock.queue q on q.id = k.queue_id
+      where k.name = any (v_kinds) limit cardinality(v_kinds)
+    ),
+    item as (
+      select x.ordinal, penstock._nth_id(v_seed, x.ordinal) as id, k.queue_id, k.kind_id,
+        coalesce(x.account_id, 0) as account_id,
+        case when k.ordering = 'fair' or x.limited then coalesce(x.account_id, 0)
              else -1 end as lane,
         coalesce(x.priority, greatest(-1000, least(1000,
-          coalesce(p.priority, 0) + k.priority_offset))) as priority,
+          coalesce(x.plan_priority, 0) + k.priority_offset))) as priority,
         greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at,
-        q.ordering, q.aging_step,
-        coalesce(x.max_attempts, k.max_attempts, q.max_attempts) as max_attempts,
+        k.ordering, k.aging_step, coalesce(x.max_attempts, k.max_attempts) as max_attempts,
         x.timeout, x.expires, x.metadata, x.payload, x.key,
         coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed) as topic
-      from unnest(p_kinds, p_payloads, v_names, v_keys, p_topics, p_priorities, p_run_ats,
-                  p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata) with ordinality
-        x (kind, payload, account, key, topic, priority, run_at, delay, max_attempts, timeout,
-           expires, metadata, ordinal)
-      join penstock.kind k on k.name = x.kind
-      join penstock.queue q on q.id = k.queue_id
-      left join penstock.account a on a.name = x.account
-      left join penstock.plan p on p.name = a.plan
+      from unnest(p_kinds, p_payloads, v_owner.ids, v_owner.limited, v_owner.priorities, v_keys,
+                  p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts,
+                  p_expires, p_metadata) with ordinality
+        x (kind, payload, account_id, limited, plan_priority, key, topic, priority, run_at, delay,
+           max_attempts, timeout, expires, metadata, ordinal)
+      join known k on k.name = x.kind
       where v_todo is null or v_todo[x.ordinal] -- guard: the rest only
     ),
     accepted as (
@@ -296,8 +310,10 @@ begin
       on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
       returning job.id, job.status, job.queue_id, job.lane, job.rank
     )
-    select array_agg(penstock._n_of_id(v_seed, c.id)) as ordinals, array_agg(c.id) as ids,
-      array_agg(c.status) as statuses,
+    -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
+    select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
+        filter (where v_keys is not null) as ordinals,
+      array_agg(c.id order by c.id) as ids, array_agg(c.status order by c.id) as statuses,
       array_agg(c.queue_id) filter (where c.lane >= 0 and c.status = 'queued') as queues,
       array_agg(c.lane) filter (where c.lane >= 0 and c.status = 'queued') as lanes,
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
@@ -323,8 +339,9 @@ begin
       end if;
     end if;
     return query
-    select u.ordinal, u.id, u.status, false
-    from unnest(v_new.ordinals, v_new.ids, v_new.statuses) u (ordinal, id, status);
+    select coalesce(u.told, u.n), u.id, u.status, false
+    from unnest(v_new.ordinals, v_new.ids, v_new.statuses) with ordinality
+      u (told, id, status, n);
     exit when v_keys is null;
 
     -- What was not inserted has a live twin: another's, or an earlier item's.

@@ -20,7 +20,7 @@ as $$
 declare
   v_print bytea;
   v_record penstock.idempotency;
-  v_lock_timeout text := current_setting('lock_timeout');
+  v_lock_timeout text;
 begin
   if p_key is not null then
     if length(p_key) not between 1 and 255 then
@@ -32,6 +32,7 @@ begin
       p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),
       p_max_attempts, extract(epoch from p_timeout), extract(epoch from p_expires),
       p_metadata)::text, 'UTF8'));
+    v_lock_timeout := current_setting('lock_timeout');
     begin
       perform set_config('lock_timeout', '5s', true);
       insert into penstock.idempotency (scope, key, fingerprint, job_id, deduplicated, created_at)
@@ -63,10 +64,12 @@ begin
     end if;
   end if;
 
-  select s.id, s.status, false into id, status, deduplicated
-  from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
-    p_max_attempts, p_timeout, p_expires, p_metadata) s
-  where p_account is null and p_dedupe_key is null;
+  deduplicated := false;
+  if p_account is null and p_dedupe_key is null then
+    select s.id, s.status into id, status
+    from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
+      p_max_attempts, p_timeout, p_expires, p_metadata) s;
+  end if;
   if id is null then
     select s.id, s.status, s.deduplicated into id, status, deduplicated
     from penstock.submit_many(array[p_kind], array[p_payload], array[p_account],
