@@ -192,10 +192,9 @@ def test_a_mistake_is_told_with_file_table_and_key(
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
-        ("'ollama'", "ollama comes in a later version; known now is module:function, a Python"),
         ("'dispatch'\nmodel = 'm'", "dispatch comes in a later version"),
-        ("'Ollama'\nmodel = 'm'", "is 'Ollama'; known is module:function, a Python function"),
-        ("5", "is 5; known is module:function"),
+        ("'Ollama'", "is 'Ollama'; known are ollama, openai, http, or module:function"),
+        ("5", "is 5; known are ollama, openai, http, or module:function"),
         ("'nowhere_at_all:f'", "There is no module nowhere_at_all in"),
         ("'own_handlers:nope'", "Module own_handlers has no `nope`"),
         ("'own_handlers:Thing'", "own_handlers:Thing is a type and not a function"),

@@ -52,6 +52,9 @@ CREATE TABLE penstock.job (
     losses integer DEFAULT 0 NOT NULL,
     alone boolean DEFAULT false NOT NULL,
     stage_label text,
+    provisional_at timestamp with time zone,
+    refunds smallint DEFAULT 0 NOT NULL,
+    parked boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
@@ -68,6 +71,10 @@ CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._ahead(p_job penstock.job, p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -80,6 +87,22 @@ CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
 
 CREATE FUNCTION penstock._backoff(p_policy text, p_delay interval, p_max interval, p_failures integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._backs_off(p_job penstock.job) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._begin_probe(p_queue integer, p_job uuid) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._by_job(p_jobs uuid[], p_ids uuid[], p_queues integer[]) RETURNS integer[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE TABLE penstock.queue (
     id integer NOT NULL,
@@ -107,6 +130,7 @@ CREATE TABLE penstock.queue (
     paused_reason text,
     created_at timestamp with time zone NOT NULL,
     changed_at timestamp with time zone NOT NULL,
+    local_only boolean DEFAULT false NOT NULL,
     CONSTRAINT backoff_is_known CHECK ((backoff = ANY (ARRAY['constant'::text, 'linear'::text, 'exponential'::text]))),
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
@@ -125,9 +149,60 @@ CREATE FUNCTION penstock._choose_one(p_queue integer, p_job uuid) RETURNS uuid[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.circuit (
+    queue_id integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    class text,
+    changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    tries integer DEFAULT 0 NOT NULL,
+    probe_job uuid,
+    probe_attempt integer,
+    allowed integer,
+    in_row integer DEFAULT 0 NOT NULL,
+    row_job uuid,
+    row_mixed boolean DEFAULT false NOT NULL,
+    address text,
+    reachable boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    reason text,
+    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0))),
+    CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
+    CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
+    CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
+    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'ramping'::text])))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_outcome text, p_error jsonb, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._circuit_sentence(p_queue text, p_circuit penstock.circuit) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_queued(p_queue integer, p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._counted_places() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
@@ -140,7 +215,7 @@ CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETO
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -191,12 +266,36 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
 CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.gate (
+    queue_id integer NOT NULL,
+    running integer DEFAULT 0 NOT NULL,
+    rate_next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
+)
+WITH (fillfactor='20');
+
+CREATE FUNCTION penstock._eta_seconds(p_job penstock.job, p_queue penstock.queue, p_gate penstock.gate, p_account_limit integer, p_ahead bigint, p_work double precision, p_own_ahead bigint, p_own_work double precision, p_typical double precision, p_now timestamp with time zone) RETURNS double precision
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_lane bigint, p_own bigint) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_outcomes text[], p_errors jsonb[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._final_status(p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer, p_recovery integer, p_cancel_requested boolean) RETURNS penstock.job_status
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -249,8 +348,15 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
+    LANGUAGE sql IMMUTABLE;
+
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS integer
@@ -284,6 +390,9 @@ CREATE TABLE penstock.plan (
 CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.setting (
     only_row boolean DEFAULT true NOT NULL,
@@ -327,6 +436,15 @@ CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
 CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._measure_paces() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
@@ -374,13 +492,20 @@ CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT r
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_now timestamp with time zone) RETURNS integer
+CREATE FUNCTION penstock._pass_circuit(p_queue integer, p_limit integer, p_running integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_now timestamp with time zone, p_troubled boolean) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.setting) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql
@@ -396,6 +521,14 @@ CREATE FUNCTION penstock._ranges(p_parent text) RETURNS TABLE(name text, low uui
 
 CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step interval, p_due_at timestamp with time zone, p_ordinal bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._rate_seconds(p_queue penstock.queue, p_next_at timestamp with time zone, p_nth bigint, p_now timestamp with time zone) RETURNS double precision
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
@@ -452,8 +585,29 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
     SET enable_bitmapscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._slice_size() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._slot_seconds(p_left double precision[], p_slots integer, p_ahead bigint, p_each double precision) RETURNS double precision
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._slots(p_limit integer, p_running integer, p_measured double precision) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._staleness(p_job penstock.job) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
@@ -464,9 +618,32 @@ CREATE FUNCTION penstock._stop_queue(p_queue integer, p_options jsonb) RETURNS v
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, OUT id uuid, OUT status penstock.job_status) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._take_snapshot(p_queue integer, p_lane bigint, p_closed bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64MB';
+
+CREATE FUNCTION penstock._tell_circuit(p_queue text, p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._time_words(p_length interval) RETURNS text
+    LANGUAGE sql IMMUTABLE;
+
+CREATE FUNCTION penstock._typical_pace(p_queue integer) RETURNS TABLE(seconds double precision, mixed boolean)
+    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     LANGUAGE sql
@@ -480,8 +657,24 @@ CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock._waiting_for(p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer, p_limit integer, p_ahead bigint, p_now timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE;
+
 CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._write_circuit(p_circuit penstock.circuit) RETURNS void
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.anyone_silent() RETURNS boolean
@@ -521,6 +714,11 @@ CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.close_circuit(p_name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
+
 CREATE FUNCTION penstock.create_account(p_name text, p_plan text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -538,6 +736,10 @@ CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
+
+CREATE FUNCTION penstock.due_looks(p_queues text[]) RETURNS TABLE(queue text, address text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.edit_plan(p_name text, p_options jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -581,6 +783,10 @@ CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt intege
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.list_alerts() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -603,8 +809,17 @@ CREATE FUNCTION penstock.make_partitions() RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '1s';
 
+CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:02'::interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE;
+
+CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.partitions_ahead() RETURNS interval
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -634,8 +849,7 @@ CREATE FUNCTION penstock.read_chunks(p_job uuid, p_attempt integer DEFAULT 0, p_
 
 CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.read_starts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -658,6 +872,10 @@ CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace inter
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.report_look(p_queue text, p_reachable boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -711,7 +929,7 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     SET work_mem TO '64MB'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean)
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -741,6 +959,24 @@ WITH (fillfactor='50');
 
 ALTER TABLE penstock.account ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME penstock.account_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE penstock.alert (
+    id bigint NOT NULL,
+    queue_id integer NOT NULL,
+    class text NOT NULL,
+    message text NOT NULL,
+    raised_at timestamp with time zone NOT NULL,
+    cleared_at timestamp with time zone
+);
+
+ALTER TABLE penstock.alert ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.alert_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -861,13 +1097,15 @@ CREATE TABLE penstock.chunk_rest (
     data jsonb CONSTRAINT chunk_data_not_null NOT NULL
 );
 
-CREATE TABLE penstock.gate (
+CREATE TABLE penstock.flow (
     queue_id integer NOT NULL,
-    running integer DEFAULT 0 NOT NULL,
-    rate_next_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
+    parallel double precision DEFAULT 0 NOT NULL,
+    seen_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    snapshot_due_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    closed bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    CONSTRAINT parallel_is_not_negative CHECK ((parallel >= (0)::double precision))
 )
-WITH (fillfactor='20');
+WITH (fillfactor='50');
 
 CREATE TABLE penstock.hook (
     job_id uuid NOT NULL,
@@ -904,6 +1142,13 @@ CREATE TABLE penstock.lane (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE penstock.measured (
+    only_row boolean DEFAULT true NOT NULL,
+    at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT there_is_one_row CHECK (only_row)
+)
+WITH (fillfactor='50');
+
 CREATE TABLE penstock.migration (
     number integer NOT NULL,
     name text NOT NULL,
@@ -930,6 +1175,15 @@ ALTER TABLE penstock.orphan ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE TABLE penstock.pace (
+    kind_id integer NOT NULL,
+    seconds double precision NOT NULL,
+    samples integer NOT NULL,
+    newest_at timestamp with time zone NOT NULL,
+    CONSTRAINT samples_are_positive CHECK ((samples >= 1)),
+    CONSTRAINT seconds_are_not_negative CHECK ((seconds >= (0)::double precision))
 );
 
 ALTER TABLE penstock.queue ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -982,6 +1236,16 @@ CREATE TABLE penstock.schema_info (
     functions_loaded_at timestamp with time zone,
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
+
+CREATE TABLE penstock.snapshot (
+    queue_id integer NOT NULL,
+    lane bigint NOT NULL,
+    ranks bigint[] NOT NULL,
+    work double precision[] NOT NULL,
+    CONSTRAINT each_slice_has_its_work CHECK ((cardinality(ranks) = cardinality(work)))
+);
+ALTER TABLE ONLY penstock.snapshot ALTER COLUMN ranks SET STORAGE EXTERNAL;
+ALTER TABLE ONLY penstock.snapshot ALTER COLUMN work SET STORAGE EXTERNAL;
 
 CREATE TABLE penstock.step (
     job_id uuid NOT NULL,
@@ -1040,6 +1304,9 @@ ALTER TABLE ONLY penstock.account
 ALTER TABLE ONLY penstock.account
     ADD CONSTRAINT account_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.alert
+    ADD CONSTRAINT alert_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.attempt
     ADD CONSTRAINT attempt_pkey PRIMARY KEY (job_id, attempt);
 
@@ -1055,8 +1322,14 @@ ALTER TABLE ONLY penstock.chunk
 ALTER TABLE ONLY penstock.chunk_rest
     ADD CONSTRAINT chunk_rest_pkey PRIMARY KEY (job_id, attempt, seq);
 
+ALTER TABLE ONLY penstock.circuit
+    ADD CONSTRAINT circuit_pkey PRIMARY KEY (queue_id);
+
 ALTER TABLE ONLY penstock.finished
     ADD CONSTRAINT finished_pkey PRIMARY KEY (id, class);
+
+ALTER TABLE ONLY penstock.flow
+    ADD CONSTRAINT flow_pkey PRIMARY KEY (queue_id);
 
 ALTER TABLE ONLY penstock.gate
     ADD CONSTRAINT gate_pkey PRIMARY KEY (queue_id);
@@ -1082,11 +1355,17 @@ ALTER TABLE ONLY penstock.kind
 ALTER TABLE ONLY penstock.lane
     ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id);
 
+ALTER TABLE ONLY penstock.measured
+    ADD CONSTRAINT measured_pkey PRIMARY KEY (only_row);
+
 ALTER TABLE ONLY penstock.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
 
 ALTER TABLE ONLY penstock.orphan
     ADD CONSTRAINT orphan_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.pace
+    ADD CONSTRAINT pace_pkey PRIMARY KEY (kind_id);
 
 ALTER TABLE ONLY penstock.plan
     ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
@@ -1106,6 +1385,9 @@ ALTER TABLE ONLY penstock.schema_info
 ALTER TABLE ONLY penstock.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (only_row);
 
+ALTER TABLE ONLY penstock.snapshot
+    ADD CONSTRAINT snapshot_pkey PRIMARY KEY (queue_id, lane);
+
 ALTER TABLE ONLY penstock.step
     ADD CONSTRAINT step_pkey PRIMARY KEY (job_id, name);
 
@@ -1114,6 +1396,10 @@ ALTER TABLE ONLY penstock.step_rest
 
 ALTER TABLE ONLY penstock.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
+
+CREATE UNIQUE INDEX alert_raised_idx ON penstock.alert USING btree (queue_id) WHERE (cleared_at IS NULL);
+
+CREATE INDEX circuit_troubled_idx ON penstock.circuit USING btree (queue_id) WHERE ((state <> 'closed'::text) OR (in_row > 0));
 
 CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
 
@@ -1143,6 +1429,10 @@ CREATE INDEX job_due_idx ON penstock.job USING btree (queue_id, run_at) WHERE (s
 
 CREATE INDEX job_expires_idx ON penstock.job USING btree (queue_id, expires_at) WHERE ((expires_at IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status])));
 
+CREATE INDEX job_parked_idx ON penstock.job USING btree (run_at) WHERE parked;
+
+CREATE INDEX job_provisional_idx ON penstock.job USING btree (queue_id, provisional_at) WHERE (provisional_at IS NOT NULL);
+
 CREATE INDEX job_ready_idx ON penstock.job USING btree (queue_id, lane, rank) WHERE (status = 'queued'::penstock.job_status);
 
 CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic IS NOT NULL);
@@ -1166,8 +1456,17 @@ ALTER INDEX penstock.step_pkey ATTACH PARTITION penstock.step_rest_pkey;
 ALTER TABLE ONLY penstock.account
     ADD CONSTRAINT account_plan_fkey FOREIGN KEY (plan) REFERENCES penstock.plan(name);
 
+ALTER TABLE ONLY penstock.alert
+    ADD CONSTRAINT alert_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
+
+ALTER TABLE ONLY penstock.circuit
+    ADD CONSTRAINT circuit_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY penstock.flow
+    ADD CONSTRAINT flow_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY penstock.gate
     ADD CONSTRAINT gate_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
@@ -1175,8 +1474,14 @@ ALTER TABLE ONLY penstock.gate
 ALTER TABLE ONLY penstock.kind
     ADD CONSTRAINT kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
 
+ALTER TABLE ONLY penstock.pace
+    ADD CONSTRAINT pace_kind_id_fkey FOREIGN KEY (kind_id) REFERENCES penstock.kind(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_failed_class_fkey FOREIGN KEY (failed_class) REFERENCES penstock.retention_class(id);
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_succeeded_class_fkey FOREIGN KEY (succeeded_class) REFERENCES penstock.retention_class(id);
+
+ALTER TABLE ONLY penstock.snapshot
+    ADD CONSTRAINT snapshot_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;

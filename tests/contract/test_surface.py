@@ -40,7 +40,7 @@ PUBLIC = {
 # Their signatures, as the contract has them.
 OPTIONS = {
     "queue": "name concurrency rate burst order aging_step timeout stale_after stuck_after retry"
-    " recovery retention retention_failed inline",
+    " recovery retention retention_failed inline local_only",
     "plan": "name priority concurrency per_hour weight first_job default",
     "job": "queue name dedupe topic account priority_offset timeout attempts isolation memory price"
     " split",

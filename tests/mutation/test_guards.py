@@ -14,13 +14,22 @@ import pytest
 
 from clock import Clock
 from cluster import Cluster
-from mutation import claiming, finishing, progressing, submitting, upkeeping, waiting_jobs
+from mutation import (
+    circuits,
+    claiming,
+    finishing,
+    measuring,
+    progressing,
+    submitting,
+    upkeeping,
+    waiting_jobs,
+)
 from mutation.guards import Edit, guards, marks, mutants, sources
 from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {claiming, finishing, progressing, submitting, upkeeping, waiting_jobs}
+assert {circuits, claiming, finishing, measuring, progressing, submitting, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()

@@ -21,6 +21,8 @@ select md5(string_agg(row, '|' order by row)) from (
   union all select 'lane' || l::text from penstock.lane l
   union all select 'account' || a::text from penstock.account a
   union all select 'gate' || g::text from penstock.gate g
+  union all select 'circuit' || c::text from penstock.circuit c
+  union all select 'alert' || r::text from penstock.alert r
   union all select 'worker' || w::text from penstock.worker w
 ) everything (row)
 """
@@ -64,6 +66,9 @@ delete from penstock.worker;
 delete from penstock.account where id <> 0;
 update penstock.account set running = 0 where id = 0;
 update penstock.gate set running = 0, rate_next_at = '-infinity';
+delete from penstock.alert;
+delete from penstock.circuit;
+insert into penstock.circuit (queue_id) select id from penstock.queue;
 select penstock.reset_queue(name) from penstock.queue where overrides <> '{}';
 select penstock.resume_queue(name) from penstock.queue where paused_at is not null;
 update penstock.plan set overrides = '{}' where overrides <> '{}';

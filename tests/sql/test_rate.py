@@ -1,10 +1,13 @@
 """A queue's rate: starts are spread, a burst is bounded, and a new rate counts from now on."""
 
+import asyncio
+
 import asyncpg
 import pytest
 
 import factory
 from clock import Clock
+from shapes import Connect
 
 
 async def starts(conn: asyncpg.Connection, worker: int, ask: int = 1_000) -> int:
@@ -64,6 +67,24 @@ async def test_a_rate_holds_in_every_window(conn: asyncpg.Connection, clock: Clo
     for begin in range(61):
         in_a_minute = sum(seconds[begin : begin + 60])
         assert 490 <= in_a_minute <= 500 + 9, f"from second {begin}: {in_a_minute}"
+
+
+async def test_sixty_a_minute_from_four_claimers_at_once(
+    conn: asyncpg.Connection, clock: Clock, connect: Connect
+) -> None:
+    """In any sliding minute, at most the rate and one burst."""
+    await clock.freeze()
+    worker = await flooded(conn, "60/min", burst=5)
+    claimers = [await connect() for _ in range(4)]
+    moments: list[float] = []
+    for tenth in range(2_400):
+        found = await asyncio.gather(*(starts(each, worker, 10) for each in claimers))
+        moments += [tenth / 10] * sum(found)
+        await clock.advance(0.1)
+    assert len(moments) >= 239
+    for n, begin in enumerate(moments):
+        within = sum(moment < begin + 60 for moment in moments[n:])
+        assert within <= 60 + 5, f"{within} from {begin} s on"
 
 
 async def test_asking_for_less_uses_no_more_of_the_rate(

@@ -46,6 +46,14 @@ def declared(day: date, job: Job, pages: int = 1) -> Any:
 
 
 @Kind
+def unreachable() -> None:
+    try:
+        raise ConnectionRefusedError
+    except OSError as error:
+        raise ValueError("the model cannot be reached") from error
+
+
+@Kind
 def echo(**payload: Any) -> Any:
     return payload
 

@@ -20,7 +20,8 @@ import uvloop
 from penstock.errors import Invalid, Misconfigured
 from penstock.worker import processes as worker_processes
 from penstock.worker.outcomes import Cancel, Fail, LeaseLost, Retry, Snooze
-from penstock.worker.processes import ChildError, MemoryExceeded, ProcessDied, Processes
+from penstock.worker.processes import MemoryExceeded, ProcessDied, Processes
+from penstock.worker.raised import ChildError
 from waiting import eventually
 
 HANDLERS = "worker.process_handlers"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from os import environ
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from penstock.app import options, place
@@ -25,12 +25,15 @@ from penstock.db.connect import open_connection
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
 from penstock.errors import Invalid, Misconfigured
+from penstock.providers.classify import Extension
 from penstock.settings import Settings
 from penstock.testing import Testing
 from penstock.worker.handlers import Handler
 
 BACKGROUND_SECONDS = 5.0
 """How long jobs that run here (`inline`) may go on when the app is closed."""
+
+Classifier = TypeVar("Classifier", bound=Extension)
 
 
 class Penstock:
@@ -63,6 +66,7 @@ class Penstock:
         self._settings: Settings | None = None
         self._location = Location(lambda: self.settings)
         self._engines = Engines(self._connect)
+        self._extensions: list[Extension] = []
         self._background: set[asyncio.Task[None]] = set()
         self._version = 0  # goes up with each declaration
         self._declared = 0  # the version that the database knows
@@ -96,6 +100,7 @@ class Penstock:
         retention: Duration | None = None,
         retention_failed: Duration | None = None,
         inline: bool = False,
+        local_only: bool = False,
     ) -> Queue:
         """Declare a queue.
 
@@ -111,6 +116,7 @@ class Penstock:
         retention         how long ended jobs are kept, or "forever"; 7d
         retention_failed  and failed ones; 90d
         inline            run its jobs in the process that submits them
+        local_only        its model jobs may call addresses of private networks only
         """
         queue = make_queue(
             name,
@@ -128,6 +134,7 @@ class Penstock:
             retention=retention,
             retention_failed=retention_failed,
             inline=inline,
+            local_only=local_only,
         )
         self._add("queue", self.queues, queue)
         return queue
@@ -215,6 +222,7 @@ class Penstock:
                 isolation=isolation,
                 memory=memory,
             )
+            kind.handler.extensions = self._extensions
             self._add("job kind", self.kinds, kind)
             return kind
 
@@ -230,6 +238,18 @@ class Penstock:
     def handlers(self) -> dict[str, Handler]:
         """What a worker needs to run its jobs."""
         return {name: kind.handler for name, kind in self.kinds.items()}
+
+    def classify(self, extension: Classifier) -> Classifier:
+        """Teach the classifier an error of yours: a class, a verdict, or None if it is not known.
+
+            @app.classify
+            def ours(error):
+                return "overloaded" if isinstance(error, vendor.Busy) else None
+
+        It is asked about each exception of a chain, before all that Penstock knows itself.
+        """
+        self._extensions.append(extension)
+        return extension
 
     async def dsn(self) -> str:
         """Where the database is; an embedded one runs then."""

@@ -58,6 +58,11 @@ class Queue:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def local_only(self) -> bool:
+        """Whether its jobs may call models in private networks only."""
+        return bool(self.declared.get("local_only"))
+
 
 def make_queue(  # noqa: PLR0913  # one per option of the contract
     name: str,
@@ -76,6 +81,7 @@ def make_queue(  # noqa: PLR0913  # one per option of the contract
     retention: Duration | None,
     retention_failed: Duration | None,
     inline: bool,
+    local_only: bool,
 ) -> Queue:
     """Check every option, and leave to SQL what was not said."""
     if retry is not None and not isinstance(retry, Retries):
@@ -96,6 +102,8 @@ def make_queue(  # noqa: PLR0913  # one per option of the contract
             "recovery": options.whole(recovery, "recovery", 0, 1000),
             "retention_seconds": options.kept(retention, "retention"),
             "retention_failed_seconds": options.kept(retention_failed, "retention_failed"),
+            # Said only where it is so: a database of the version before does not know it.
+            "local_only": options.flag(local_only, "local_only") or None,
         }
     )
     return Queue(options.name(name, "queue"), declared, options.flag(inline, "inline"), place)

@@ -232,6 +232,8 @@ class Submission:
             self.kind.name,
             deduplicated=submitted.deduplicated,
             replayed=submitted.replayed,
+            position=submitted.position,
+            eta_seconds=submitted.eta_seconds,
             app=self.kind.app,
         )
 

@@ -30,6 +30,14 @@ class Ticket:
     deduplicated: bool = False
     replayed: bool = False
     """Whether this answers a repeated submit with the same idempotency key."""
+    position: int | None = None
+    """Its place when it was submitted, 1 for the next to start. None where it does not wait, was
+    submitted with many, or stands so deep that nobody has looked yet."""
+    eta_seconds: float | None = None
+    """How long it would probably wait until its start, as seen then; None while that cannot be
+    known: nothing has run yet, nobody works, the queue is paused or its provider away."""
+    balance: int | None = None
+    """The account's credits after the submit; None until there are credits."""
     app: "Penstock" = field(kw_only=True, repr=False, compare=False)
 
     async def status(self) -> dict[str, Any]:

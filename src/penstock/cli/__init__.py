@@ -11,9 +11,11 @@ import typer
 from penstock import telemetry
 from penstock.cli import (
     check,
+    circuit,
     doctor,
     jobs,
     migrate,
+    model,
     prune,
     queues,
     status,
@@ -38,6 +40,7 @@ app = typer.Typer(
 _RUN, _JOBS, _QUEUES, _WATCH, _DATABASE = "Run", "Jobs", "Queues", "Watch", "Database"
 
 app.command(rich_help_panel=_RUN)(worker.worker)
+app.command(rich_help_panel=_RUN)(model.model)
 app.command(rich_help_panel=_JOBS)(submit.submit)
 app.command(rich_help_panel=_JOBS)(jobs.jobs)
 app.command(rich_help_panel=_JOBS)(jobs.show)
@@ -46,6 +49,7 @@ app.command(rich_help_panel=_JOBS)(jobs.cancel)
 app.add_typer(queues.app, name="queues", rich_help_panel=_QUEUES)
 app.command(rich_help_panel=_QUEUES)(queues.pause)
 app.command(rich_help_panel=_QUEUES)(queues.resume)
+app.add_typer(circuit.app, name="circuit", rich_help_panel=_QUEUES)
 app.command(rich_help_panel=_WATCH)(status.status)
 app.command(rich_help_panel=_WATCH)(top.top)
 app.command(rich_help_panel=_WATCH)(workers.workers)

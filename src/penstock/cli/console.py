@@ -16,6 +16,7 @@ import typer
 from penstock.db.borrowed import Fetch
 from penstock.db.call import fetching
 from penstock.db.connect import connect_ready
+from penstock.engine.circuits import Circuits
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
 from penstock.engine.queues import Queues
@@ -37,13 +38,14 @@ class Calls:
     fetch: Fetch
     jobs: Jobs
     queues: Queues
+    circuits: Circuits
     lists: Lists
     upkeep: Upkeep
 
     @classmethod
     def on(cls, conn: asyncpg.Connection) -> "Calls":
         fetch = fetching(conn)
-        return cls(fetch, Jobs(fetch), Queues(fetch), Lists(fetch), Upkeep(fetch))
+        return cls(fetch, Jobs(fetch), Queues(fetch), Circuits(fetch), Lists(fetch), Upkeep(fetch))
 
 
 def settings() -> Settings:

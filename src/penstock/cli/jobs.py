@@ -16,6 +16,7 @@ from penstock.cli.render import (
     between,
     clean,
     number,
+    place,
     print_lines,
     print_table,
     room,
@@ -43,6 +44,17 @@ _ATTEMPTS = (
     Column("WORKER", least=10, drop=1),
     Column("ERROR", least=20),
 )
+# What a job waits for, to people.
+WAITS_FOR = {
+    "queue_limit": "a free slot of its queue",
+    "account_limit": "a free slot of its account",
+    "rate_limit": "the rate limit",
+    "circuit_open": "the provider, which does not answer",
+    "paused": "its queue, which is paused",
+    "no_worker": "a worker: none is alive",
+    "backoff": "its next try",
+    "callback": "the answer to its call",
+}
 
 
 def _id(text: str, option: str | None = None) -> UUID:
@@ -165,9 +177,13 @@ def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield name, _moment(job[f"{name}_at"])
     if job["status"] == JobStatus.SCHEDULED:
         yield "runs at", job["run_at"]
+    yield "place", place(job["position"], job["eta_seconds"])
+    yield "waits for", WAITS_FOR.get(job["waiting_for"], job["waiting_for"])
     yield "took", between(job["started_at"], job["finished_at"])
     yield "stage", stage(job)
     yield "progress", _progress(job["progress"])
+    if job["staleness"]:
+        yield "stale", job["staleness"]["message"]
     if job.get("cancel_requested"):
         yield "cancel", "asked for"
     for name in ("retry_of", "retried_by"):

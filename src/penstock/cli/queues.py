@@ -42,10 +42,9 @@ def queues(context: typer.Context, *, as_json: Json = False) -> None:
 
 def row(queue: dict[str, Any]) -> list[Any]:
     """A queue as a row of COLUMNS."""
-    paused = f"paused: {queue['paused_reason']}" if queue["paused_reason"] else "paused"
     return [
         queue["name"],
-        paused if queue["paused"] else "open",
+        state(queue),
         queue["queued"],
         queue["running"],
         queue["awaiting"],
@@ -55,6 +54,22 @@ def row(queue: dict[str, Any]) -> list[Any]:
         age(queue["oldest_queued_at"]),
         ", ".join(queue["overrides"]),
     ]
+
+
+def state(queue: dict[str, Any]) -> str:
+    """Whether its jobs may start, in a word or two."""
+    circuit = queue["circuit"]
+    if queue["paused"]:
+        return f"paused: {queue['paused_reason']}" if queue["paused_reason"] else "paused"
+    match circuit["state"]:
+        case "open" if circuit["class"] is None:
+            return "stopped by hand"
+        case "open":
+            return f"away: {circuit['class']}"
+        case "ramping":
+            return "coming back"
+        case _:
+            return "open"
 
 
 @app.command()
@@ -114,7 +129,7 @@ def resume(queue: Queue, *, as_json: Json = False) -> None:
     before, after = with_calls(ask)
     if as_json:
         print_json(after)
-    elif before["paused"]:
+    elif before["paused"] or before["circuit"]["class"] in ("auth", "quota", "config"):
         typer.echo(f"Queue {queue} goes on: {count(after['queued'], 'job')} queued.")
     else:
         typer.echo(f"Queue {queue} was not paused.")

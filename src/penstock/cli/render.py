@@ -149,6 +149,16 @@ def seconds(value: float | None) -> str | None:
     return f"{value:.1f} s" if value % 1 and value < 10 else f"{value:.0f} s"  # noqa: PLR2004
 
 
+def place(position: int | None, wait: float | None) -> str | None:
+    """Where it stands and how long until it starts: `#3 in queue, about 40 s`."""
+    if position is None:
+        return None
+    said = f"#{position:,} in queue"
+    if wait is None:
+        return said
+    return f"{said}, about {seconds(round(wait))}" if wait >= 1 else f"{said}, starts at once"
+
+
 def age(moment: str | None) -> str | None:
     """How long ago that was, by this machine's clock."""
     if moment is None:

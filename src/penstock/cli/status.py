@@ -6,7 +6,7 @@ from rich.text import Text
 
 from penstock.cli import queues, workers
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import print_lines, room, seconds, table
+from penstock.cli.render import age, print_lines, room, seconds, table
 
 
 def status(*, as_json: Json = False) -> None:
@@ -19,8 +19,14 @@ def status(*, as_json: Json = False) -> None:
 
 
 def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
-    """The status as lines: totals, queues, workers."""
+    """The status as lines: totals, what an operator has to know, queues, workers."""
     lines = [totals(status), Text("", end="")]
+    lines += [
+        Text(f"! {alert['message']} (for {age(alert['raised_at'])})", "red", end="")
+        for alert in status["alerts"]
+    ]
+    if status["alerts"]:
+        lines.append(Text("", end=""))
     if status["queues"]:
         lines += table(queues.COLUMNS, [queues.row(q) for q in status["queues"]], width=width)
     else:

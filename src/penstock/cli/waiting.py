@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.jobs import stage
-from penstock.cli.render import clean, number
+from penstock.cli.render import clean, number, place
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
+from penstock.engine.waiting import settled
 from penstock.states import FINISHED, JobStatus
 
 FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3
@@ -45,18 +46,24 @@ async def until_finished(
     try:
         with bar:
             task = bar.add_task("queued", total=None, done="")
-            begun, pause, explained = time.monotonic(), FIRST_SECONDS, False
+            begun, pause, explained, stale = time.monotonic(), FIRST_SECONDS, False, False
+            wait: float | None = None
             most = math.inf if limit is None else limit.total_seconds()
             while (job := await jobs.read(job_id))["status"] not in FINISHED:
                 waited = time.monotonic() - begun
                 if waited >= most:
                     break
-                bar.update(task, **_shown(job))
+                wait = settled(wait, job["eta_seconds"])
+                bar.update(task, **_shown(job, wait))
                 if waited >= EXPLAIN_SECONDS and not explained:
                     explained = True
                     if why := await _why_queued(lists, job):
                         # Through the bar, which is on the same stream.
                         console.print(why, highlight=False, markup=False, soft_wrap=True)
+                if job["staleness"] and not stale:
+                    told = clean(job["staleness"]["message"])
+                    console.print(told, highlight=False, markup=False, soft_wrap=True)
+                stale = job["staleness"] is not None
                 await asyncio.sleep(min(pause, most - waited))
                 pause = min(pause * GROWTH, LAST_SECONDS)
     except asyncio.CancelledError:
@@ -66,27 +73,38 @@ async def until_finished(
 
 
 async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
-    """What keeps it from being started, where that can be known."""
+    """What keeps it from being started, or how long it has to wait, where that is known."""
     if job["status"] != JobStatus.QUEUED:
         return None
-    [queue] = await lists.queues(job["queue"])
-    if queue["paused"]:
-        reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
-        return (
-            f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it"
-            " go on."
-        )
-    if not any(worker["alive"] for worker in await lists.workers()):
-        return "No worker is alive: start one with `penstock worker APP`."
+    match job["waiting_for"]:
+        case "paused":
+            return await _why_paused(lists, job)
+        case "no_worker":
+            return "No worker is alive: start one with `penstock worker APP`."
+        case "circuit_open":
+            return (
+                f"The provider behind queue {job['queue']} does not answer: the job is kept, and"
+                " starts when it does."
+            )
+    if job["eta_seconds"]:
+        return f"{place(job['position'], job['eta_seconds'])}."
     return None
 
 
-def _shown(job: dict[str, Any]) -> dict[str, Any]:
-    """What the bar says of it: the stage, and how much is done where that is known."""
+async def _why_paused(lists: Lists, job: dict[str, Any]) -> str:
+    [queue] = await lists.queues(job["queue"])
+    reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
+    return (
+        f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it go on."
+    )
+
+
+def _shown(job: dict[str, Any], wait: float | None = None) -> dict[str, Any]:
+    """What the bar says of it: place or stage, and how much is done where that is known."""
     progress = job["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
     return {
-        "description": clean(stage(job) or job["status"]),
+        "description": clean(place(job["position"], wait) or stage(job) or job["status"]),
         "completed": done or 0,
         "total": total,
         "done": "" if done is None else _share(done, total),

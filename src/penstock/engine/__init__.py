@@ -10,6 +10,7 @@ import asyncpg
 from penstock.db.borrowed import Rows
 from penstock.db.call import translated
 from penstock.db.pool import Pool, open_pool
+from penstock.engine.circuits import Circuits
 from penstock.engine.hooks import Hooks
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
@@ -26,6 +27,7 @@ class Engine:
         self._pool = pool
         self.jobs = Jobs(self._fetch)
         self.queues = Queues(self._fetch)
+        self.circuits = Circuits(self._fetch)
         self.accounts = Accounts(self._fetch)
         self.workers = Workers(self._fetch)
         self.upkeep = Upkeep(self._fetch)

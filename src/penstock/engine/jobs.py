@@ -65,6 +65,11 @@ class Submitted(NamedTuple):
     status: JobStatus
     deduplicated: bool
     replayed: bool = False
+    position: int | None = None
+    """1: next to start. None of one of many, of one that does not wait, and where to know it would
+    take too long."""
+    eta_seconds: float | None = None
+    """The probable wait until it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,8 @@ class Jobs:
         refuse_nul(idempotency_key, "idempotency_key")
         refuse_odd(job)
         [row] = await self._on(conn)(
-            "select id, status::text, deduplicated, replayed from penstock.submit_one("
+            "select id, status::text, deduplicated, replayed, place, eta_seconds"
+            " from penstock.submit_one("
             "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text),"
             " cast($4 as text), cast($5 as text), cast($6 as integer), cast($7 as timestamptz),"
             " cast($8 as interval), cast($9 as integer), cast($10 as interval),"
@@ -130,7 +136,12 @@ class Jobs:
             ),
         )
         return Submitted(
-            _uuid(row["id"]), JobStatus(row["status"]), row["deduplicated"], row["replayed"]
+            _uuid(row["id"]),
+            JobStatus(row["status"]),
+            row["deduplicated"],
+            row["replayed"],
+            row["place"],
+            row["eta_seconds"],
         )
 
     async def submit_many(self, jobs: Sequence[NewJob], *, conn: Any = None) -> list[Submitted]:

@@ -6,15 +6,40 @@ from typing import Any, assert_never
 
 
 @dataclass(frozen=True, slots=True)
+class Bearing:
+    """How an end bears on the circuit of its queue; circuit.sql says what each effect does."""
+
+    effect: str
+    """none, counts, opens, pauses or stops"""
+    after: timedelta | None = None
+    """How long the provider asked to wait."""
+    address: str | None = None
+    """host:port that was called."""
+
+    def as_json(self) -> dict[str, Any]:
+        seconds = None if self.after is None else self.after.total_seconds()
+        return {"effect": self.effect, "after": seconds, "address": self.address}
+
+
+@dataclass(frozen=True, slots=True)
 class Error:
     """What went wrong: a class of contract.md, and a sentence for people."""
 
     cls: str
     message: str
     retryable: bool = True
+    circuit: Bearing | None = None
+    """Told to the database, and not kept with the job."""
 
     def as_json(self) -> dict[str, Any]:
-        return {"class": self.cls, "message": self.message, "retryable": self.retryable}
+        told: dict[str, Any] = {
+            "class": self.cls,
+            "message": self.message,
+            "retryable": self.retryable,
+        }
+        if self.circuit is not None:
+            told["circuit"] = self.circuit.as_json()
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +60,8 @@ class Retry:
 
     error: Error
     after: timedelta | None = None
+    provisional: bool = False
+    """It may have been the provider's: given back when the circuit opens for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +80,10 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The provider's fault: tried again, and no attempt is charged."""
+    """The provider's fault: tried again, and no attempt is charged. None: when SQL thinks best."""
 
     error: Error
-    after: timedelta
+    after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +116,8 @@ def columns(outcome: Outcome) -> Columns:
             return "succeeded", result, None, None
         case Failed(error):
             return "failed", None, error.as_json(), None
-        case Retry(error, after):
-            return "retry", None, error.as_json(), after
+        case Retry(error, after, provisional):
+            return "provisional" if provisional else "retry", None, error.as_json(), after
         case TimedOut(error):
             return "timed_out", None, error.as_json(), None
         case Stuck(error):

@@ -42,6 +42,7 @@ class Queues:
         await self._fetch("select penstock.pause_queue($1, $2)", (name, reason))
 
     async def resume(self, name: str) -> None:
+        """Start jobs again; also where a key, a quota or a setting had stopped it."""
         await self._fetch("select penstock.resume_queue($1)", (name,))
 
 

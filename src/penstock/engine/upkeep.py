@@ -94,6 +94,12 @@ class Upkeep:
         rows = await self._fetch("select what, rows from penstock.prune_history()", ())
         return [Pruned(row["what"], row["rows"]) for row in rows]
 
+    async def measure_waits(self) -> bool:
+        """Measure what places and waits are told by; False where another just did."""
+        [row] = await self._fetch("select penstock.measure_waits() as measured", ())
+        measured: bool = row["measured"]
+        return measured
+
     async def check(self) -> list[Violation]:
         """Look for a breach of every invariant."""
         rows = await self._fetch("select invariant, subject, detail from penstock.check()", ())

@@ -19,29 +19,26 @@ import socket
 import struct
 import sys
 import threading
-import traceback
 import types
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from uuid import UUID
 
 from penstock import errors
 from penstock.engine.encode import encode
-from penstock.worker import outcomes
+from penstock.providers.classify import Extension
 from penstock.worker.naming import call_plainly, check_label, check_name
+from penstock.worker.outcomes import LeaseLost
+from penstock.worker.raised import Frame, known, pack_error
 
 log = logging.getLogger(__name__)
 
 LENGTH = struct.Struct(">I")
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
-LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
-
-Frame = dict[str, Any]
 
 _step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
 
@@ -78,62 +75,6 @@ def _read(sock: socket.socket, length: int) -> bytes | None:
     return bytes(data)
 
 
-# Exceptions that arrive on the other side as what they were: the worker acts on them.
-KNOWN: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (*vars(errors).values(), *vars(outcomes).values())
-    if isinstance(kind, type) and issubclass(kind, Exception)
-}
-
-
-def pack_error(error: BaseException) -> Frame:
-    """An exception as data: class, message and place, and all of it when the worker knows it."""
-    try:
-        message = str(error)[:LONGEST_MESSAGE]
-    except Exception:  # noqa: BLE001  # any __str__ of any library
-        message = ""
-    packed: Frame = {
-        "class": type(error).__name__,
-        "bases": [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"],
-        "message": message,
-        "where": _where(error),
-    }
-    for base in type(error).__mro__:
-        if KNOWN.get(base.__name__) is base:
-            with contextlib.suppress(TypeError, ValueError):  # an app's own class may hold anything
-                packed["state"] = json.dumps([error.args, vars(error)], default=_mark)
-                packed["known"] = base.__name__
-            break
-    return packed
-
-
-def unpack_known(packed: Frame) -> Exception | None:
-    """The exception that was packed, if it is one that both sides know."""
-    kind = KNOWN.get(packed.get("known", ""))
-    if kind is None:
-        return None
-    args, attributes = json.loads(packed["state"], object_hook=_unmark)
-    error = kind.__new__(kind, *args)
-    error.args = tuple(args)
-    vars(error).update(attributes)
-    return error
-
-
-def _mark(value: Any) -> Any:
-    return {"_seconds": value.total_seconds()} if isinstance(value, timedelta) else str(value)
-
-
-def _unmark(value: dict[str, Any]) -> Any:
-    return timedelta(seconds=value["_seconds"]) if value.keys() == {"_seconds"} else value
-
-
-def _where(error: BaseException) -> str | None:
-    """File and line where it was raised: in the handler or what it called, not in this file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__]
-    return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
-
-
 class Line:
     """The child's end of the talk with the worker.
 
@@ -161,18 +102,16 @@ class Line:
         text = encode({"ask": method, "args": args, "kwargs": kwargs}, method)
         with self._asking:
             if self.told:
-                raise outcomes.LeaseLost
+                raise LeaseLost
             send_frame(self._sock, text)
             reply = self._replies.get()
         match reply:
             case {"error": packed}:
-                raise unpack_known(packed) or RuntimeError(
-                    f"{packed['class']}: {packed['message']}"
-                )
+                raise known(packed) or RuntimeError(f"{packed['class']}: {packed['message']}")
             case {"value": value}:
                 return value
             case _:
-                raise outcomes.LeaseLost
+                raise LeaseLost
 
     def send(self, text: str) -> None:
         with self._asking, contextlib.suppress(ConnectionError):
@@ -284,7 +223,7 @@ def run(sock: socket.socket, main: Frame) -> NoReturn:
         text = ""
     except BaseException as error:  # noqa: BLE001  # whatever a handler raises is for the worker
         _limit_memory(None)  # what is left to do needs some
-        packed = pack_error(error)
+        packed = pack_error(error, _extensions(call, main))
         packed["memory"] = isinstance(error, MemoryError) and limit is not None
         text = json.dumps({"error": packed})
     if text:
@@ -302,6 +241,14 @@ def _call(line: Line, call: Frame, main: Frame) -> Any:
     if handler.parameters.job_parameter:
         arguments[handler.parameters.job_parameter] = ProcessJob(line, call["view"])
     return handler.function(**arguments)
+
+
+def _extensions(call: Frame, main: Frame) -> Sequence[Extension]:
+    with contextlib.suppress(Exception):  # it may be what has failed
+        module, path = call["origin"]
+        extensions: Sequence[Extension] = find(module, path, main).handler.extensions
+        return extensions
+    return ()
 
 
 def find(module: str, path: str, main: Frame) -> Any:

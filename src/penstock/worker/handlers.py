@@ -1,12 +1,13 @@
 """A handler: the function behind a kind of job, and how a worker runs it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import asyncpg
 
 from penstock.engine.hooks import Ended
+from penstock.providers.classify import Extension
 from penstock.worker.parameters import Parameters
 
 Mode = Literal["async", "thread", "process"]
@@ -25,3 +26,7 @@ class Handler:
     on_finish: OnFinish | None = None
     origin: tuple[str, str] | None = None
     """Module and qualified name, by which a process of its own finds the handler again."""
+    warm: Callable[[], None] | None = None
+    """What takes long and is done once, before the first job."""
+    extensions: Sequence[Extension] = ()
+    """What the app knows of its errors: see `Penstock.classify`."""

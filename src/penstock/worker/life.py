@@ -18,7 +18,7 @@ from penstock.worker.outcomes import whereabouts
 RENEW_SECONDS = 1_800.0
 CLOSE_SECONDS = 4.0
 _LOOK_SECONDS = 0.005
-CHANNELS = ("penstock_job", "penstock_cancel")
+CHANNELS = ("penstock_job", "penstock_cancel", "penstock_circuit")
 
 _log = logging.getLogger("penstock.worker")
 

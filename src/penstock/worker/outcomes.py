@@ -1,10 +1,14 @@
 """What a handler raises to say how its start ends, and what becomes of anything else it raises."""
 
 import traceback
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import assert_never
 
 from penstock.engine.outcomes import (
+    Bearing,
     Cancelled,
+    Deferred,
     Error,
     Failed,
     Outcome,
@@ -12,6 +16,8 @@ from penstock.engine.outcomes import (
 )
 from penstock.engine.outcomes import Retry as Retried
 from penstock.errors import Invalid, PenstockError
+from penstock.providers.classify import Extension, classify
+from penstock.providers.verdict import Charge, Circuit, Verdict
 from penstock.settings import duration
 
 MESSAGE_MAX = 2_000
@@ -72,8 +78,8 @@ def _wait(after: str | float | timedelta) -> timedelta:
     return wait
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """How a start ends whose handler raised this."""
+def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
+    """How a start ends whose handler raised this; `more`: what the app knows of its errors."""
     match error:
         case Fail():
             return Failed(Error(error.cls, clean(error.why), retryable=False))
@@ -83,12 +89,33 @@ def outcome_of(error: BaseException) -> Outcome:
             return Snoozed(error.after)
         case Cancel():
             return Cancelled(Error("cancelled", clean(error.why), retryable=False))
-        case TimeoutError():
-            return Retried(Error("timeout", described(error)))
-        case ConnectionError():
-            return Retried(Error("unavailable", described(error)))
         case _:
-            return Retried(Error(getattr(error, "error_class", "bug"), described(error)))
+            return charged(classify(error, more=more), described(error))
+
+
+# The circuit holds their queue, so they need no wait of their own, and keep their place in it.
+_HELD = ("unavailable", "rate_limited", "auth", "quota")
+
+
+def charged(verdict: Verdict, message: str) -> Outcome:
+    """What a failure of this sort costs the job, and tells its queue."""
+    bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
+    free = verdict.charge is Charge.FREE
+    told = None if verdict.circuit is Circuit.NONE and not free else bearing
+    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, told)
+    match verdict.charge:
+        case Charge.FINAL:
+            return Failed(error)
+        case Charge.FULL:
+            return Retried(error, verdict.after)
+        case Charge.PROVISIONAL:
+            return Retried(error, verdict.after, provisional=True)
+        case Charge.FREE:
+            if verdict.circuit is Circuit.NONE:
+                return Deferred(error)
+            return Deferred(error, None if verdict.cls in _HELD else verdict.after)
+        case _:
+            assert_never(verdict.charge)
 
 
 def described(error: BaseException) -> str:

@@ -33,30 +33,13 @@ from typing import Any, NoReturn
 
 from penstock.errors import Misconfigured, PenstockError
 from penstock.worker import child
-from penstock.worker.child import Frame, pack_error, pack_frame, read_frame, send_frame
+from penstock.worker.child import pack_frame, read_frame, send_frame
+from penstock.worker.raised import Frame, pack_error, raised
 
 ON_ITS_WAY_SECONDS = 1.0  # for what was said or done to be heard of
 CLOSE_SECONDS = 5.0  # for the fork server to kill its children and end
 
 Answer = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
-
-
-class ChildError(PenstockError):
-    """The handler raised in its process: the class by name, its message, and where."""
-
-    def __init__(self, class_name: str, message: str, where: str | None = None) -> None:
-        super().__init__(f"{class_name}: {message}" if message else class_name)
-        self.class_name = class_name
-        self.message = message
-        self.where = where
-
-
-class ChildTimedOut(ChildError, TimeoutError):
-    """What the handler raised is a TimeoutError: some wait of its own, not the job's time-out."""
-
-
-class ChildDisconnected(ChildError, ConnectionError):
-    """What the handler raised is a ConnectionError."""
 
 
 class MemoryExceeded(PenstockError):
@@ -280,16 +263,9 @@ def _outcome(last: Frame | None, end: Frame, limit: int | None) -> Any:
             assert limit is not None  # noqa: S101  # for mypy: the child says so only with a limit
             raise MemoryExceeded(limit)
         case {"error": packed}:
-            raise child.unpack_known(packed) or _raised(packed)
+            raise raised(packed)
         case _:
             raise ProcessDied(end.get("code"), limit, end.get("refused", ""))
-
-
-def _raised(packed: Frame) -> ChildError:
-    named = (packed["class"], packed["message"], packed["where"])
-    if "TimeoutError" in packed["bases"]:
-        return ChildTimedOut(*named)
-    return ChildDisconnected(*named) if "ConnectionError" in packed["bases"] else ChildError(*named)
 
 
 class Server:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, assert_never
 
 from penstock.db.listen import AWAY
-from penstock.engine.outcomes import Error, Failed, Outcome, Succeeded
+from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Succeeded
 from penstock.engine.starts import Told, tell
 from penstock.errors import Invalid, TooLarge
 from penstock.worker.context import Job
@@ -62,14 +62,18 @@ class Runner:
         # Not in the block above: a log that cannot be written prints what is being handled there.
         if _follows_from_stop(start, error):
             return start.outcome_of_stop()
+        outcome = outcome_of(error, start.handler.extensions)
         if not isinstance(error, Fail | Retry | Snooze | Cancel):
+            # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed
-            _log.warning(
+            level = logging.INFO if isinstance(outcome, Deferred) else logging.WARNING
+            _log.log(
+                level,
                 "a handler failed: %s",
                 whereabouts(error),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
-        return outcome_of(error)
+        return outcome
 
     async def _run(self, start: Start) -> Any:
         if start.claimed.losses >= SUSPECT_LOSSES:

@@ -19,6 +19,8 @@ from penstock.worker.outcomes import whereabouts
 PASS_SECONDS = 0.5
 # A server that has just come back: workers that live need a moment to be back too.
 GRACE = timedelta(seconds=3)
+# A little more than the database asks for between two, or every second one would come too soon.
+MEASURE_SECONDS = 2.5
 TIDY_SECONDS = 300.0
 RECONCILE_SECONDS = 3_600.0
 RECOVER_LIMIT = 500
@@ -37,9 +39,9 @@ class Keeper:
         self._on_recovered = on_recovered
 
     async def run(self) -> None:
-        """For ever, over outages: recover often, tidy now and then, reconcile once in a while."""
+        """For ever, over outages: recover often, tidy now and then, reconcile rarely."""
         tries = 0
-        tidy_at = 0.0
+        measure_at = tidy_at = 0.0
         reconcile_at = _after(RECONCILE_SECONDS)
         while True:
             conn: asyncpg.Connection | None = None
@@ -48,6 +50,9 @@ class Keeper:
                 upkeep = Upkeep(fetching(conn))
                 while True:
                     await self.recover(upkeep)
+                    if time.monotonic() >= measure_at:
+                        measure_at = _after(MEASURE_SECONDS)
+                        await upkeep.measure_waits()
                     if time.monotonic() >= tidy_at:
                         tidy_at = _after(TIDY_SECONDS)
                         await tidy(upkeep)

@@ -29,6 +29,7 @@ from penstock.states import JobStatus
 from penstock.worker.claims import Claims
 from penstock.worker.handlers import Handler
 from penstock.worker.life import RENEW_SECONDS, Life
+from penstock.worker.lookout import Lookout
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.processes import Processes
 from penstock.worker.reports import Desk
@@ -107,6 +108,8 @@ class Worker:
         """Until told to stop, or until the options say that it is enough."""
         if await is_pooled(self._dsn):
             raise Misconfigured(POOLED)
+        for warm in {handler.warm for handler in self._handlers.values() if handler.warm}:
+            warm()
         threads, for_steps = Threads(self._options.threads), Threads(self._options.threads)
         processes = Processes(_modules(self._handlers))
         try:
@@ -170,6 +173,7 @@ class Worker:
             most=options.recycle_after if options.max_jobs is None else options.max_jobs,
             begin=self._begin,
         )
+        self._lookout = Lookout(engine, self._claims.queues)
         if self._stop_asked:
             self._claims.stop()
 
@@ -184,7 +188,7 @@ class Worker:
         ]
         if not options.until_idle:
             keeper = Keeper(self._dsn, self._on_recovered)
-            beside += [self._listen, keeper.run, self._deliver, self._renew]
+            beside += [self._listen, keeper.run, self._deliver, self._renew, self._lookout.run]
         background = [asyncio.create_task(_for_ever(work)) for work in beside]
         try:
             if options.job is not None:
@@ -276,13 +280,19 @@ class Worker:
     # --- beside ----------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        await self._life.listen(self._hear, self.claims.wake)
+        def look() -> None:
+            self.claims.wake()
+            self._lookout.look_again()
+
+        await self._life.listen(self._hear, look)
 
     def _hear(self, channel: str, word: str) -> None:
         if channel == "penstock_job":
             self.claims.wake(word)
         elif channel == "penstock_cancel":
             self._running.cancel(word)
+        elif channel == "penstock_circuit":
+            self._lookout.hear(word)
 
     async def _look_around(self) -> None:
         """For cancels that nobody told, and for starts that nobody knows of."""

@@ -4,11 +4,11 @@
 -- with SKIP LOCKED; holding that, nobody else can touch the lane or its queued jobs. Lanes are
 -- walked by head; the first jobs of each, up to the account's free slots, compete by rank with the
 -- others. A queue with a limit begins with its gate row, so its claims come one after the other
--- and its order is exact.
+-- and its order is exact; so does one whose provider is away (circuit.sql).
 
 -- How many starts the queue's limits allow now, at most p_limit, taken from its gate.
 create or replace function penstock._pass_gate(
-  p_queue penstock.queue, p_limit integer, p_now timestamptz
+  p_queue penstock.queue, p_limit integer, p_now timestamptz, p_troubled boolean
 ) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -35,6 +35,9 @@ begin
     v_free := least(v_free, floor(date_part('epoch', -- guard: rate
       p_now + v_step * p_queue.rate_burst - greatest(v_gate.rate_next_at, p_now))
       / date_part('epoch', v_step) + 1e-6)::integer);
+  end if;
+  if p_troubled then
+    v_free := penstock._pass_circuit(p_queue.id, v_free, v_gate.running, p_now); -- guard: circuit
   end if;
   return greatest(v_free, 0); -- guard: not negative => return v_free;
 end
@@ -173,14 +176,17 @@ begin
         and j.status in ('scheduled', 'queued')) as expired,
     exists (
       select from penstock.job j where j.queue_id = q.id and j.run_at <= v_now
-        and j.status = 'scheduled') as due,
+        and j.status = 'scheduled' and not j.parked) as due,
     exists (
-      select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as lanes
-  into v_look from penstock.queue q where q.id = v_id;
+      select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as lanes,
+    c.state <> 'closed' as troubled,
+    c.state = 'open' and (c.next_at > v_now or c.class is null) as stopped
+  into v_look from penstock.queue q join penstock.circuit c on c.queue_id = q.id where q.id = v_id;
   v_queue := v_look.queue;
-  v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null;
+  v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null
+    or v_look.troubled;
   if v_queue.paused_at is not null -- guard: paused => if false
-    or p_limit < 1 or (p_wait and not v_look.lanes)
+    or v_look.stopped or p_limit < 1 or (p_wait and not v_look.lanes)
   then
     return;
   end if;
@@ -203,7 +209,7 @@ begin
     perform penstock._await_lane(v_queue.id);
   end if;
   if v_gated then
-    v_limit := penstock._pass_gate(v_queue, p_limit, v_now);
+    v_limit := penstock._pass_gate(v_queue, p_limit, v_now, v_look.troubled);
     if v_limit = 0 then
       return;
     end if;
@@ -283,6 +289,9 @@ begin
   end if;
   if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
+  end if;
+  if v_look.troubled then
+    perform penstock._begin_probe(v_queue.id, v_jobs[1]);
   end if;
   if v_gated then
     update penstock.gate g set

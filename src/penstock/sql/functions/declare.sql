@@ -9,7 +9,8 @@ language sql immutable set search_path = pg_catalog, pg_temp
 as $$
   select array['concurrency', 'rate', 'burst', 'order', 'aging_step_seconds', 'timeout_seconds',
     'stale_after_seconds', 'stuck_after_seconds', 'attempts', 'backoff', 'delay_seconds',
-    'backoff_max_seconds', 'recovery', 'retention_seconds', 'retention_failed_seconds']
+    'backoff_max_seconds', 'recovery', 'retention_seconds', 'retention_failed_seconds',
+    'local_only']
 $$;
 
 -- '500/min' or '10/s': how many starts in which period.
@@ -119,6 +120,7 @@ begin
     backoff_max = coalesce(
       penstock._option_seconds(v_options, 'backoff_max_seconds', true), '1 day'),
     recovery = coalesce(penstock._option_integer(v_options, 'recovery', 0, 1000), 3),
+    local_only = coalesce(penstock._option_boolean(v_options, 'local_only'), false),
     succeeded_class = penstock._ensure_class(
       penstock._option_kept(v_options, 'retention_seconds', '7 days')),
     failed_class = penstock._ensure_class(
@@ -232,6 +234,7 @@ begin
   perform penstock._stop_queue(q.id, p_options) from penstock.queue q where q.name = p_name;
   select * into v_queue from penstock.queue where name = p_name for no key update;
   insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
+  insert into penstock.circuit (queue_id) values (v_queue.id) on conflict do nothing;
   perform penstock._refuse_other_declaration(
     'queue', p_name, v_queue.declared, v_queue.declared_by, p_options, p_by);
   update penstock.queue set declared = p_options, declared_by = p_by where id = v_queue.id;
@@ -291,6 +294,10 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   update penstock.queue set paused_at = null, paused_reason = null where id = v_queue.id;
+  -- What an operator had to put right: it is, so the next job may try.
+  if penstock._stopped_by(v_queue.id, penstock.clock()) = 'paused' then
+    perform penstock.close_circuit(p_name);
+  end if;
 end
 $$;
 

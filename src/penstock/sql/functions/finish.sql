@@ -6,9 +6,10 @@
 --   stale   the job or the attempt is no longer the caller's: nothing changed (L3)
 --   busy    an app's open transaction holds the account: nothing changed, try again
 -- Outcomes a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
--- again), deferred (the provider's fault: free), snoozed (asked for: free), released (not begun
--- or given back: free), timed_out (a failure), stuck (a crash); from recover.sql also lost (a
--- crash) and lost_with_others (free: which of a dead worker's jobs killed it is not known).
+-- again), provisional (a failure that may have been the provider's, see circuit.sql), deferred
+-- (the provider's fault: free), snoozed (asked for: free), released (not begun or given back:
+-- free), timed_out (a failure), stuck (a crash); from recover.sql also lost (a crash) and
+-- lost_with_others (free: which of a dead worker's jobs killed it is not known).
 
 -- Whether a start with this outcome ends the job, and as what.
 create or replace function penstock._final_status(
@@ -24,6 +25,7 @@ as $$
     when p_outcome = 'cancelled'
       or p_cancel_requested -- guard: cancel asked
       then 'cancelled'::penstock.job_status
+    -- The last provisional failure is parked for a minute before it is final.
     when p_outcome in ('retry', 'timed_out') -- guard: the rest is free
       and p_failures + 1 >= p_max_attempts -- guard: attempts left => and false
       then 'failed'::penstock.job_status
@@ -61,11 +63,19 @@ declare
   v_rest record;
   v_later record;
   v_gone_on record;
+  -- Whether any provider is in trouble, or one of these ends tells of it.
+  v_felt boolean := exists (
+      select from penstock.circuit c where c.state <> 'closed' or c.in_row > 0)
+    or exists (select from unnest(p_errors) e where e ? 'circuit');
 begin
   select * into v_ended from penstock._end_jobs(p_worker, p_callback, p_jobs, p_attempts,
     p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, false);
   if cardinality(v_ended.ids) = cardinality(p_jobs) then
     perform penstock._free_slots(v_ended.gates, v_ended.accounts);
+    if v_felt then
+      perform penstock._feel_ends(p_jobs, p_attempts,
+        penstock._by_job(p_jobs, v_ended.ids, v_ended.queues), p_outcomes, p_errors, v_now);
+    end if;
     return query
     select u.id, 'done', u.status from unnest(v_ended.ids, v_ended.statuses) u (id, status);
     return;
@@ -98,10 +108,15 @@ begin
   v_ended.ids := v_ended.ids || v_later.ids || v_gone_on.ids;
   v_ended.attempts := v_ended.attempts || v_later.attempts || v_gone_on.attempts;
   v_ended.statuses := v_ended.statuses || v_later.statuses || v_gone_on.statuses;
+  v_ended.queues := v_ended.queues || v_later.queues || v_gone_on.queues;
   perform penstock._keep_orphans(p_worker, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
     p_usages, v_ended.ids, v_ended.attempts, v_now);
   perform penstock._free_slots(v_ended.gates || v_later.gates || v_gone_on.gates,
     v_ended.accounts || v_later.accounts || v_gone_on.accounts);
+  if v_felt then
+    perform penstock._feel_ends(p_jobs, p_attempts,
+      penstock._by_job(p_jobs, v_ended.ids, v_ended.queues), p_outcomes, p_errors, v_now);
+  end if;
   return query
   select u.id,
     case when d.id is not null then 'done'
@@ -122,28 +137,14 @@ begin
 end
 $$;
 
--- The accounts whose slots these starts hold (null: look), locked where nobody else has them.
-create or replace function penstock._lock_slots(p_jobs uuid[], p_accounts bigint[])
-returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp
+-- The queue of each job in p_jobs, in their order; null for those that are not in p_ids.
+create or replace function penstock._by_job(p_jobs uuid[], p_ids uuid[], p_queues integer[])
+returns integer[]
+language sql immutable set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_accounts bigint[] := p_accounts;
-begin
-  if v_accounts is null then
-    select array_agg(h.account_id) into v_accounts from (
-      select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-      where j.holds >= 2
-    ) h;
-  end if;
-  if v_accounts <> '{}' then
-    select array_agg(l.id) into v_accounts from (
-      select a.id from penstock.account a where a.id = any (v_accounts)
-      order by a.id for no key update skip locked -- guard: locked => order by a.id
-    ) l;
-  end if;
-  return v_accounts;
-end
+  select array_agg(d.queue_id order by u.o)
+  from unnest(p_jobs) with ordinality u (id, o)
+  left join unnest(p_ids, p_queues) d (id, queue_id) on d.id = u.id
 $$;
 
 -- Starts that end their job, moved to history. p_locked: the caller has these jobs; otherwise
@@ -155,7 +156,7 @@ create or replace function penstock._end_jobs(
   p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[],
   p_now timestamptz, p_locked boolean,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out gates integer[], out accounts bigint[]
+  out queues integer[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -198,22 +199,24 @@ begin
       e.dedupe_key, e.topic, e.stage, e.progress,
       case e.final
         when 'succeeded' then null
-        when 'failed' then coalesce(e.told_error, '{"class": "bug", "message": "failed"}')
+        when 'failed' then coalesce(e.told_error - 'circuit',
+            '{"class": "bug", "message": "failed"}')
           || case e.outcome
                when 'failed' then '{}'::jsonb
                when 'stuck' then '{"reason": "stuck_exhausted"}'
                when 'lost' then '{"reason": "stuck_exhausted"}'
                else '{"reason": "attempts_exhausted"}' end
-        else coalesce(e.told_error, '{"class": "cancelled", "message": "cancelled"}')
+        else coalesce(e.told_error - 'circuit',
+          '{"class": "cancelled", "message": "cancelled"}')
       end,
       e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
       e.units
     from ended e
   )
-  select array_agg(e.id), array_agg(e.attempt), array_agg(e.final),
+  select array_agg(e.id), array_agg(e.attempt), array_agg(e.final), array_agg(e.queue_id),
     array_agg(e.queue_id) filter (where e.holds & 1 = 1),
     array_agg(e.account_id) filter (where e.holds >= 2)
-  into ids, attempts, statuses, gates, accounts
+  into ids, attempts, statuses, queues, gates, accounts
   from ended e;
   if ids is not null then
     perform penstock._leave_hooks(ids);
@@ -227,7 +230,7 @@ create or replace function penstock._give_back(
   p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[],
   p_now timestamptz,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out gates integer[], out accounts bigint[]
+  out queues integer[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -238,14 +241,22 @@ declare
 begin
   with held as materialized (
     select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
-      t.outcome, t.error, t.usage,
-      j.failures + case when t.outcome in ('retry', 'timed_out') then 1 else 0 end as failures,
+      t.outcome, t.error - 'circuit' as error, t.usage,
+      j.failures + case when t.outcome in ('retry', 'timed_out') then 1
+        when t.outcome = 'provisional' and j.failures + 1 < j.max_attempts then 1
+        else 0 end as failures,
+      t.outcome = 'provisional' and j.failures + 1 >= j.max_attempts as parked,
       j.deferrals + case when t.outcome = 'deferred' then 1 else 0 end as deferrals,
       j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
-      p_now + coalesce(t.delay, case
-        when t.outcome in ('retry', 'timed_out')
+      p_now + coalesce(case
+        when t.outcome = 'provisional' and j.failures + 1 >= j.max_attempts -- guard: parked
+          then interval '1 minute' end, t.delay, case
+        when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
+        -- Free of charge, and no circuit holds it: 1, 2, 4 ... 60 s.
+        when t.error #>> '{circuit,effect}' = 'none'
+          then penstock._probe_wait(null, j.deferrals, null)
         else interval '0' end) as run_at
     from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)
       t (id, attempt, outcome, error, delay, usage)
@@ -269,7 +280,10 @@ begin
       losses = j.losses + (h.outcome = 'lost_with_others')::integer, alone = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
-      error = coalesce(h.error, j.error), worker_id = null, callback_hash = null, holds = 0,
+      provisional_at = case when h.outcome = 'provisional' then p_now
+        when h.outcome in ('retry', 'timed_out') then null else j.provisional_at end,
+      parked = h.parked, error = coalesce(h.error, j.error), worker_id = null,
+      callback_hash = null, holds = 0,
       timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
     from held h where j.id = h.id
     returning j.id, j.status, j.lane, j.rank, j.queue_id
@@ -278,85 +292,23 @@ begin
     insert into penstock.attempt (job_id, attempt, worker_id, started_at, ended_at, outcome, error,
       usage)
     select h.id, h.attempt, h.worker_id, h.started_at, p_now,
-      case h.outcome when 'retry' then 'retried' when 'lost_with_others' then 'lost'
+      case h.outcome when 'retry' then 'retried' when 'provisional' then 'retried'
+        when 'lost_with_others' then 'lost'
         else h.outcome end,
       h.error, h.usage
     from held h
   )
-  select array_agg(g.id), array_agg(h.attempt), array_agg(g.status),
+  select array_agg(g.id), array_agg(h.attempt), array_agg(g.status), array_agg(h.queue_id),
     array_agg(h.queue_id) filter (where h.holds & 1 = 1),
     array_agg(h.account_id) filter (where h.holds >= 2),
     array_agg(g.queue_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.rank) filter (where g.lane >= 0 and g.status = 'queued')
-  into ids, attempts, statuses, gates, accounts, v_queues, v_lanes, v_ranks
+  into ids, attempts, statuses, queues, gates, accounts, v_queues, v_lanes, v_ranks
   from gone_on g join held h on h.id = g.id;
   if v_lanes is not null then
     perform penstock._join_lanes(v_queues, v_lanes, v_ranks);
   end if;
-end
-$$;
-
--- Gives slots back, one array element per slot: of accounts, then of queues.
-create or replace function penstock._free_slots(p_gates integer[], p_accounts bigint[])
-returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_accounts is not null then
-    with freed as (
-      update penstock.account a set running = a.running - f.n
-      from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) f
-      where a.id = f.id
-      returning a.id, a.running, a.concurrency
-    )
-    update penstock.lane l set open = true,
-      head = case when q.ordering = 'fair'
-        then greatest(l.head, penstock._fair_floor(l.queue_id)) else l.head end
-    from freed a, penstock.queue q
-    where l.account_id = a.id and q.id = l.queue_id and not l.open and l.waiting > 0
-      and (a.concurrency is null or a.running < a.concurrency); -- guard: slot free
-  end if;
-  if p_gates is not null then
-    update penstock.gate g set running = g.running - f.n
-    from (
-      select u.id, count(*) as n from unnest(p_gates) u (id) group by u.id order by u.id
-    ) f
-    where g.queue_id = f.id;
-  end if;
-end
-$$;
-
--- A result that came too late to count is kept for people, and its cost can be seen: once for each
--- start that ended otherwise. Not what was told twice, nor what was never started: anyone may call
--- back with a job and a token of his own making, and must not fill a table with it.
-create or replace function penstock._keep_orphans(
-  p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[],
-  p_errors jsonb[], p_usages jsonb[], p_done uuid[], p_done_attempts integer[],
-  p_now timestamptz
-) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-begin
-  with late as materialized (
-    select distinct on (t.id, t.attempt) t.id, t.attempt, t.outcome, t.result, t.error, t.usage
-    from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_usages)
-      t (id, attempt, outcome, result, error, usage)
-    where t.outcome = 'succeeded' -- guard: a result
-      -- Those just done ended as told; to know it spares a look at history for each.
-      and not exists (
-        select from unnest(p_done, p_done_attempts) d (id, attempt)
-        where d.id = t.id and d.attempt = t.attempt)
-  )
-  insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error,
-    usage)
-  select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error, t.usage
-  from late t
-  where exists ( -- guard: ended otherwise
-      select from penstock.attempts s
-      where s.job_id = t.id and s.attempt = t.attempt and s.outcome <> 'succeeded')
-    and not exists ( -- guard: once
-      select from penstock.orphan o where o.job_id = t.id and o.attempt = t.attempt);
 end
 $$;
 
@@ -376,12 +328,12 @@ begin
     perform penstock._refuse(422, 'invalid_finish', 'worker is required', 'worker');
   end if;
   select o into v_bad from unnest(p_outcomes) o
-  where o is null or o not in ('succeeded', 'failed', 'cancelled', 'retry', 'deferred', 'snoozed',
-                               'released', 'timed_out', 'stuck') limit 1;
+  where o is null or o not in ('succeeded', 'failed', 'cancelled', 'retry', 'provisional',
+                               'deferred', 'snoozed', 'released', 'timed_out', 'stuck') limit 1;
   if found then
     perform penstock._refuse(422, 'invalid_finish',
-      format('outcome must be succeeded, failed, cancelled, retry, deferred, snoozed, released, '
-             'timed_out or stuck, not %s', coalesce(v_bad, 'null')), 'outcome');
+      format('outcome must be succeeded, failed, cancelled, retry, provisional, deferred, '
+             'snoozed, released, timed_out or stuck, not %s', coalesce(v_bad, 'null')), 'outcome');
   end if;
   if p_delays is not null and exists (
     select from unnest(p_delays) d where d < interval '0' or d > interval '3650 days') then

@@ -74,8 +74,8 @@ as $$
     else interval '60 seconds' end
 $$;
 
--- Ends jobs that wait, and returns them. p_accounts: accounts the caller has locked; a job that
--- waits in the lane of another account is left alone.
+-- Ends jobs that wait, and returns them. p_error: null keeps each one's own. p_accounts: accounts
+-- the caller has locked; a job that waits in the lane of another account is left alone.
 create or replace function penstock._end_waiting(
   p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]
 ) returns setof uuid
@@ -98,10 +98,11 @@ begin
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
       retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses)
     select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
-      p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt, e.failures,
-      e.deferrals, e.crashes, e.max_attempts, e.version + 1, null, e.created_at, e.run_at,
-      e.started_at, e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
-      e.dedupe_key, e.topic, e.stage, e.progress, p_error, e.metadata, e.payload,
+      p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
+      e.failures + (e.parked and p_status = 'failed')::integer, e.deferrals, e.crashes,
+      e.max_attempts, e.version + 1, null, e.created_at, e.run_at, e.started_at,
+      e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
+      e.dedupe_key, e.topic, e.stage, e.progress, coalesce(p_error, e.error), e.metadata, e.payload,
       e.losses
     from ended e
   )
@@ -189,6 +190,7 @@ begin
     select j.id from penstock.job j
     where j.queue_id = p_queue and (p_job is null or j.id = p_job)
       and j.status = 'scheduled' -- guard: scheduled
+      and not j.parked -- guard: parked
       and j.run_at <= v_now -- guard: due
       and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked

@@ -127,11 +127,18 @@ begin
     'rate', (q.declared || q.overrides) -> 'rate', 'order', q.ordering,
     'timeout_seconds', extract(epoch from q.timeout), 'attempts', q.max_attempts,
     'paused', s.paused, 'paused_at', penstock._rfc3339(q.paused_at),
-    'paused_reason', q.paused_reason, 'scheduled', s.scheduled, 'queued', s.queued,
+    'paused_reason', q.paused_reason,
+    'circuit', jsonb_build_object('state', c.state, 'class', c.class,
+      'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
+      'next_probe_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
+      'failed_probes', c.tries,
+      'message', case when c.state <> 'closed' then penstock._circuit_sentence(q.name, c) end),
+    'scheduled', s.scheduled, 'queued', s.queued,
     'running', s.running, 'awaiting', s.awaiting,
     'oldest_queued_at', penstock._rfc3339(s.oldest_queued_at), 'overrides', q.overrides,
     'declared_by', q.declared_by)
   from penstock.queue q join penstock.queue_stats s on s.queue = q.name
+  join penstock.circuit c on c.queue_id = q.id
   where p_queue is null or q.name = p_queue
   order by q.name;
 end
@@ -181,7 +188,8 @@ as $$
       select round(avg(extract(epoch from r.finished_at - r.created_at)), 3)
       from recent r where r.status = 'succeeded'),
     'queues', coalesce(jsonb_agg(queue), '[]'),
-    'workers', (select coalesce(jsonb_agg(w), '[]') from penstock.list_workers() w))
+    'workers', (select coalesce(jsonb_agg(w), '[]') from penstock.list_workers() w),
+    'alerts', (select coalesce(jsonb_agg(a), '[]') from penstock.list_alerts() a))
   from queues
 $$;
 

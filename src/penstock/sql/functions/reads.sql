@@ -80,18 +80,35 @@ as $$
   left join penstock.account a on a.id = p_account
 $$;
 
--- The job as every surface shows it. History is looked at only for what does not live: a read or
--- a submit in an app's transaction shall hold no lock on its partitions.
+-- The job as every surface shows it.
 create or replace function penstock.read_job(id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return penstock._read_job(read_job.id, penstock._counted_places());
+end
+$$;
+
+-- p_most: how many jobs may be counted for its place; null: without place, wait and reason, for
+-- who reads many. History is looked at only for what does not live: a read or a submit in an app's
+-- transaction shall hold no lock on its partitions.
+create or replace function penstock._read_job(p_id uuid, p_most integer) returns jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_job penstock.job;
   v_done penstock.finished;
+  v_waits record;
 begin
-  select * into v_job from penstock.job j where j.id = read_job.id;
+  select * into v_job from penstock.job j where j.id = p_id;
   if found then
+    if p_most is not null then
+      select * into v_waits from penstock._waiting(v_job, p_most);
+    else
+      select null::bigint as place, null::double precision as eta_seconds,
+        null::text as waiting_for into v_waits;
+    end if;
     return penstock._job_json(v_job.id, v_job.kind_id, v_job.queue_id, v_job.account_id,
       jsonb_build_object('topic', v_job.topic, 'batch', v_job.batch_id, 'status', v_job.status,
         'priority', v_job.priority, 'attempt', v_job.attempt, 'failures', v_job.failures,
@@ -106,7 +123,9 @@ begin
         'stage_at', penstock._rfc3339(v_job.stage_at), 'progress', v_job.progress,
         'result', null,
         'usage', case when v_job.attempt > 1 then penstock._usage_json(v_job.id) end,
-        'error', penstock._error_json(v_job.error),
+        'error', penstock._error_json(v_job.error), 'position', v_waits.place,
+        'eta_seconds', v_waits.eta_seconds, 'waiting_for', v_waits.waiting_for,
+        'staleness', penstock._staleness(v_job),
         'recovery', jsonb_build_object('count', v_job.crashes,
           'last_at', penstock._rfc3339(v_job.recovered_at),
           'next_at', case when v_job.status = 'scheduled' and v_job.recovered_at is not null
@@ -116,7 +135,7 @@ begin
         'attempts', case when v_job.attempt = 0 then '[]'
           else penstock._attempts_json(v_job.id) end));
   end if;
-  select * into v_done from penstock.finished f where f.id = read_job.id;
+  select * into v_done from penstock.finished f where f.id = p_id;
   if found then
     return penstock._job_json(v_done.id, v_done.kind_id, v_done.queue_id, v_done.account_id,
       jsonb_build_object('topic', v_done.topic, 'batch', v_done.batch_id, 'status', v_done.status,
@@ -132,14 +151,15 @@ begin
         'progress', v_done.progress, 'result', v_done.result,
         'usage', case when v_done.attempt > 1 then penstock._usage_json(v_done.id)
           else v_done.usage end,
-        'error', penstock._error_json(v_done.error),
+        'error', penstock._error_json(v_done.error), 'position', null, 'eta_seconds', null,
+        'waiting_for', null, 'staleness', null,
         'recovery', jsonb_build_object('count', v_done.crashes,
           'last_at', penstock._rfc3339(v_done.recovered_at), 'next_at', null),
         'cancel_requested', false, 'retry_of', v_done.retry_of,
         'retried_by', v_done.retried_by, 'version', v_done.version,
         'attempts', penstock._attempts_json(v_done.id)));
   end if;
-  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', read_job.id), 'id',
+  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
     p_hint => 'Finished jobs are kept for the retention of their queue.');
 end
 $$;

@@ -97,6 +97,32 @@ as $$
   limit p_limit
 $$;
 
+-- Jobs whose last failure may have been the provider's, and whose minute is over: no circuit has
+-- opened, so it was theirs.
+create or replace function penstock._fail_parked(p_now timestamptz, p_limit integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_due record;
+begin
+  with due as materialized (
+    select j.id, j.lane from penstock.job j
+    where j.parked -- guard: parked
+      and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
+      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+    order by j.run_at limit p_limit for update skip locked
+  ),
+  told as (
+    update penstock.job j set error = j.error || '{"reason": "attempts_exhausted"}'
+    from due d where j.id = d.id
+  )
+  select array_agg(d.id) as ids, array_agg(distinct d.lane) as lanes into v_due from due d;
+  if v_due.ids is not null then
+    perform penstock._end_waiting(v_due.ids, 'failed', null, v_due.lanes);
+  end if;
+end
+$$;
+
 -- One bounded pass; returns what it did. `busy` ones come again in the next pass.
 -- p_grace: do nothing in a session younger than this. A server that has just come back has lost
 -- every lock, and workers that live need a moment to return, to beat and to tell what they ended.
@@ -137,6 +163,7 @@ begin
                                v_found.errors, null, null) s
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
+  perform penstock._fail_parked(v_now, p_limit);
   -- Only after a while: a claim that began before its worker was given up may commit after it.
   update penstock.worker w set cleared_at = v_now
   where w.cleared_at is null

@@ -3,7 +3,8 @@
 -- As submit_many for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit.
+-- whose resting workers are told with the commit. Its place and its wait, as far as they can be
+-- known at little cost: a deep queue makes no submit slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -12,7 +13,8 @@ create or replace function penstock.submit_one(
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null
 ) returns table (
-  id uuid, status penstock.job_status, deduplicated boolean, replayed boolean
+  id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
+  place bigint, eta_seconds double precision, waiting_for text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -59,6 +61,10 @@ begin
         perform penstock._refuse(404, 'unknown_job',
           'the job accepted with this idempotency key is no longer kept', 'idempotency_key');
       end if;
+      select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+      from penstock.job j
+      cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
+      where j.id = submit_one.id;
       return next;
       return;
     end if;
@@ -85,6 +91,9 @@ begin
   if p_wake is not null and status = 'queued' and not deduplicated then
     perform pg_notify('penstock_job', p_wake);
   end if;
+  select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+  from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
+  where j.id = submit_one.id;
   return next;
 end
 $$;
@@ -198,8 +207,10 @@ begin
   perform pg_notify('penstock_job', q.name)
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   where j.id = v_one.id and j.status = 'queued' and not v_one.deduplicated and not v_one.replayed;
-  return penstock.read_job(v_one.id)
-    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed);
+  return penstock._read_job(v_one.id, null)
+    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
+      'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
+      'waiting_for', v_one.waiting_for);
 end
 $$;
 
@@ -256,7 +267,8 @@ begin
 end
 $$;
 
--- An array of objects with the arguments of submit_job as keys; all are accepted, or none.
+-- An array of objects with the arguments of submit_job as keys; all are accepted, or none. Without
+-- their places, which would take the square of their number.
 create or replace function penstock.submit_jobs(jobs jsonb) returns setof jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -318,7 +330,7 @@ begin
     join penstock.queue q on q.id = j.queue_id where j.status = 'queued'
   ) n;
   return query
-  select penstock.read_job(u.id) || jsonb_build_object('deduplicated', u.twin)
+  select penstock._read_job(u.id, null) || jsonb_build_object('deduplicated', u.twin)
   from unnest(v_ids, v_twins) with ordinality u (id, twin, o)
   order by u.o;
 end

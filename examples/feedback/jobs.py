@@ -1,0 +1,89 @@
+"""Handing in: the row and its job in one transaction. What the job does stands in penstock.toml."""
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from feedback import status, store
+from feedback.forms import Draft
+from feedback.tasks import TASKS
+from penstock.app.toml import load
+
+# Ollama's own place and a model that many have; a worker has to be told the same.
+os.environ["OLLAMA_URL"] = os.environ.get("OLLAMA_URL") or "http://127.0.0.1:11434"
+os.environ["OLLAMA_MODEL"] = os.environ.get("OLLAMA_MODEL") or "llama3.2"
+
+CONFIG = Path(os.environ.get("FEEDBACK_CONFIG") or Path(__file__).with_name("penstock.toml"))
+QUEUE_ON = os.environ.get("ENABLE_ASYNC_FEEDBACK", "true").lower() not in ("false", "0", "no")
+# With the queue off a submit takes as long as the model: its time-out, and its turn before that.
+ANSWER_SECONDS = 150.0
+LOOK_SECONDS = 0.1
+SETTLE_SECONDS = 2.0
+
+app = load(CONFIG)
+if not QUEUE_ON:
+    app.queues["ollama"] = replace(app.queues["ollama"], inline=True)
+give_feedback = app.kinds["feedback"]
+
+
+async def submit(pool: asyncpg.Pool, pupil: str, draft: Draft) -> int:
+    """Store a text and queue its feedback, both or nothing; the model has not been asked yet.
+
+    With the queue off, come back when it has answered, or could not.
+    """
+    async with pool.acquire() as conn, conn.transaction():
+        saved = await _save(conn, pupil, draft)
+    if saved.new and not QUEUE_ON:
+        await _first_answer(pool, pupil, saved.id)
+    return saved.id
+
+
+async def submit_all(pool: asyncpg.Pool, drafts: list[tuple[str, Draft]]) -> None:
+    """A whole class at once, all or nothing."""
+    async with pool.acquire() as conn, conn.transaction():
+        for pupil, draft in drafts:
+            await _save(conn, pupil, draft)
+
+
+async def _save(conn: store.Connection, pupil: str, draft: Draft) -> store.Saved:
+    saved = await store.save(conn, pupil, draft)
+    if saved.new:
+        ticket = await give_feedback.using(conn=conn).submit(
+            submission_id=saved.id, task=TASKS[draft.task].text, answer=draft.answer
+        )
+        await store.set_job(conn, saved.id, ticket.id)
+    return saved
+
+
+async def _first_answer(pool: asyncpg.Pool, pupil: str, submission: int) -> None:
+    ends = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < ends:
+        async with pool.acquire() as conn:
+            row = await store.read(conn, pupil, submission)
+        if row is None or _has_answered(row):
+            return
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _has_answered(row: store.Row) -> bool:
+    """Whether there is an end, or no use in waiting: the model is away, or the try has failed."""
+    job: dict[str, Any] = row["job"] or {}
+    found = status.now(row)["feedback_status"]
+    tried = job.get("attempt", 0) > 0 or job.get("waiting_for") == "circuit_open"
+    return found in status.ENDED or (tried and found != "processing")
+
+
+async def keep_settling(pool: asyncpg.Pool) -> None:
+    """Write down how jobs ended, again and again: our rows outlive the queue's history."""
+    while True:
+        async with pool.acquire() as conn:
+            for row in await store.unsettled(conn):
+                found = status.now(row)
+                if found["feedback_status"] in status.ENDED:
+                    await store.settle(conn, row["id"], found)
+        await asyncio.sleep(SETTLE_SECONDS)

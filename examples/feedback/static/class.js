@@ -1,0 +1,117 @@
+// The teacher's page: who waits where, and the switches. Asks every 3 s.
+
+import { duration } from "./settled.js";
+
+const POLL_MS = 3000;
+const HEADERS = { "X-Requested-With": "aufgaben" };
+const WORDS = {
+  processing: "wird ausgewertet",
+  retry: "neuer Versuch",
+  pending: "wartet",
+  completed: "fertig",
+  failed: "fehlgeschlagen",
+};
+const ORDER = Object.keys(WORDS);
+const COUNTED = { ...WORDS, processing: "in Auswertung", retry: "im neuen Versuch", pending: "wartend" };
+
+const by = (id) => document.getElementById(id);
+const titles = new Map(
+  [...by("titles").children].map((option) => [option.value, option.textContent]),
+);
+let timer = null;
+
+async function ask() {
+  clearTimeout(timer);
+  let answer;
+  let said;
+  try {
+    answer = await fetch("/api/klasse");
+    said = await answer.json();
+  } catch {
+    said = { ok: false, error: "Die Seite ist gerade nicht verbunden; wir versuchen es weiter." };
+  }
+  if (answer?.status === 401) {
+    location.reload();
+    return;
+  }
+  complain(said.ok ? "" : said.error);
+  if (said.ok) show(said);
+  timer = setTimeout(ask, POLL_MS);
+}
+
+function complain(text) {
+  if (by("wrong").textContent !== text) by("wrong").textContent = text;
+}
+
+function lamp(element, on, text) {
+  element.dataset.lamp = on ? "on" : "off";
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function show({ queue_on: queueOn, model, submissions }) {
+  lamp(by("model"), model.there, model.there ? "erreichbar" : "nicht erreichbar");
+  lamp(by("queue"), queueOn, queueOn ? "an" : "aus: Abgeben wartet auf die Antwort");
+  by("stop").hidden = !model.switch || !model.there;
+  by("start").hidden = !model.switch || model.there;
+  const rank = ({ feedback_status: status, queue_position: place, id }) =>
+    [ORDER.indexOf(status), place ?? Infinity, status === "pending" ? id : -id];
+  const sorted = submissions.toSorted((one, other) => compare(rank(one), rank(other)));
+  by("empty").hidden = sorted.length > 0;
+  by("table").hidden = sorted.length === 0;
+  by("rows").replaceChildren(...sorted.map(row));
+  by("counts").replaceChildren(...ORDER.map((status) => count(status, sorted)));
+}
+
+function compare(one, other) {
+  const at = one.findIndex((value, index) => value !== other[index]);
+  return at < 0 ? 0 : one[at] - other[at];
+}
+
+function count(status, submissions) {
+  const item = document.createElement("li");
+  const number = document.createElement("strong");
+  number.textContent = submissions.filter((one) => one.feedback_status === status).length;
+  item.append(number, ` ${COUNTED[status]}`);
+  return item;
+}
+
+function row(submission) {
+  const { pupil, task, feedback_status: status, queue_position: place } = submission;
+  const line = document.createElement("tr");
+  const badge = document.createElement("span");
+  badge.className = "badge";
+  badge.dataset.status = status;
+  badge.textContent = submission.held_up ? "wartet auf die KI" : WORDS[status];
+  const wait = submission.wait_seconds;
+  for (const content of [
+    pupil,
+    titles.get(task) ?? task,
+    badge,
+    place ?? "",
+    wait === null ? "" : duration(wait),
+  ]) {
+    const cell = line.insertCell();
+    cell.append(content);
+    if (line.cells.length > 3) cell.className = "number";
+  }
+  return line;
+}
+
+async function command(button, path) {
+  button.disabled = true;
+  try {
+    const answer = await fetch(path, { method: "POST", headers: HEADERS });
+    const said = await answer.json();
+    await ask();
+    if (!said.ok) complain(said.error);
+  } catch {
+    complain("Das kam nicht an. Versuch es noch einmal.");
+  } finally {
+    button.disabled = false;
+  }
+}
+
+by("fifty").addEventListener("click", () => command(by("fifty"), "/api/klasse/abgaben"));
+by("stop").addEventListener("click", () => command(by("stop"), "/api/klasse/ki/anhalten"));
+by("start").addEventListener("click", () => command(by("start"), "/api/klasse/ki/starten"));
+ask();

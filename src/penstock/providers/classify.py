@@ -1,0 +1,152 @@
+"""What a failure means: `classify(error)` gives the verdict on whatever a handler raised.
+
+It looks at the exception and its causes from the outside in; the first one that it knows decides.
+What the author says of an exception (an `error_class`, an extension) is never overruled by what is
+seen of it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from penstock.errors import JobFailed, PenstockError
+from penstock.providers.errors import ProviderError
+from penstock.providers.foreign import address, sight
+from penstock.providers.reading import read
+from penstock.providers.retry_after import moment_of, retry_after
+from penstock.providers.rules import rule_for
+from penstock.providers.signal import Signal
+from penstock.providers.verdict import CLASSES, Charge, Circuit, Fault, Verdict
+
+Extension = Callable[[BaseException], str | Verdict | None]
+"""An app's own knowledge: a class, a whole verdict, or None for "I do not know this one"."""
+
+CHAIN_MAX = 64
+"""Exceptions that are looked at: causes, and members of groups."""
+
+# Codes are kept and shown, so only what looks like a word is taken for one.
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)
+
+
+def classify(error: BaseException | Signal, *, more: Sequence[Extension] = ()) -> Verdict:
+    """The verdict on a failure. Never raises: what cannot be read is a bug."""
+    try:
+        return judge(error) if isinstance(error, Signal) else judge_exception(error, more)
+    except Exception:  # noqa: BLE001  # an exception whose parts fail must still end its start
+        return CLASSES["bug"]
+
+
+def judge(signal: Signal) -> Verdict:
+    """The verdict on what was seen, by the table of rules."""
+    rule = rule_for(signal)
+    if rule is None:
+        return _with_signal(CLASSES["bug"], signal)
+    verdict = CLASSES[rule.cls]
+    return _with_signal(replace(verdict, circuit=rule.circuit or verdict.circuit), signal)
+
+
+def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Verdict:
+    links = list(chain(error))
+    wrapper: Signal | None = None
+    for place, link in enumerate(links):
+        said = _said(link, more) or _ours(link)
+        if isinstance(said, Verdict):
+            return said
+        sighting = sight(link)
+        if said is not None:
+            return _with_signal(CLASSES[said], sighting.signal if sighting else Signal())
+        if sighting is None:
+            continue
+        if sighting.wraps:
+            wrapper = wrapper or sighting.signal
+            continue
+        signal = sighting.signal
+        if wrapper is not None and signal.exception == "deadline":
+            signal = wrapper  # a time-out inside of a library: the library knows of what
+        return judge(_with_address(signal, wrapper, links[place:]))
+    return judge(wrapper) if wrapper else CLASSES["bug"]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what is inside of a group, then its cause: each once, at most CHAIN_MAX."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < CHAIN_MAX:
+        link = waiting.pop()
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        reason = read(link, "reason")  # of urllib and urllib3
+        inner = read(link, "exceptions") if issubclass(type(link), BaseExceptionGroup) else ()
+        waiting += [
+            each
+            for each in (reason, _cause(link), *reversed((inner or ())[:CHAIN_MAX]))
+            if isinstance(each, BaseException)
+        ]
+
+
+def _cause(link: BaseException) -> BaseException | None:
+    cause: BaseException | None = read(link, "__cause__")
+    if cause is None and not read(link, "__suppress_context__"):
+        cause = read(link, "__context__")
+    return cause
+
+
+def _said(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
+    """What an extension or the exception's author says it is."""
+    for extension in more:
+        with suppress(Exception):  # an extension that fails knows nothing
+            said = extension(link)
+            if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):
+                return said
+    verdict = read(link, "verdict")  # one that was judged already, in a process of its own
+    if isinstance(verdict, Verdict):
+        return verdict
+    named = read(link, "error_class")
+    known = isinstance(named, str) and named in CLASSES
+    if known and issubclass(type(link), JobFailed):
+        # Another job's end, settled in that job's queue: no word about the provider of this one.
+        return Verdict(named, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
+    return named if known else None
+
+
+def _ours(link: BaseException) -> Verdict | None:
+    """What Penstock refuses a handler is no word about a provider, whatever caused it."""
+    kind = type(link)
+    if issubclass(kind, PenstockError) and not issubclass(
+        kind, ProviderError | TimeoutError | ConnectionError
+    ):
+        return CLASSES["bug"]
+    return None
+
+
+def _with_address(signal: Signal, wrapper: Signal | None, links: list[BaseException]) -> Signal:
+    """Where the one that decides does not tell whom it called, those around it may."""
+    if signal.address is not None or signal.exception == "database":
+        return signal
+    # Ollama's client hides httpx's exception (`from None`), and with it the address.
+    hidden = read(links[0], "__context__")
+    around = (*links[1:], *([hidden] if isinstance(hidden, BaseException) else ()))
+    found = next(filter(None, map(address, around)), None)
+    if found is None and wrapper is not None:
+        found = wrapper.address
+    return replace(signal, address=found)
+
+
+def _with_signal(verdict: Verdict, signal: Signal) -> Verdict:
+    """The verdict with what was seen: whom, which status and code, and how long it asks to wait."""
+    after = None
+    if verdict.charge is not Charge.FINAL:
+        # By the provider's own clock, where it tells: ours may be minutes away from it.
+        now = moment_of(signal.headers.get("date")) or datetime.now(UTC)
+        after = retry_after(signal.headers, now)
+    code = signal.code or signal.type
+    return replace(
+        verdict,
+        after=verdict.after if after is None else after,
+        address=signal.address,
+        status=signal.status,
+        code=code if code and _CODE.fullmatch(code) else None,
+    )

@@ -1,0 +1,150 @@
+"""The handler of `handler = "http"`: call a function and wait for what it says."""
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.engine.encode import encode
+from penstock.errors import Invalid
+from penstock.providers import usage
+from penstock.providers.endpoint import Endpoint
+from penstock.providers.errors import ProviderError
+from penstock.providers.job import Handler, Job
+from penstock.providers.secret import Secret
+from penstock.providers.signal import Signal
+from penstock.providers.signature import Signer, signed
+from penstock.providers.verdict import CLASSES, Charge, Verdict
+
+# Several times what a result may have, written with spaces perhaps.
+REPLY_BYTES = 4 * 1_048_576
+_GOOD = range(200, 300)
+_STATUSES = ("succeeded", "failed", "progress")
+_MESSAGE_MAX = 1_000
+# What a function cannot know of itself.
+_OURS = ("cancelled", "expired", "worker_lost", "no_callback")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    endpoint: Endpoint
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+    signer: Signer | None = None
+
+
+class FunctionFailed(ProviderError):  # noqa: N818
+    """The function says itself what went wrong: its class is taken, and whether to try again."""
+
+    def __init__(self, message: str, verdict: Verdict) -> None:
+        super().__init__(message, Signal(received=True, address=verdict.address))
+        self.verdict = verdict
+
+
+def build(config: Http) -> Handler:
+    async def http(job: Job, payload: dict[str, Any]) -> Any:
+        # Here: its library takes a quarter of a second to load, and only a worker calls.
+        from penstock.providers.transport import Transport
+
+        token = secrets.token_urlsafe(24)
+        body = _request(job, payload, token)
+        headers = {
+            **{name: value.reveal() for name, value in config.headers.items()},
+            **signed(config.signer, f"{job.id}.{job.attempt}", int(time.time()), body),
+            "Idempotency-Key": str(job.id),
+        }
+        transport = await Transport.here()
+        async with (
+            job.stage("calling", label=f"Waiting for {config.endpoint.address[:100]}"),
+            transport.post(config.endpoint, body, headers) as answer,
+        ):
+            if answer.status not in _GOOD:
+                raise await answer.refusal("the function")
+            said = await answer.read(REPLY_BYTES)
+            kind = answer.headers.get("content-type", "")
+        return await _taken(job, config, _value(said, kind, config), token)
+
+    return http
+
+
+def _request(job: Job, payload: dict[str, Any], token: str) -> bytes:
+    """As in a hand-over; but the answer is the callback, and it comes on this connection."""
+    body = {
+        "job_id": str(job.id),
+        "kind": job.kind,
+        "attempt": job.attempt,
+        "payload": payload,
+        "callback_url": None,
+        "token": token,
+        "expires_at": None,
+    }
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def _value(body: bytes | None, kind: str, config: Http) -> Any:
+    """The reply as JSON; a text that does not claim to be JSON is a text."""
+    if body is None:
+        raise _bad(config, f"answered with more than {REPLY_BYTES} bytes")
+    if not body.strip():
+        return None
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        if "json" in kind:
+            raise _bad(config, "answered with what is no JSON") from None
+        try:
+            value = body.decode()
+        except UnicodeDecodeError:
+            raise _bad(config, "answered with neither JSON nor text") from None
+    try:
+        encode(value, "result")
+    except Invalid as error:
+        raise _bad(config, f"answered with what cannot be kept: its {error.message}") from None
+    return value
+
+
+async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
+    """The result in a reply; one that is not of our form is the result itself."""
+    if not isinstance(reply, dict) or "job_id" not in reply or reply.get("status") not in _STATUSES:
+        return reply
+    if reply["job_id"] != str(job.id) or reply.get("token", token) != token:
+        raise _bad(config, "answered for another job, or with another job's token")
+    if used := usage.numbers(reply.get("usage")):
+        await job.usage(**used)
+    units = reply.get("units")
+    if type(units) is int and units >= 0:
+        await job.charge(units=units)
+    match reply["status"]:
+        case "succeeded":
+            return reply.get("result")
+        case "failed":
+            raise _failed(config, reply.get("error"))
+        case _:
+            raise _bad(config, "answered with progress only: a call that waits wants the end")
+
+
+def _failed(config: Http, error: Any) -> ProviderError:
+    said = error if isinstance(error, dict) else {}
+    cls = said.get("class", "provider_error")
+    if not isinstance(cls, str) or cls not in CLASSES or cls in _OURS:
+        allowed = ", ".join(name for name in CLASSES if name not in _OURS)
+        return _bad(config, f"failed with an error.class that is none of {allowed}")
+    verdict = replace(CLASSES[cls], address=config.endpoint.address)
+    match said.get("retryable"):
+        case False:
+            verdict = replace(verdict, charge=Charge.FINAL)
+        case True if verdict.charge is Charge.FINAL:
+            verdict = replace(verdict, charge=Charge.FULL)
+        case _:
+            pass
+    message = said.get("message")
+    if not isinstance(message, str) or not message.strip():
+        message = f"the function at {config.endpoint.address} failed and gave no reason"
+    return FunctionFailed(message[:_MESSAGE_MAX], verdict)
+
+
+def _bad(config: Http, said: str) -> ProviderError:
+    address = config.endpoint.address
+    signal = Signal(status=200, exception="bad_json", received=True, address=address)
+    return ProviderError(f"the function at {address} {said}", signal)

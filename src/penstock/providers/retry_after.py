@@ -1,0 +1,108 @@
+"""How long a provider asks us to wait, from the headers of its answer."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+LONGEST = timedelta(days=1)
+"""What asks for more is taken at a day: a header must not park a queue for a year."""
+
+_LONGEST_VALUE = 64  # characters; a header that is longer holds no time
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
+# Go's way to write a duration: "6m0s", "1h2m3.5s", "12ms".
+_GO_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)", re.ASCII)
+_GO = re.compile(rf"(?:{_GO_PART.pattern})+", re.ASCII)
+_GO_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+# x-ratelimit-reset-tokens, anthropic-ratelimit-tokens-reset, ratelimit-reset
+_RESET = re.compile(r"(?:[a-z]+-)?ratelimit-(?:[a-z0-9-]+-)?reset(?:-[a-z0-9-]+)?", re.ASCII)
+# A plain number is a wait up to here, above a moment in seconds, and above that in milliseconds.
+_EPOCH_SECONDS = 1e9
+_EPOCH_MILLISECONDS = 1e12
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
+    """What the provider asks for: in its own words, else when the limits we ran into reset.
+
+    Between nothing and a day; None when the headers do not say, or nothing that makes sense.
+    Header names are in lower case.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None and milliseconds >= 0:
+        return _bounded(milliseconds / 1000)
+    said = headers.get("retry-after")
+    seconds = _number(said)
+    if seconds is None:
+        seconds = _until(said, now)
+    elif seconds < 0:
+        seconds = None
+    if seconds is not None:
+        return _bounded(seconds)
+    # All limits that are used up have to be free again, so the last of them counts.
+    return max(_resets(headers, now), default=None)
+
+
+def _resets(headers: Mapping[str, str], now: datetime) -> Iterator[timedelta]:
+    for name, value in headers.items():
+        if _RESET.fullmatch(name) is None:
+            continue
+        remaining = headers.get(name.replace("reset", "remaining"))
+        left = _number(remaining)
+        if remaining is not None and (left is None or left > 0):
+            continue
+        seconds = _reset_seconds(value, now)
+        if seconds is not None:
+            yield _bounded(seconds)
+
+
+def _reset_seconds(value: str, now: datetime) -> float | None:
+    number = _number(value)
+    if number is None:
+        duration = _go_duration(value)
+        return _until(value, now) if duration is None else duration
+    if number >= _EPOCH_MILLISECONDS:
+        return number / 1000 - now.timestamp()
+    if number >= _EPOCH_SECONDS:
+        return number - now.timestamp()
+    return number if number >= 0 else None
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, str) or len(value) > _LONGEST_VALUE:
+        return None
+    text = value.strip()
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _go_duration(value: object) -> float | None:
+    if not isinstance(value, str) or len(value) > _LONGEST_VALUE or not _GO.fullmatch(value):
+        return None
+    return sum(float(number) * _GO_SECONDS[unit] for number, unit in _GO_PART.findall(value))
+
+
+def _until(value: object, now: datetime) -> float | None:
+    moment = moment_of(value)
+    return None if moment is None else (moment - now).total_seconds()
+
+
+def moment_of(value: object) -> datetime | None:
+    """An HTTP date or an RFC 3339 moment, with a time zone; None for anything else."""
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_VALUE:
+        return None
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(value.strip())
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            moment.timestamp()
+            return moment.astimezone(UTC)
+        except (ValueError, TypeError, OverflowError, IndexError):
+            continue
+    return None
+
+
+def _bounded(seconds: float) -> timedelta:
+    if not math.isfinite(seconds):  # digits without end
+        return LONGEST
+    return timedelta(seconds=min(max(seconds, 0.0), LONGEST.total_seconds()))

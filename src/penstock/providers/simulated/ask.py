@@ -1,0 +1,78 @@
+"""What is asked of the model and what it will say, in no protocol's words."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+# Of English text; what a tokenizer would count differs by a fifth or so.
+_CHARS_PER_TOKEN = 4
+# What a chat template adds to each message.
+_TOKENS_PER_MESSAGE = 4
+
+
+class Refusal(Exception):  # noqa: N818
+    """The model does not answer this call, and says why by a status and an error body."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+
+
+@dataclass(slots=True)
+class Ask:
+    path: str
+    model: str
+    prompt: str  # all messages, one after the other
+    stream: bool
+    messages: int = 1
+    limit: int | None = None  # tokens of the answer at most
+    num_ctx: int | None = None  # None: the server's own
+    truncate: bool = True  # an over-long prompt is cut; otherwise it is refused
+    schema: Any = None  # a JSON schema, "json" for any object, None for text
+    seed: int = 0
+    include_usage: bool = False
+    images: int = 0
+    size: tuple[int, int] = (0, 0)
+
+    @property
+    def prompt_tokens(self) -> int:
+        text = -(-len(self.prompt) // _CHARS_PER_TOKEN)
+        return text + _TOKENS_PER_MESSAGE * self.messages
+
+
+@dataclass(slots=True)
+class Answer:
+    tokens: list[str]
+    finish: str = "stop"  # stop, length, content_filter, load
+    prompt_tokens: Any = 0  # a fault may put anything here; None: not told
+    tokens_told: Any = 0
+    refusal: str | None = None
+    remote_host: str | None = None
+    images: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Nanoseconds, as Ollama tells them."""
+
+    total: int
+    prompt: int
+    tokens: int
+
+
+class Dialect(Protocol):
+    """A protocol's words for a call that was understood."""
+
+    stream_type: str
+    ask: Ask
+
+    def first(self) -> bytes: ...
+    def token(self, text: str) -> bytes: ...
+    def last(self, answer: Answer, spent: Spent) -> bytes: ...
+    def whole(self, answer: Answer, spent: Spent) -> bytes: ...
+    def error_line(self, message: str) -> bytes: ...

@@ -1,0 +1,151 @@
+"""What the simulated and the real model share: ports, the log of calls, slots and commands.
+
+The commands answer at the model's own port, and at a control port that stays up while the model
+refuses:
+
+GET /_calls     what was asked and how it went
+POST /_order    {"fault": "status", "code": 503, "times": 3, "seconds": 10, "path": "/api/chat",
+                "chance": 0.5, "contains": "words of a prompt"}; without terms, until healed
+POST /_heal     no more faults
+POST /_stop     close the port; /_start opens it again
+"""
+
+import asyncio
+import hmac
+import json
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.errors import Invalid
+from penstock.providers.simulated.ask import Refusal
+from penstock.providers.simulated.calls import Call, Calls
+from penstock.providers.simulated.connection import Connection, Request
+from penstock.providers.simulated.listener import Listener
+from penstock.providers.simulated.options import Options
+from penstock.providers.simulated.orders import Order, order_from
+from penstock.providers.simulated.slots import Slots
+
+# Of the loop; a connection that was reset is gone after one, its task after two.
+_ROUNDS = 100
+
+
+class Server(ABC):
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.slots = Slots(options.slots, options.max_queue)
+        self._calls = Calls(options.log)
+        self._listener = Listener(options.host, options.port, self._handle)
+        self._control: Listener | None = None
+        if options.control is not None:
+            self._control = Listener(options.host, options.control, self._handle_command)
+
+    def open(self) -> None:
+        """Listen at both ports."""
+        if self._control is not None:
+            self._control.start()
+        self.start()
+
+    def close(self) -> None:
+        self._listener.close()
+        if self._control is not None:
+            self._control.close()
+        self._calls.close()
+
+    async def gone(self) -> None:
+        """Return when everybody whom `close` threw out has left: the loop may end then."""
+        for _ in range(_ROUNDS):
+            if not self._listener.connections and not self._calls.open:
+                return
+            await asyncio.sleep(0)
+
+    def start(self) -> None:
+        self._listener.start()
+
+    def stop(self) -> None:
+        """Refuse connections, and reset those that are open."""
+        self._listener.stop()
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    @property
+    def control_url(self) -> str | None:
+        return None if self._control is None else self._control.url
+
+    @property
+    def calls(self) -> list[Call]:
+        """Calls in the order they came, those that are still open among them."""
+        return list(self._calls.kept)
+
+    @property
+    def most_at_once(self) -> int:
+        """The most calls that were open at one time."""
+        return self._calls.most_at_once
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "listens": self._listener.listens,
+            "slots": {
+                "size": self.slots.size,
+                "in_use": self.slots.in_use,
+                "most_in_use": self.slots.most_in_use,
+                "waiting": self.slots.waiting,
+            },
+            **self._calls.report(),
+        }
+
+    @abstractmethod
+    async def respond(self, request: Request, wire: Connection, call: Call) -> None:
+        """Answer one call."""
+
+    @abstractmethod
+    def take_order(self, order: Order) -> None: ...
+
+    @abstractmethod
+    def heal(self) -> None: ...
+
+    def authorise(self, request: Request) -> None:
+        """Refuse a call without the key, where one is asked for; commands need none."""
+        if self.options.api_key is None:
+            return
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
+            said = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
+            raise Refusal(401, said, "invalid_api_key")
+
+    async def _handle(self, request: Request, wire: Connection) -> None:
+        if request.path.startswith("/_"):
+            await self._handle_command(request, wire)
+            return
+        call = self._calls.begin(request.path)
+        try:
+            await self.respond(request, wire, call)
+        finally:
+            self._calls.end(call, wire)
+
+    async def _handle_command(self, request: Request, wire: Connection) -> None:
+        done: dict[str, Any] = {"ok": True}
+        try:
+            match request.method, request.path:
+                case "GET", "/_calls":
+                    done = self.report()
+                case "POST", "/_order":
+                    self.take_order(order_from(request.fields()))
+                case "POST", "/_heal":
+                    self.heal()
+                case "POST", "/_start":
+                    self.start()
+                case "POST", "/_stop":
+                    self.stop()
+                case _:
+                    wire.send(
+                        404, b'{"error":"commands are /_calls /_order /_heal /_stop /_start"}'
+                    )
+                    return
+        except (Invalid, ValueError) as wrong:
+            wire.send(422, json.dumps({"error": str(wrong)}).encode())
+            return
+        if not wire.closing:  # a stop that came by the model's own port has closed it
+            wire.send(200, json.dumps(done).encode())

@@ -1,0 +1,143 @@
+"""An answer that comes piece by piece: its lines and events, and how long a piece may take."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+
+from penstock.providers.errors import ProviderError
+from penstock.providers.signal import Signal
+
+# A token is a few hundred bytes; a line that does not end is no stream of tokens.
+LINE_BYTES = 4 * 1_048_576
+
+
+class Lines:
+    """Cuts bytes as they come into lines."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._begun: list[bytes] = []
+        self._length = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that are complete now, without their ends."""
+        whole, end, rest = chunk.rpartition(b"\n")
+        if not end:
+            self._keep(chunk)
+            return []
+        whole = b"".join((*self._begun, whole))
+        self._begun = []
+        self._length = 0
+        if rest:
+            self._keep(rest)
+        return whole.split(b"\n")
+
+    def rest(self) -> bytes:
+        """What came after the last end of a line."""
+        return b"".join(self._begun)
+
+    def _keep(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._length > LINE_BYTES:
+            raise ProviderError(
+                f"{self._address} sent a line of more than {LINE_BYTES} bytes",
+                Signal(status=200, exception="bad_json", received=True, address=self._address),
+            )
+        self._begun.append(part)
+
+
+class JsonLines:
+    """A value a line, as Ollama streams."""
+
+    def __init__(self, address: str) -> None:
+        self._lines = Lines(address)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The values that are complete now."""
+        return [line for line in self._lines.feed(chunk) if line.strip()]
+
+    def end(self) -> list[bytes]:
+        """The last, which may lack its end of line."""
+        rest = self._lines.rest()
+        return [rest] if rest.strip() else []
+
+
+class Events:
+    """The data of server-sent events, as OpenAI streams."""
+
+    def __init__(self, address: str) -> None:
+        self._lines = Lines(address)
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that are complete now."""
+        found = []
+        for line in self._lines.feed(chunk):
+            self._take(line)
+            if line in _EMPTY and self._data:
+                found.append(self._whole())
+        return found
+
+    def end(self) -> list[bytes]:
+        """Not every server ends its last event with an empty line."""
+        self._take(self._lines.rest())
+        return [self._whole()] if self._data else []
+
+    def _take(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
+
+    def _whole(self) -> bytes:
+        data = b"\n".join(self._data)
+        self._data = []
+        return data
+
+
+_EMPTY = (b"", b"\r")
+
+
+class Pace:
+    """When the next token is due. Bytes that are none, like a comment each second, do not count."""
+
+    __slots__ = ("_limit", "_loop", "_stall", "begun")
+
+    def __init__(self, limit: asyncio.Timeout, stall: float) -> None:
+        self._limit = limit
+        self._stall = stall
+        self._loop = asyncio.get_running_loop()
+        self.begun = False
+
+    def token(self) -> None:
+        """One has come."""
+        self.begun = True
+        self._limit.reschedule(self._loop.time() + self._stall)
+
+    def over(self) -> None:
+        """Nothing more is due."""
+        self._limit.reschedule(None)
+
+    async def resting(self, work: Awaitable[object]) -> None:
+        """Wait for something that is not the model's; it is not blamed for that time."""
+        self._limit.reschedule(None)
+        await work
+        self._limit.reschedule(self._loop.time() + self._stall)
+
+
+@asynccontextmanager
+async def paced(first: float, stall: float, address: str) -> AsyncIterator[Pace]:
+    """Ends what is inside when its first token, or the next, does not come in time."""
+    pace: Pace | None = None
+    limit = asyncio.timeout(first)
+    try:
+        async with limit:
+            pace = Pace(limit, stall)
+            yield pace
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        begun = pace is not None and pace.begun
+        said = f"no token for {stall:g} s" if begun else f"no first token in {first:g} s"
+        raise ProviderError(
+            f"the model at {address} sent {said}",
+            Signal(exception="stall" if begun else "first_token", received=begun, address=address),
+        ) from None

@@ -1,0 +1,43 @@
+"""What a provider says was used. Its numbers are noted for people, and never believed blindly."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# More than any window and any answer of today; beyond it somebody cannot count.
+TOKENS_MAX = 10_000_000
+SECONDS_MAX = 7 * 86_400.0
+_NAMES_MAX = 20
+_NAME_MAX = 60
+_NANOSECONDS = 1_000_000_000
+
+
+def tokens(value: Any) -> int | None:
+    """A count of tokens, if it can be one."""
+    return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
+
+
+def seconds(nanoseconds: Any) -> float | None:
+    """A duration as Ollama tells it, if it can be one."""
+    if type(nanoseconds) is not int or nanoseconds < 0:
+        return None
+    length = nanoseconds / _NANOSECONDS
+    return round(length, 6) if length <= SECONDS_MAX else None
+
+
+def given(**counts: float | None) -> dict[str, float]:
+    """Those that are known."""
+    return {name: value for name, value in counts.items() if value is not None}
+
+
+def numbers(said: Any) -> dict[str, float]:
+    """What a function says it used, by its own names: those of it that are numbers."""
+    if not isinstance(said, Mapping):
+        return {}
+    found: dict[str, float] = {}
+    for name, value in said.items():
+        fits = isinstance(name, str) and 0 < len(name) <= _NAME_MAX and name.isprintable()
+        if fits and type(value) in (int, float) and 0 <= value <= 1e15:  # noqa: PLR2004
+            found[name] = value
+        if len(found) == _NAMES_MAX:
+            break
+    return found

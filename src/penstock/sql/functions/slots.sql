@@ -1,0 +1,55 @@
+-- Slots of accounts and queues that starts hold: locked before, and given back after their end.
+
+-- The accounts whose slots these starts hold (null: look), locked where nobody else has them.
+create or replace function penstock._lock_slots(p_jobs uuid[], p_accounts bigint[])
+returns bigint[]
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_accounts bigint[] := p_accounts;
+begin
+  if v_accounts is null then
+    select array_agg(h.account_id) into v_accounts from (
+      select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
+      where j.holds >= 2
+    ) h;
+  end if;
+  if v_accounts <> '{}' then
+    select array_agg(l.id) into v_accounts from (
+      select a.id from penstock.account a where a.id = any (v_accounts)
+      order by a.id for no key update skip locked -- guard: locked => order by a.id
+    ) l;
+  end if;
+  return v_accounts;
+end
+$$;
+
+-- Gives slots back, one array element per slot: of accounts, then of queues.
+create or replace function penstock._free_slots(p_gates integer[], p_accounts bigint[])
+returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_accounts is not null then
+    with freed as (
+      update penstock.account a set running = a.running - f.n
+      from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) f
+      where a.id = f.id
+      returning a.id, a.running, a.concurrency
+    )
+    update penstock.lane l set open = true,
+      head = case when q.ordering = 'fair'
+        then greatest(l.head, penstock._fair_floor(l.queue_id)) else l.head end
+    from freed a, penstock.queue q
+    where l.account_id = a.id and q.id = l.queue_id and not l.open and l.waiting > 0
+      and (a.concurrency is null or a.running < a.concurrency); -- guard: slot free
+  end if;
+  if p_gates is not null then
+    update penstock.gate g set running = g.running - f.n
+    from (
+      select u.id, count(*) as n from unnest(p_gates) u (id) group by u.id order by u.id
+    ) f
+    where g.queue_id = f.id;
+  end if;
+end
+$$;

@@ -1,0 +1,143 @@
+-- How long a job will probably wait until it starts (not until it ends): what runs has to end, and
+-- what is ahead of it has to run, on as many slots as there are. Also within the account's own
+-- limit, at the queue's rate, and not before it is due. Null where nothing is known: no job of the
+-- queue has ended yet, it is paused, nobody works, or its provider is away.
+
+-- When the job that has p_ahead before it gets a slot. p_left: the seconds that those which run
+-- still need, smallest first; what else there is of p_slots is free now.
+create or replace function penstock._slot_seconds(
+  p_left double precision[], p_slots integer, p_ahead bigint, p_each double precision
+) returns double precision
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_running integer := coalesce(cardinality(p_left), 0);
+  -- Each slot is free again and again: this one's turn, after so many turns of all of them.
+  v_turn integer := p_ahead % p_slots;
+  v_turns bigint := p_ahead / p_slots;
+  v_left double precision := 0;
+begin
+  if v_turn >= p_slots - v_running then
+    -- More run than there are slots where a limit was lowered: the first to end free none.
+    v_left := p_left[v_turn + 1 + v_running - p_slots];
+  end if;
+  return v_left + case when v_turns = 0 then 0 else v_turns * p_each end;
+end
+$$;
+
+-- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
+-- Without a limit, what really runs.
+create or replace function penstock._slots(
+  p_limit integer, p_running integer, p_measured double precision
+) returns integer
+language sql immutable parallel safe
+as $$
+  select case
+    when p_limit is null then greatest(1, p_running, round(p_measured)::integer)
+    when p_measured is null then p_limit
+    else least(p_limit, greatest(1, p_running, round(p_measured)::integer)) end
+$$;
+
+create or replace function penstock._eta_seconds(
+  p_job penstock.job, p_queue penstock.queue, p_gate penstock.gate, p_account_limit integer,
+  p_ahead bigint, p_work double precision, p_own_ahead bigint, p_own_work double precision,
+  p_typical double precision, p_now timestamptz
+) returns double precision
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_left double precision[];
+  v_own_left double precision[];
+  v_running integer;
+  v_measured double precision;
+  v_slots integer;
+  v_seconds double precision;
+  v_own_seconds double precision := 0;
+begin
+  -- What runs longer than usual may end at any moment, or not: a fifth of the usual is left.
+  select array_agg(r.seconds order by r.seconds) filter (where r.queue_id = p_job.queue_id),
+    array_agg(r.seconds order by r.seconds) filter (where r.account_id = p_job.lane)
+  into v_left, v_own_left
+  from (
+    select j.queue_id, j.account_id, greatest(coalesce(p.seconds, p_typical) * 0.2,
+      coalesce(p.seconds, p_typical) - date_part('epoch', p_now - j.started_at)) as seconds
+    from penstock.job j left join penstock.pace p on p.kind_id = j.kind_id
+    where j.deadline_at is not null
+      and (j.queue_id = p_job.queue_id or j.account_id = p_job.lane)
+    limit 1000
+  ) r;
+  v_running := coalesce(cardinality(v_left), 0);
+  select f.parallel into v_measured from penstock.flow f
+  where f.queue_id = p_job.queue_id and f.seen_at > p_now - interval '1 minute';
+  v_slots := penstock._slots(p_queue.concurrency, v_running, v_measured);
+  if p_queue.concurrency is null and p_ahead = 0
+    and greatest(p_job.created_at, p_job.run_at) > p_now - interval '2 seconds'
+  then
+    -- Nothing is in its way but the next claim; one that has waited for longer finds no slot.
+    v_seconds := 0;
+  else
+    v_seconds := penstock._slot_seconds(v_left, v_slots, p_ahead,
+      p_work / nullif(p_ahead, 0));
+  end if;
+  if p_account_limit is not null then
+    v_own_seconds := penstock._slot_seconds(v_own_left, p_account_limit, p_own_ahead,
+      p_own_work / nullif(p_own_ahead, 0));
+  end if;
+  if v_seconds is null or v_own_seconds is null then
+    return null;
+  end if;
+  return round(greatest(v_seconds, v_own_seconds,
+    penstock._rate_seconds(p_queue, p_gate.rate_next_at, p_ahead + 1, p_now),
+    date_part('epoch', p_job.run_at - p_now))::numeric, 1);
+end
+$$;
+
+-- Place, wait and reason of a live job; p_most: how many jobs may be counted.
+create or replace function penstock._waiting(
+  p_job penstock.job, p_most integer,
+  out place bigint, out eta_seconds double precision, out waiting_for text
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+  set enable_hashjoin = off set enable_mergejoin = off
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_backs_off boolean := false;
+  v_at record;
+  v_ahead record;
+begin
+  if p_job.status in ('running', 'awaiting') then
+    waiting_for := case when p_job.status = 'awaiting' then 'callback' end;
+    return;
+  elsif p_job.status = 'scheduled' then
+    v_backs_off := penstock._backs_off(p_job);
+    if p_job.run_at > v_now and not v_backs_off then
+      return; -- as its caller wanted
+    end if;
+  end if;
+  select q as queue, g as gate, a.running, a.concurrency,
+    penstock._stop(q.id, q.paused_at, v_now) as stop,
+    t.seconds as typical, t.mixed, exists (
+      select from penstock.lane l
+      where l.queue_id = q.id and l.open and l.waiting > 0) as laned
+  into v_at
+  from penstock.queue q join penstock.gate g on g.queue_id = q.id
+  cross join lateral penstock._typical_pace(q.id) t
+  left join penstock.account a on a.id = p_job.lane
+  where q.id = p_job.queue_id;
+  select * into v_ahead
+  from penstock._ahead(p_job, (v_at.queue).ordering, v_at.laned, p_most, v_at.typical,
+    v_at.mixed and v_at.stop is null);
+  if p_job.status = 'queued' or v_backs_off then
+    place := v_ahead.jobs + 1;
+  end if;
+  waiting_for := case when p_job.run_at > v_now and v_backs_off then 'backoff'
+    else penstock._waiting_for(v_at.stop, v_at.queue, v_at.gate, v_at.running, v_at.concurrency,
+      v_ahead.jobs, v_now) end;
+  if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage => if true then
+    eta_seconds := penstock._eta_seconds(p_job, v_at.queue, v_at.gate, v_at.concurrency,
+      v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_at.typical, v_now);
+  end if;
+end
+$$;

@@ -1,0 +1,62 @@
+-- What keeps a job from starting, in one word; when several things do, the first of: paused,
+-- no_worker, circuit_open, rate_limit, account_limit, queue_limit.
+
+-- What stops the whole queue: nothing is known then about when a job will start.
+create or replace function penstock._stop(
+  p_queue integer, p_paused_at timestamptz, p_now timestamptz
+) returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_stopped text := penstock._stopped_by(p_queue, p_now);
+begin
+  if p_paused_at is not null or v_stopped = 'paused' then
+    return 'paused';
+  end if;
+  perform from penstock.worker w
+  where w.cleared_at is null
+    and w.lost_at is null and w.stopped_at is null -- guard: not gone
+    and w.beat_at + w.lease >= p_now; -- guard: beats
+  if not found then
+    return 'no_worker';
+  end if;
+  return v_stopped;
+end
+$$;
+
+-- The wait until the queue's rate allows start number p_nth from now; see _pass_gate.
+create or replace function penstock._rate_seconds(
+  p_queue penstock.queue, p_next_at timestamptz, p_nth bigint, p_now timestamptz
+) returns double precision
+language sql stable parallel safe
+as $$
+  select case when p_queue.rate_count is null then 0 else
+    greatest(0, greatest(0, date_part('epoch', p_next_at - p_now))
+      + (p_nth - p_queue.rate_burst)
+        * date_part('epoch', p_queue.rate_period) / p_queue.rate_count) end
+$$;
+
+-- Whether a start of the job ended so that it has to wait before the next: not by its own wish.
+create or replace function penstock._backs_off(p_job penstock.job) returns boolean
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select p_job.status = 'scheduled' and p_job.attempt > 0 and exists (
+    select from penstock.attempt t
+    where t.job_id = p_job.id and t.attempt = p_job.attempt
+      and t.outcome not in ('snoozed', 'released')) -- guard: not by its wish
+$$;
+
+-- Of a job that is due. p_stop: as _stop says; p_ahead: how many will start before it.
+create or replace function penstock._waiting_for(
+  p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer,
+  p_limit integer, p_ahead bigint, p_now timestamptz
+) returns text
+language sql stable
+as $$
+  select case
+    when p_stop is not null then p_stop
+    -- A rate of 1e-6 s less: what has just come back into the bucket may be taken.
+    when penstock._rate_seconds(p_queue, p_gate.rate_next_at, 1, p_now) > 1e-6 then 'rate_limit'
+    when p_running >= p_limit then 'account_limit'
+    when p_gate.running + coalesce(p_ahead, 0) >= p_queue.concurrency then 'queue_limit' end
+$$;

@@ -1,0 +1,1 @@
+drop table penstock.measured, penstock.snapshot, penstock.flow, penstock.pace;

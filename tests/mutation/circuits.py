@@ -1,0 +1,229 @@
+"""Guards of circuit.sql and of what it added elsewhere: an outage is not a failure."""
+
+from typing import Any
+
+import factory
+from circuits import circuit, end, fail, opened
+from factory import Row
+from interleave import Step
+from mutation.guards import Edit
+from mutation.scene import Scene, catches
+
+# The claim's first look, without a lock, says the same as what is asked under the gate.
+NO_FIRST_LOOK = Edit("claim_jobs", "or v_look.stopped or", "or")
+
+
+async def _ready(s: Scene, *, jobs: int = 3, **options: Any) -> int:
+    """A queue with jobs in it, and a worker."""
+    await factory.queue(s.conn, **options)
+    await factory.submit_rows(s.conn, [{"kind": "q"}] * jobs)
+    return await s.worker()
+
+
+async def _state(s: Scene) -> str:
+    state: str = (await circuit(s.conn))["state"]
+    return state
+
+
+async def _failures(s: Scene, start: Row) -> int:
+    failures: int = (await factory.read(s.conn, start["id"]))["failures"]
+    return failures
+
+
+@catches("_circuit_after: twice")
+async def a_provider_that_is_busy_once_is_not_away(s: Scene) -> None:
+    await fail(s.conn, await _ready(s), "overloaded")
+    assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: thrice")
+async def two_failures_are_no_outage(s: Scene) -> None:
+    worker = await _ready(s)
+    for _ in range(2):
+        await fail(s.conn, worker, "interrupted")
+    assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: from two jobs")
+async def one_job_alone_is_no_outage(s: Scene) -> None:
+    worker = await _ready(s, jobs=1, attempts=9)
+    for _ in range(4):
+        await fail(s.conn, worker, "interrupted", delay="0")
+    assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: config of two")
+async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> None:
+    await fail(s.conn, await _ready(s), "config")
+    assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: by its probe")
+async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
+    worker = await _ready(s)
+    slow = await s.start(worker)
+    await fail(s.conn, worker, "unavailable")
+    await factory.finish(s.conn, worker, slow)
+    assert await _state(s) == "open"
+
+
+@catches("_feel_ends: circuit locked")
+async def two_failures_at_once_are_two_in_a_row(s: Scene) -> None:
+    worker = await _ready(s)
+    first, second = await s.start(worker, limit=2)
+    one, other = await s.connect(), await s.connect()
+    async with one.transaction():
+        await end(one, worker, [first], "overloaded")
+        later = Step(other, end(other, worker, [second], "overloaded"))
+        assert await later.waits(s.conn)
+    await later
+    assert await _state(s) == "open"
+
+
+@catches("_feel_ends: an outage")
+async def a_queue_that_has_to_wait_gives_no_failure_back(s: Scene) -> None:
+    worker = await _ready(s)
+    first, second = await s.start(worker, limit=2)
+    await end(s.conn, worker, [first], "interrupted")
+    await end(s.conn, worker, [second], "rate_limited", after=5)
+    assert await _failures(s, first) == 1
+
+
+@catches("_give_failures_back: of the last minute")
+async def a_failure_of_long_ago_was_no_outage(s: Scene) -> None:
+    worker = await _ready(s)
+    first, second = await s.start(worker, limit=2)
+    await end(s.conn, worker, [first], "interrupted")
+    await s.clock.advance("61s")
+    await end(s.conn, worker, [second], "unavailable")
+    assert await _failures(s, first) == 1
+
+
+@catches("_give_failures_back: three times", "_give_failures_back: these")
+async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
+    """Nor does it get away with it when another one's failure comes in late."""
+    worker = await _ready(s)
+    poison, late, other = await s.start(worker, limit=3)
+    await s.conn.execute("update penstock.job set refunds = 3 where id = $1", poison["id"])
+    await end(s.conn, worker, [poison], "interrupted")
+    await end(s.conn, worker, [other], "unavailable")
+    assert await _failures(s, poison) == 1
+    await end(s.conn, worker, [late], "interrupted")
+    assert (await _failures(s, poison), await _failures(s, late)) == (1, 0)
+
+
+@catches("_pass_circuit: one probe", "_pass_gate: circuit")
+async def one_job_is_the_probe_of_an_open_circuit(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    assert len(await factory.claim(s.conn, worker, limit=3)) == 1
+    assert await factory.claim(s.conn, worker, limit=3) == []
+
+
+@catches("_pass_circuit: not before")
+async def a_claim_that_waited_while_the_probe_failed_is_no_probe(s: Scene) -> None:
+    """It came when a probe was due, and gets the gate when the next one is not."""
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    one, other = await s.connect(), await s.connect()
+    async with one.transaction():
+        probe = await factory.claim(one, worker)
+        second = Step(other, factory.claim(other, worker))
+        assert await second.waits(s.conn)
+        await end(one, worker, probe, "unavailable")
+    assert await second == []
+
+
+@catches("_pass_circuit: by hand", beside=[NO_FIRST_LOOK])
+async def a_queue_stopped_by_hand_has_no_probes(s: Scene) -> None:
+    worker = await _ready(s)
+    await s.conn.execute("select penstock.open_circuit('q')")
+    await s.clock.advance("2h")
+    assert await factory.claim(s.conn, worker) == []
+
+
+@catches("_pass_circuit: ramp")
+async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
+    worker = await opened(s.conn, jobs=5)
+    await s.clock.advance("1s")
+    await factory.finish(s.conn, worker, await s.start(worker))
+    assert len(await factory.claim(s.conn, worker, limit=4)) == 1
+    assert await factory.claim(s.conn, worker, limit=4) == []
+
+
+@catches("due_looks: once a second")
+async def a_provider_is_looked_at_once_a_second(s: Scene) -> None:
+    await opened(s.conn)
+    looks = [
+        await s.value("select address from penstock.due_looks('{q}')") is not None for _ in range(2)
+    ]
+    assert looks == [True, False]
+
+
+@catches("report_look: came back")
+async def a_provider_that_only_takes_connections_gets_no_more_probes(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.conn.execute("select penstock.report_look('q', true)")
+    await fail(s.conn, worker, "unavailable")
+    await s.conn.execute("select penstock.report_look('q', true)")
+    assert await factory.claim(s.conn, worker) == []
+
+
+async def _parked(s: Scene, account: str | None = None) -> Row:
+    """The last failure of a job that may have been the provider's."""
+    worker, row = await s.running(account=account, attempts=1)
+    await end(s.conn, worker, [row], "interrupted", delay="0")
+    assert await s.status(row["id"]) == "scheduled"
+    return row
+
+
+@catches("_give_back: parked")
+async def only_the_last_failure_waits_for_an_outage(s: Scene) -> None:
+    await _parked(s)
+    await factory.queue(s.conn, "other")
+    job = await factory.submit(s.conn, "other")
+    worker = await s.worker()
+    await end(s.conn, worker, await s.start(worker, "other"), "interrupted", delay="0")
+    assert await s.status(job) == "queued"
+
+
+@catches("_fail_parked: its minute")
+async def a_parked_job_has_a_minute(s: Scene) -> None:
+    row = await _parked(s)
+    await s.clock.advance("59s")
+    await factory.recover(s.conn)
+    assert await s.status(row["id"]) == "scheduled"
+
+
+@catches("_fail_parked: parked")
+async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
+    worker, row = await s.running()
+    await end(s.conn, worker, [row], "interrupted", delay="30 seconds")
+    await s.clock.advance("61s")
+    await factory.recover(s.conn)
+    assert await s.status(row["id"]) == "scheduled"
+
+
+@catches("_fail_parked: lane held")
+async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
+    await factory.plan(s.conn, concurrency=1)
+    row = await _parked(s, account="a")
+    await s.clock.advance("61s")
+    app, upkeep = await s.connect(), await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        await s.does_not_wait(upkeep, factory.recover(upkeep))
+        assert await s.status(row["id"]) == "scheduled"
+    await factory.recover(s.conn)
+    assert await s.status(row["id"]) == "failed"
+
+
+@catches("stage_due_jobs: parked")
+async def a_parked_job_does_not_start_again(s: Scene) -> None:
+    row = await _parked(s)
+    await s.clock.advance("61s")
+    due = await factory.submit(s.conn, delay_seconds=1)
+    await s.clock.advance("1s")
+    started = await factory.claim(s.conn, await s.worker(), limit=2)
+    assert [start["id"] for start in started] == [due]
+    assert await s.status(row["id"]) == "scheduled"

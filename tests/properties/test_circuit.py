@@ -1,0 +1,272 @@
+"""A walk through outages: any failure at any time, and an outage is still not a failure.
+
+Beside no model: what must be true of a circuit can be said without knowing how it came there.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from psycopg.types.json import Jsonb
+
+from circuits import EFFECTS
+from cluster import Cluster
+from properties.base import TICK, pick, which
+from properties.settings import EPOCH
+from properties.world import World
+from shapes import Scale
+
+LONG_RUN = 2_000
+STEPS = 40
+MANY = 10
+DRAIN_ROUNDS = 100
+# One without a limit, whose gate counts only in times of trouble, and one with.
+WITH_CIRCUITS = ["plain", "pair"]
+OTHER_ENDS = ["retry", "released", "failed"]
+HANDS = ["open", "close", "close", "resume", "resume", "there", "there", "away", "look"]
+CHARGED = ("provisional", "retry")
+
+Told = tuple[str, float | None, timedelta | None]
+
+queues = st.sampled_from(WITH_CIRCUITS)
+kinds = st.sampled_from(["plain", "once", "once", "pair"])
+told = st.tuples(
+    st.sampled_from([*EFFECTS, *OTHER_ENDS, *["succeeded"] * 6]),
+    st.sampled_from([None, None, 0.5, 20.0]),
+    st.sampled_from([None, timedelta(0), timedelta(seconds=5)]),
+)
+
+_CIRCUITS = """
+select q.name, c.state, c.class as cls, c.changed_at::text, c.next_at, c.allowed,
+  c.probe_job,
+  g.running as gated,
+  (select count(*) from penstock.alert r where r.queue_id = q.id and r.cleared_at is null) as alerts
+from penstock.circuit c join penstock.queue q on q.id = c.queue_id
+join penstock.gate g on g.queue_id = q.id
+"""
+
+
+class Outages(RuleBasedStateMachine):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.now = EPOCH
+        world.empty(self.now)
+        self.worker = world.register()
+        # What was started in which opening of a circuit.
+        self.probes: dict[tuple[str, Any], set[tuple[UUID, int]]] = {}
+        # In the order in which they came: what is picked must not depend on random ids.
+        self.order: list[UUID] = []
+        self.sound = True
+        self.look()
+
+    def look(self) -> None:
+        self.circuits = {row.name: row for row in self.world.run(_CIRCUITS)}
+        found = {row.id: row for row in self.world.run("select * from penstock.job")}
+        self.jobs = {job: found.pop(job) for job in self.order if job in found}
+        assert not found
+
+    def running(self) -> list[Any]:
+        return [job for job in self.jobs.values() if job.status == "running"]
+
+    def move(self, by: timedelta) -> None:
+        self.now += by
+        self.world.set_clock(self.now)
+        self.world.run("select penstock.beat_worker(%s)", self.worker)
+
+    def assert_nothing_charged(self, but: dict[UUID, str] | None = None) -> None:
+        """Since the last look; `but`: how starts of these jobs ended."""
+        before = self.jobs
+        self.look()
+        for job in self.jobs.values():
+            was = before[job.id].failures if job.id in before else 0
+            charge = (but or {}).get(job.id) in CHARGED
+            assert job.failures <= was + charge, f"{job} was charged"
+
+    @initialize(kind=kinds)
+    def begin(self, kind: str) -> None:
+        self.submit(kind, [None, None, "ann", None, "bob", "bob"])
+
+    @rule(kind=kinds, accounts=st.lists(st.sampled_from([None, "ann", "bob"]), min_size=1))
+    @precondition(lambda self: len(self.jobs) <= MANY)
+    def submit(self, kind: str, accounts: list[str | None]) -> None:
+        for account in accounts[:6]:
+            self.order.append(
+                self.world.one(
+                    "select id from penstock.submit_one(%s, '{}', p_account => %s)", kind, account
+                )
+            )
+            self.move(TICK)
+        self.assert_nothing_charged()
+
+    @rule(queue=queues, limit=st.integers(1, 4), after=st.sampled_from([0, 1, 5]))
+    def claim(self, queue: str, limit: int, after: float) -> None:
+        self.move(timedelta(seconds=after))
+        was = self.circuits[queue]
+        started = self.world.claim(self.worker, queue, limit, wait=False)
+        if was.state == "open":
+            may = was.cls is not None and was.next_at <= self.now
+            assert len(started) <= may, "an open circuit lets one probe start, when it is due"
+            opening = self.probes.setdefault((queue, was.changed_at), set())
+            opening.update((row.id, row.attempt) for row in started)
+        self.assert_nothing_charged()
+        if was.state == "ramping":
+            now = self.circuits[queue].gated
+            assert now <= max(was.gated, was.allowed), "more run than the ramp allows"
+
+    @rule(queue=queues, ends=st.lists(told, min_size=1, max_size=1), n=which)
+    def probe(self, queue: str, ends: list[Told], n: int) -> None:
+        """When it is due, and how it ends, perhaps beside others."""
+        due = self.circuits[queue].next_at
+        wait = max(due - self.now, timedelta(0)) if due else timedelta(0)
+        for after in (wait.total_seconds(), 0):
+            self.claim(queue, 4, after)
+            self.circuits_are_sound()
+        self.end(n, ends)
+
+    @rule(n=which, ends=st.lists(told, min_size=1, max_size=3))
+    def end(self, n: int, ends: list[Told]) -> None:
+        """Some of what runs, each in its own way, in one report."""
+        if not self.running():
+            self.claim(WITH_CIRCUITS[n % 2], 3, 5)
+        jobs = self.running()
+        jobs = (jobs[n % len(jobs) :] + jobs)[: min(len(ends), len(jobs))] if jobs else []
+        if not jobs:
+            return
+        outcomes, errors = [], []
+        for cls, after, _ in ends[: len(jobs)]:
+            outcome, effect = EFFECTS.get(cls, (cls, None))
+            error: dict[str, Any] = {"class": cls if effect else "bug", "message": ""}
+            if effect:
+                error["circuit"] = {"effect": effect, "after": after, "address": "10.0.0.1:80"}
+            outcomes.append(outcome)
+            errors.append(Jsonb(error))
+        verdicts = self.world.run(
+            "select verdict from penstock.finish_jobs(%s, %s::uuid[], %s::integer[], %s::text[],"
+            " null, %s::jsonb[], %s::interval[])",
+            self.worker,
+            [job.id for job in jobs],
+            [job.attempt for job in jobs],
+            outcomes,
+            errors,
+            [delay for _, _, delay in ends[: len(jobs)]],
+        )
+        assert {row.verdict for row in verdicts} == {"done"}
+        how = dict(zip([job.id for job in jobs], outcomes, strict=True))
+        before = self.circuits
+        self.assert_nothing_charged(but=how)
+        for name, row in self.circuits.items():
+            if before[name].state == "open" and row.state != "open":
+                assert before[name].probe_job in how, "what was under way does not close it"
+        for job in jobs:
+            if how[job.id] in ("deferred", "provisional") and not job.cancel_requested_at:
+                assert job.id in self.jobs, "neither ends a job at once"
+
+    @rule(queue=queues, what=st.sampled_from(HANDS))
+    def act(self, queue: str, what: str) -> None:
+        """What operators do, and those who look whether a provider takes connections."""
+        call = {
+            "open": "penstock.open_circuit(%s)",
+            "close": "penstock.close_circuit(%s)",
+            "resume": "penstock.resume_queue(%s)",
+            "there": "penstock.report_look(%s, true)",
+            "away": "penstock.report_look(%s, false)",
+            "look": "penstock.due_looks(array[%s::text])",
+        }[what]
+        self.world.run(f"select {call}", queue)
+        self.assert_nothing_charged()
+        if what in ("open", "close"):
+            assert self.circuits[queue].state == {"open": "open", "close": "closed"}[what]
+
+    @rule(seconds=st.sampled_from([1, 5, 30, 61, 61, 1000]))
+    def tidy(self, seconds: int) -> None:
+        """Time goes by, and upkeep fails what was parked for its minute."""
+        due = self.now + timedelta(seconds=seconds)
+        gone = {job.id for job in self.jobs.values() if job.parked and job.run_at <= due}
+        before = {job.id for job in self.jobs.values() if job.status == "scheduled"}
+        self.move(timedelta(seconds=seconds))
+        self.world.run("select * from penstock.recover_jobs()")
+        self.look()
+        assert before - self.jobs.keys() == gone
+
+    @rule(n=which)
+    @precondition(lambda self: self.jobs)
+    def cancel(self, n: int) -> None:
+        self.world.run("select penstock.cancel_job(%s)", pick(list(self.jobs), n))
+        self.assert_nothing_charged()
+
+    @invariant()
+    def circuits_are_sound(self) -> None:
+        self.sound = False
+        faults = self.world.faults()
+        assert faults == [], faults
+        for job in self.jobs.values():
+            assert job.failures < job.max_attempts, "L7"
+            assert job.refunds <= 3
+            assert not job.parked or (job.status == "scheduled" and job.provisional_at)
+        started = {(job.id, job.attempt) for job in self.running()}
+        for name, row in self.circuits.items():
+            assert len(self.probes.get((name, row.changed_at), set()) & started) <= 1, "two probes"
+            assert row.alerts == (row.state != "closed"), f"{row.alerts} alerts, {row.state}"
+        self.move(TICK)
+        self.sound = True
+
+    def teardown(self) -> None:
+        """Whatever happened: when the provider answers again, every job comes to its end."""
+        if not self.sound:
+            return
+        for queue, row in self.circuits.items():
+            if row.state == "open" and row.cls is None:
+                self.world.run("select penstock.close_circuit(%s)", queue)
+        for _ in range(DRAIN_ROUNDS):
+            if not self.world.one("select count(*) from penstock.job"):
+                return
+            self.move(timedelta(minutes=6))
+            self.world.run("select * from penstock.recover_jobs()")
+            for queue in WITH_CIRCUITS:
+                rows = self.world.claim(self.worker, queue, 10, wait=False)
+                starts = [(row.id, row.attempt) for row in rows]
+                self.world.finish(self.worker, starts, ["succeeded"] * len(starts))
+        raise AssertionError(f"these never end: {self.world.run('select * from penstock.job')}")
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> Iterator[World]:
+    with cluster.database() as name:
+        world = World(cluster.dsn(name))
+        yield world
+        world.close()
+
+
+@pytest.mark.timeout(1_800)  # a run of thousands, and the shrinking of what it finds
+def test_no_walk_through_outages_charges_a_job_for_them(world: World, scale: Scale) -> None:
+    """F5"""
+
+    class Walk(Outages):
+        def __init__(self) -> None:
+            super().__init__(world)
+
+    profile = hypothesis.settings()
+    run_state_machine_as_test(
+        Walk,
+        settings=hypothesis.settings(
+            profile,
+            max_examples=scale(profile.max_examples, LONG_RUN),
+            derandomize=scale(profile.derandomize, False),
+            stateful_step_count=STEPS,
+            phases=set(hypothesis.Phase) - {hypothesis.Phase.explain},
+            suppress_health_check=list(hypothesis.HealthCheck),
+        ),
+    )

@@ -1,0 +1,81 @@
+"""A job that notes what its handler says, and one call of a handler with it."""
+
+import asyncio
+import time
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
+from uuid import UUID, uuid4
+
+from penstock.providers.classify import classify
+from penstock.providers.endpoint import Endpoint, read_endpoint
+from penstock.providers.job import Handler
+from penstock.providers.transport import Transport
+from penstock.providers.verdict import Verdict
+
+
+class NotedJob:
+    def __init__(self, kind: str = "feedback", attempt: int = 1) -> None:
+        self._id = uuid4()
+        self._kind = kind
+        self._attempt = attempt
+        self.stages: list[tuple[str, str | None]] = []
+        self.emitted: list[Any] = []
+        self.used: dict[str, float] = {}
+        self.units: int | None = None
+        self.full = asyncio.Event()
+        self.full.set()
+
+    @property
+    def id(self) -> UUID:
+        return self._id
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    @property
+    def key(self) -> str:
+        return str(self._id)
+
+    def stage(self, name: str, label: str | None = None) -> AbstractAsyncContextManager[Any]:
+        self.stages.append((name, label))
+        return nullcontext()
+
+    async def progress(self, done: float, total: float | None = None, partial: Any = None) -> None:
+        raise NotImplementedError
+
+    async def emit(self, data: Any) -> None:
+        self.emitted.append(data)
+        await self.full.wait()
+
+    async def usage(self, **counts: float) -> None:
+        self.used = self.used | {n: self.used.get(n, 0) + count for n, count in counts.items()}
+
+    async def charge(self, *, units: int) -> None:
+        self.units = units
+
+    @property
+    def heard(self) -> str:
+        return "".join(self.emitted)
+
+
+def at(url: str, *, local_only: bool = False) -> Endpoint:
+    return read_endpoint(url, from_variable=True, local_only=local_only)
+
+
+async def fails(handler: Handler, job: NotedJob, payload: dict[str, Any]) -> tuple[Verdict, float]:
+    """The verdict on how it fails, and how long that took."""
+    began = time.monotonic()
+    try:
+        found = await handler(job, payload)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is judged
+        return classify(error), time.monotonic() - began
+    raise AssertionError(f"it did not fail: {found}")
+
+
+async def busy() -> int:
+    return (await Transport.here()).busy
