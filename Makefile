@@ -13,7 +13,7 @@ POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
 ON_15 := $(wildcard tests/sql tests/engine)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo model test check bench faults schema docs lock
+.PHONY: help setup demo feedback model test check bench faults schema docs lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,6 +26,9 @@ setup: .venv/.ready ## Make .venv with exactly what requirements.lock names
 
 demo: setup ## Run the essay app: embedded Postgres, worker, model, a page in the browser
 	@$(PYTHON) examples/essays
+
+feedback: setup ## Run the feedback app: fifty pupils, one model, and a switch to stop it
+	@$(PYTHON) examples/feedback
 
 model: setup ## Fetch a small real model (93 MB) for `penstock model --real`
 	@.ci/fetch-model

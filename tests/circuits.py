@@ -60,10 +60,20 @@ async def fail(conn: asyncpg.Connection, worker: int, cls: str, **told: Any) -> 
     return job
 
 
+async def noticed(conn: asyncpg.Connection) -> None:
+    """Another job has just met a provider that is away: the next one that does opens the circuit."""
+    await conn.execute(
+        "update penstock.circuit set in_row = 1, row_trouble = 'outage',"
+        " row_job = gen_random_uuid() where in_row = 0 and state = 'closed'"
+    )
+
+
 async def opened(conn: asyncpg.Connection, *, jobs: int = 3, **options: Any) -> int:
     """A queue whose provider is away since now, with jobs in it; the worker that saw it."""
     await factory.queue(conn, **options)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * jobs)
-    await fail(conn, worker, "unavailable", address="127.0.0.1:11434")
+    while (await circuit(conn))["state"] != "open":
+        started = await factory.claim(conn, worker, limit=2)
+        await end(conn, worker, started, "unavailable", address="127.0.0.1:11434", delay="0")
     return worker

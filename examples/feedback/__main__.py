@@ -28,6 +28,7 @@ MODEL_SECONDS = 4.0
 MODEL_TOKENS = 70
 # What `make model` fetches, and as Ollama's library calls it.
 REAL_NAME = "smollm2:135m"
+SMALL_MODEL = FOLDER / "small_model.toml"
 # F7 of the requirements: a worker that begins afresh now and then cannot grow for ever.
 RECYCLE_AFTER = "1000"
 
@@ -62,6 +63,7 @@ def model_part(model: str) -> Part | None:
     words = ["penstock", "model", "--port", str(port), "--control", str(control)]
     if model == REAL:
         os.environ["OLLAMA_MODEL"] = REAL_NAME
+        os.environ["FEEDBACK_CONFIG"] = os.environ.get("FEEDBACK_CONFIG") or str(SMALL_MODEL)
         words += ["--real", "--name", REAL_NAME]
     else:
         seconds = float(os.environ.get("MODEL_SECONDS") or MODEL_SECONDS)
@@ -72,13 +74,13 @@ def model_part(model: str) -> Part | None:
 
 
 def programs(model: str, port: int) -> list[Part]:
+    first = model_part(model)
     config = os.environ.get("FEEDBACK_CONFIG") or str(FOLDER / "penstock.toml")
     serve = ("uvicorn", "feedback.app:web", "--port", str(port), "--no-access-log")
     found = [
         Part("worker", ("penstock", "worker", config, "--recycle-after", RECYCLE_AFTER)),
         Part("web app", (*serve, "--log-level", "warning"), port),
     ]
-    first = model_part(model)
     return found if first is None else [first, *found]
 
 

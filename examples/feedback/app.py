@@ -174,6 +174,8 @@ async def class_now(request: Request, _teacher: session.Teacher) -> JSONResponse
 async def hand_in_all(request: Request, _teacher: session.Teacher) -> JSONResponse:
     """Fifty texts in one transaction."""
     session.refuse_other_sites(request, script=True)
+    if not jobs.QUEUE_ON:
+        raise Wrong(None, "50 auf einmal geht nur, wenn die Warteschlange an ist.", status=409)
     drafts = pupils.class_of_fifty()
     await jobs.submit_all(request.app.state.pool, drafts)
     return JSONResponse({"ok": True, "submitted": len(drafts)})

@@ -39,8 +39,9 @@ create or replace function feedback.read_job(p_job uuid, p_words boolean) return
 language plpgsql stable
 as $$
 declare
-  v_job jsonb := penstock.read_job(p_job);
+  v_job jsonb;
 begin
+  v_job := penstock.read_job(p_job);
   if p_words and v_job ->> 'status' = 'running' then
     v_job := v_job || jsonb_build_object('so_far', (
       select string_agg(c.data #>> '{}', '' order by c.seq)

@@ -9,6 +9,8 @@
 | failed, cancelled                     | failed          |
 """
 
+import json
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +21,7 @@ OUTAGE = f"Die KI ist gerade nicht erreichbar. {SAFE}"
 PAUSED = f"Die Auswertung macht gerade Pause. {SAFE}"
 NO_WORKER = f"Die Auswertung läuft gerade noch nicht. {SAFE}"
 SWITCHED_OFF = "Die Auswertung ist gerade ausgeschaltet. Deine Abgabe ist gespeichert."
-AGAIN = "Beim ersten Mal hat es nicht geklappt. Wir versuchen es gleich noch einmal."
+AGAIN = "Das hat noch nicht geklappt. Wir versuchen es von selbst noch einmal."
 WORKING = "Wird gerade ausgewertet …"
 WAITING = "Deine Abgabe ist da und wartet, bis sie dran ist."
 DONE = "Deine Rückmeldung ist da."
@@ -84,7 +86,7 @@ def shown(row: Row) -> dict[str, Any]:
         "waiting_for": waits_for,
         "held_up": held_up,
         "stale": STALE if (job.get("staleness") or {}).get("stale") else None,
-        "so_far": job.get("so_far"),
+        "so_far": _words(job.get("so_far") or ""),
         "feedback": found["feedback"],
         "retry_count": found["retry_count"],
         "last_retry_at": _written(found["last_retry_at"]),
@@ -127,6 +129,16 @@ def _sentence(
             return AGAIN
         case _:
             return WAITING
+
+
+def _words(so_far: str) -> str | None:
+    """What the model has said so far; where it has to speak in JSON, the text inside."""
+    if not so_far.startswith("{"):
+        return so_far or None
+    for end in ("", "}", '"}'):
+        with suppress(ValueError, KeyError):
+            return str(json.loads(so_far + end)["text"]) or None
+    return None
 
 
 def _moment(text: str | None) -> datetime | None:

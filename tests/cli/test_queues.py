@@ -17,7 +17,7 @@ def test_queues_are_shown_with_limits_and_what_waits(
     assert (done.code, done.err) == (0, "")
     head, model, other = [line.split() for line in done.out.splitlines()]
     shown = dict(zip(head, model, strict=False))
-    assert (shown["QUEUE"], shown["STATE"], shown["QUEUED"]) == ("model", "open", "1")
+    assert (shown["QUEUE"], shown["STATE"], shown["QUEUED"]) == ("model", "ready", "1")
     assert (shown["LIMIT"], shown["RATE"]) == ("3", "5/s")
     assert model[-2:] == ["rate,", "concurrency"]
     assert other[0] == "other"

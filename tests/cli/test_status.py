@@ -33,7 +33,7 @@ def test_the_status_is_totals_queues_and_workers(
     assert totals == (
         "2 pending · 1 processing · 0 scheduled · 0 failed today · no job has succeeded yet"
     )
-    assert queues.splitlines()[1].split()[:4] == ["model", "open", "2", "1"]
+    assert queues.splitlines()[1].split()[:4] == ["model", "ready", "2", "1"]
     assert workers.splitlines()[1].split()[:3] == ["host-7", "alive", "1"]
     told = json.loads(penstock("status", "--json").out)
     assert (told["pending"], told["processing"], told["failed_today"]) == (2, 1, 0)

@@ -53,7 +53,11 @@ CREATE TABLE penstock.job (
     alone boolean DEFAULT false NOT NULL,
     stage_label text,
     provisional_at timestamp with time zone,
+    provisional smallint DEFAULT 0 NOT NULL,
     refunds smallint DEFAULT 0 NOT NULL,
+    spared smallint DEFAULT 0 NOT NULL,
+    isolated smallint DEFAULT 0 NOT NULL,
+    benched boolean DEFAULT false NOT NULL,
     parked boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
@@ -74,6 +78,9 @@ CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
 CREATE FUNCTION penstock._ahead(p_job penstock.job, p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -96,11 +103,7 @@ CREATE FUNCTION penstock._begin_probe(p_queue integer, p_job uuid) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._by_job(p_jobs uuid[], p_ids uuid[], p_queues integer[]) RETURNS integer[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -159,14 +162,16 @@ CREATE TABLE penstock.circuit (
     probe_job uuid,
     probe_attempt integer,
     allowed integer,
+    resume integer DEFAULT 1 NOT NULL,
     in_row integer DEFAULT 0 NOT NULL,
+    row_trouble text,
     row_job uuid,
     row_mixed boolean DEFAULT false NOT NULL,
     address text,
     reachable boolean DEFAULT false NOT NULL,
     looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     reason text,
-    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0))),
+    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
     CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
     CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
     CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
@@ -174,12 +179,16 @@ CREATE TABLE penstock.circuit (
 )
 WITH (fillfactor='50');
 
-CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_outcome text, p_error jsonb, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
+CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._circuit_sentence(p_queue text, p_circuit penstock.circuit) RETURNS text
     LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._close_ramps(p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS penstock.circuit
@@ -188,6 +197,10 @@ CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp wit
 
 CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._count_queued(p_queue integer, p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
@@ -215,7 +228,7 @@ CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETO
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -278,6 +291,10 @@ CREATE FUNCTION penstock._eta_seconds(p_job penstock.job, p_queue penstock.queue
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._extend_snapshots(p_queue integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -293,7 +310,11 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_outcomes text[], p_errors jsonb[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -351,11 +372,11 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
 CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
     LANGUAGE sql IMMUTABLE;
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
+CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -456,6 +477,10 @@ CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
 CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._of_probes(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], OUT outcomes text[], OUT errors jsonb[]) RETURNS record
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -492,17 +517,20 @@ CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT r
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._pass_circuit(p_queue integer, p_limit integer, p_running integer, p_now timestamp with time zone) RETURNS integer
+CREATE FUNCTION penstock._pass_circuit(p_queue integer, p_limit integer, p_now timestamp with time zone, OUT free integer, OUT probe boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_now timestamp with time zone, p_troubled boolean) RETURNS integer
+CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_now timestamp with time zone, OUT free integer, OUT probe boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.setting) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._plain_error(p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -576,7 +604,7 @@ CREATE FUNCTION penstock._session_age() RETURNS interval
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -590,6 +618,18 @@ CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint
 
 CREATE FUNCTION penstock._slice_size() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._slices_of_lane(p_queue integer, p_lane bigint, p_typical double precision, p_from bigint, p_done double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off';
+
+CREATE FUNCTION penstock._slices_of_queue(p_queue integer, p_closed bigint[], p_typical double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64MB';
 
 CREATE FUNCTION penstock._slot_seconds(p_left double precision[], p_slots integer, p_ahead bigint, p_each double precision) RETURNS double precision
     LANGUAGE plpgsql IMMUTABLE
@@ -607,7 +647,7 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS text
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
@@ -618,6 +658,9 @@ CREATE FUNCTION penstock._stop_queue(p_queue integer, p_options jsonb) RETURNS v
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._stop_word(p_paused boolean, p_alive boolean, p_state text, p_class text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -626,14 +669,9 @@ CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic tex
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._take_snapshot(p_queue integer, p_lane bigint, p_closed bigint[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text) RETURNS void
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET work_mem TO '64MB';
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._tell_circuit(p_queue text, p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
@@ -642,8 +680,15 @@ CREATE FUNCTION penstock._tell_circuit(p_queue text, p_circuit penstock.circuit,
 CREATE FUNCTION penstock._time_words(p_length interval) RETURNS text
     LANGUAGE sql IMMUTABLE;
 
+CREATE FUNCTION penstock._trouble(p_class text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._typical_pace(p_queue integer) RETURNS TABLE(seconds double precision, mixed boolean)
     LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zone, p_most integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     LANGUAGE sql
@@ -668,6 +713,12 @@ CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place 
 
 CREATE FUNCTION penstock._waiting_for(p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer, p_limit integer, p_ahead bigint, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._waiting_simply(p_job uuid, p_now timestamp with time zone, OUT simple boolean, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
@@ -809,7 +860,7 @@ CREATE FUNCTION penstock.make_partitions() RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '1s';
 
-CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:02'::interval) RETURNS boolean
+CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:01'::interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1367,6 +1418,9 @@ ALTER TABLE ONLY penstock.orphan
 ALTER TABLE ONLY penstock.pace
     ADD CONSTRAINT pace_pkey PRIMARY KEY (kind_id);
 
+ALTER TABLE penstock.job
+    ADD CONSTRAINT parked_is_scheduled CHECK (((NOT parked) OR (status = 'scheduled'::penstock.job_status))) NOT VALID;
+
 ALTER TABLE ONLY penstock.plan
     ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
 
@@ -1418,6 +1472,8 @@ CREATE INDEX idempotency_created_idx ON penstock.idempotency USING btree (create
 CREATE INDEX job_account_idx ON penstock.job USING btree (account_id, id) WHERE (account_id <> 0);
 
 CREATE INDEX job_batch_idx ON penstock.job USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX job_benched_idx ON penstock.job USING btree (queue_id, run_at) WHERE benched;
 
 CREATE INDEX job_cancel_idx ON penstock.job USING btree (cancel_requested_at) WHERE (cancel_requested_at IS NOT NULL);
 

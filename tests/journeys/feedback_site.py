@@ -120,9 +120,9 @@ class Feedback:
         }
         self.programs: list[Program] = []
 
-    def configure(self, **settings: str) -> None:
-        """The example's penstock.toml with these settings instead, for web app and worker."""
-        text = (FOLDER / "penstock.toml").read_text()
+    def configure(self, file: str = "penstock.toml", **settings: str) -> None:
+        """A file of the example with these settings instead, for web app and worker."""
+        text = (FOLDER / file).read_text()
         for name, value in settings.items():
             text, times = re.subn(
                 rf'^{name} = (""".*?"""|.*?$)',

@@ -181,7 +181,10 @@ def test_a_model_outside_of_the_school_is_refused(
     """F13: before anything is started."""
     words = [str(FOLDER), "--model", model, "--port", str(free_port())]
     everything = Program(words, {"OLLAMA_URL": ""}, tmp_path / "log", cwd=tmp_path)
-    assert everything.popen.wait(PATIENCE_SECONDS) in (1, 2)
+    try:
+        assert everything.popen.wait(PATIENCE_SECONDS) in (1, 2)
+    finally:
+        everything.end()
     assert re.search(sentence, everything.printed)
     assert "Traceback" not in everything.printed
     assert "is process" not in everything.printed

@@ -112,7 +112,7 @@ async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
     assert (await _failures(s, poison), await _failures(s, late)) == (1, 0)
 
 
-@catches("_pass_circuit: one probe", "_pass_gate: circuit")
+@catches("_pass_circuit: one probe")
 async def one_job_is_the_probe_of_an_open_circuit(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
@@ -227,3 +227,38 @@ async def a_parked_job_does_not_start_again(s: Scene) -> None:
     started = await factory.claim(s.conn, await s.worker(), limit=2)
     assert [start["id"] for start in started] == [due]
     assert await s.status(row["id"]) == "scheduled"
+
+
+@catches("_by_start: fence")
+async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) -> None:
+    worker = await _ready(s, jobs=1)
+    [old] = await s.start(worker)
+    await factory.finish(s.conn, worker, [old], "released")
+    [new] = await s.start(worker)
+    away = {"class": "unavailable", "message": "no", "circuit": {"effect": "opens"}}
+    await s.conn.fetch(
+        "select verdict from penstock.finish_jobs($1, $2, $3, $4, null, $5)",
+        worker,
+        [old["id"], new["id"]],
+        [old["attempt"], new["attempt"]],
+        ["deferred", "succeeded"],
+        [away, None],
+    )
+    assert await _state(s) == "closed"
+
+
+@catches("_feel_ends: other news")
+async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    await fail(s.conn, worker, "auth")
+    assert await s.value("select class from penstock.alert") == "auth"
+
+
+@catches("report_look: may be gone")
+async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
+    worker = await _ready(s)
+    for _ in range(2):
+        await fail(s.conn, worker, "overloaded", after=30)
+    await s.conn.execute("select penstock.report_look('q', true)")
+    assert await factory.claim(s.conn, worker) == []

@@ -44,7 +44,7 @@ async def who_cannot_start_is_not_ahead_in_a_fair_queue_either(s: Scene) -> None
     await _closed_lane(s, order="fair")
 
 
-@catches("_stop: not gone")
+@catches("_anyone_alive: not gone")
 async def a_worker_that_has_stopped_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker()
@@ -53,7 +53,7 @@ async def a_worker_that_has_stopped_starts_nothing(s: Scene) -> None:
     assert (await _told(s, job))["waiting_for"] == "no_worker"
 
 
-@catches("_stop: beats")
+@catches("_anyone_alive: beats")
 async def a_worker_that_is_silent_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.worker(lease="15 seconds")

@@ -67,8 +67,9 @@ async def ask(
     seen = Seen()
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {place.netloc}"]
-        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        lines = [f"{method} {path} HTTP/1.1"]
+        named = {"Host": place.netloc, **(headers or {})}
+        lines += [f"{name}: {value}" for name, value in named.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
         writer.write("\r\n".join(lines).encode() + body)
         # Not wait_for: before Python 3.12 it may lose a cancel, and then the client stays.

@@ -57,7 +57,7 @@ KNOWN = [
     (ConnectionError("Failed to connect to Ollama"), "unavailable"),
     (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "unavailable"),
     (ConnectionResetError(errno.ECONNRESET, "reset"), "interrupted"),
-    (BrokenPipeError(), "interrupted"),
+    (BrokenPipeError(), "bug"),
     (ConnectionAbortedError(), "interrupted"),
     (OSError(errno.EHOSTUNREACH, "no route"), "unavailable"),
     (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1)"), "unavailable"),
@@ -170,12 +170,18 @@ def test_a_time_out_inside_of_a_library_is_what_the_library_says() -> None:
     assert (verdict.cls, verdict.address) == ("stalled", "model:80")
 
 
-def test_a_context_counts_unless_it_is_suppressed() -> None:
-    error = RuntimeError()
+def test_a_context_counts_for_a_library_that_wraps_without_from() -> None:
+    error: BaseException = requests.ConnectionError()
     error.__context__ = httpx.ReadTimeout("")
     assert classify(error).cls == "stalled"
     error.__suppress_context__ = True
-    assert classify(error).cls == "bug"
+    assert classify(error).cls == "interrupted"
+
+
+def test_a_bug_in_an_except_block_is_a_bug() -> None:
+    for bug in (KeyError("x"), RuntimeError()):
+        bug.__context__ = httpx.ConnectError("", request=REQUEST)
+        assert classify(bug) == CLASSES["bug"]
 
 
 def test_a_cause_goes_before_a_context() -> None:
@@ -371,8 +377,9 @@ def test_any_attributes_of_any_library_give_a_class(
 
 
 def test_attributes_of_odd_types_still_tell_what_they_can() -> None:
-    verdict = classify(Soup({"status_code": "429", "headers": [("Retry-After", "3")]}))
+    kind = type("Soup", (Soup,), {"__module__": "httpx"})
+    verdict = classify(kind({"status_code": "429", "headers": [("Retry-After", "3")]}))
     assert (verdict.cls, verdict.status) == ("rate_limited", 429)
     assert verdict.after is not None
     assert verdict.after.total_seconds() == 3
-    assert classify(Soup({"status": 503, "headers": {"Retry-After": ["3"]}})).cls == "overloaded"
+    assert classify(kind({"status": 503, "headers": {"Retry-After": ["3"]}})).cls == "overloaded"

@@ -21,7 +21,7 @@ from penstock.providers.http import Http, build
 from penstock.providers.secret import Secret
 from penstock.providers.signature import Signer
 from penstock.providers.transport import Transport, close_transport
-from penstock.providers.verdict import Charge
+from penstock.providers.verdict import Charge, Circuit
 from providers.answering import answer, answering
 from providers.noted_job import NotedJob, at, busy, fails
 
@@ -142,6 +142,24 @@ async def test_a_reply_of_our_form() -> None:
     assert job.used == {"images": 4, "cost": 0.25}
 
 
+async def test_what_is_null_is_not_there() -> None:
+    nothing = dict.fromkeys(["token", "usage", "units", "error"])
+    found = await called(
+        lambda body: {"job_id": body["job_id"], "status": "succeeded", "result": 1, **nothing}
+    )
+    assert found == 1
+    reply = {"job_id": None, "status": "failed"}
+    assert await called(lambda _: reply) == reply
+    with pytest.raises(ProviderError, match="failed and gave no reason"):
+        await called(
+            lambda body: {
+                "job_id": body["job_id"],
+                "status": "failed",
+                "error": {"class": None, "message": None, "retryable": None},
+            }
+        )
+
+
 FAILED: list[tuple[dict[str, Any] | None, str, Charge]] = [
     ({"message": "no"}, "provider_error", Charge.PROVISIONAL),
     (None, "provider_error", Charge.PROVISIONAL),
@@ -154,6 +172,8 @@ FAILED: list[tuple[dict[str, Any] | None, str, Charge]] = [
     ({"class": "weather", "message": "no"}, "bad_output", Charge.FULL),
     ({"class": "worker_lost", "message": "no"}, "bad_output", Charge.FULL),
     ({"class": ["refused"], "message": "no"}, "bad_output", Charge.FULL),
+    ({"class": None, "message": "no", "retryable": None}, "provider_error", Charge.PROVISIONAL),
+    ({"class": "refused", "message": "no", "retryable": None}, "refused", Charge.FINAL),
 ]
 
 
@@ -198,7 +218,7 @@ async def test_what_is_no_json_and_says_so_is_bad_output() -> None:
 
 @pytest.mark.parametrize(
     ("status", "cls"),
-    [(301, "config"), (401, "auth"), (404, "config"), (422, "invalid_request"),
+    [(301, "config"), (401, "auth"), (408, "unavailable"), (425, "unavailable"),
      (429, "rate_limited"), (500, "provider_error"), (503, "overloaded")],
 )  # fmt: skip
 async def test_other_statuses_are_failures(status: int, cls: str) -> None:
@@ -206,6 +226,45 @@ async def test_other_statuses_are_failures(status: int, cls: str) -> None:
         await called(lambda _: {"detail": "Zanzibar"}, status=status)
     assert classify(caught.value).cls == cls
     assert "Zanzibar" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 402, 403, 404, 409, 410, 418, 422, 499])
+async def test_what_a_function_refuses_is_this_one_job(status: int) -> None:
+    """One pupil's bad payload must not stop the queue for all."""
+    with pytest.raises(ProviderError, match=f"answered with status {status}") as caught:
+        await called(
+            lambda _: {"error": {"code": "insufficient_quota", "message": "Zanzibar"}},
+            status=status,
+            headers={"Retry-After": "5"},
+        )
+    verdict = classify(caught.value)
+    assert (verdict.cls, verdict.charge, verdict.circuit) == (
+        "invalid_request",
+        Charge.FINAL,
+        Circuit.NONE,
+    )
+    assert (verdict.status, verdict.code, verdict.after) == (status, "insufficient_quota", None)
+    assert "Zanzibar" not in str(caught.value)
+
+
+async def test_a_function_may_say_why_it_refuses() -> None:
+    with pytest.raises(ProviderError) as caught:
+        await called(lambda _: {"error": {"code": "context_length_exceeded"}}, status=400)
+    assert classify(caught.value).cls == "input_too_long"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_function_that_hangs_has_stalled(begun: bool) -> None:
+    """Not the job's time-out: that would cost an attempt and say nothing of the function."""
+    data = answer(200, {}, "{", missing=5) if begun else b""
+    async with answering(data, "hang") as port:
+        config = Http(endpoint=at(f"http://127.0.0.1:{port}/f"), answer_seconds=0.2)
+        with pytest.raises(ProviderError, match=r"did not answer in 0.2 s") as caught:
+            await build(config)(NotedJob(), {})
+        verdict = classify(caught.value)
+        assert (verdict.cls, verdict.charge) == ("stalled", Charge.PROVISIONAL)
+        assert verdict.address == f"127.0.0.1:{port}"
+        assert await busy() == 0
 
 
 async def test_redirects_are_not_followed() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from penstock.providers.classify import classify
-from penstock.providers.verdict import Verdict
+from penstock.providers.verdict import CLASSES, Charge, Circuit, Verdict
 from providers.answering import Then, answer, answering, closed_port, recorded
 from providers.callers import CALLERS, PATIENCE, by_anthropic, by_ollama, by_openai
 
@@ -33,13 +33,18 @@ async def verdict_at(library: str, base: str, patience: float = PATIENCE) -> Ver
 async def test_nobody_listens(library: str) -> None:
     port = closed_port()
     verdict = await verdict_at(library, f"http://127.0.0.1:{port}")
-    assert verdict.cls == "unavailable"
-    assert verdict.address == (None if library == "urllib" else f"127.0.0.1:{port}")
+    assert (verdict.cls, verdict.charge, verdict.circuit) == (
+        "unavailable",
+        Charge.FREE,
+        Circuit.OPENS,
+    )
+    assert verdict.address == f"127.0.0.1:{port}"
 
 
 @every_library
 async def test_a_name_that_nobody_has(library: str) -> None:
-    assert (await verdict_at(library, "http://model.invalid:11434")).cls == "unavailable"
+    verdict = await verdict_at(library, "http://model.invalid:11434")
+    assert (verdict.cls, verdict.charge) == ("unavailable", Charge.FREE)
 
 
 @every_library
@@ -96,6 +101,7 @@ async def test_an_answer_that_its_status_tells(
 ) -> None:
     verdict, port = await verdict_of(library, recorded(name))
     assert verdict.cls == cls
+    assert (verdict.charge, verdict.circuit) == (CLASSES[cls].charge, CLASSES[cls].circuit)
     assert verdict.status == int(name.split("-")[1])
     if library == "ollama":
         return  # keeps the text and the status only

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.providers import chat
+from penstock.providers.classify import classify
 from penstock.providers.endpoint import read_endpoint
+from penstock.providers.errors import ProviderError
 from penstock.providers.openai import OpenAI, _Reader, build, endpoint_of, is_strict
 from penstock.providers.output import Output
 from penstock.providers.prompt import read_prompt
@@ -239,3 +242,28 @@ def test_lines_are_cut_anywhere(size: int) -> None:
 )
 def test_strict_only_where_openai_takes_it(schema: Any, strict: bool) -> None:
     assert is_strict(schema) is strict
+
+
+def test_an_event_that_does_not_end_is_given_up() -> None:
+    """Lines without an empty one between them would fill the memory."""
+    events = Events("model:80")
+    line = b"data: " + b"x" * 1_000_000 + b"\n"
+    for _ in range(4):
+        assert events.feed(line) == []
+    with pytest.raises(ProviderError, match="an event of more than 4194304 bytes") as caught:
+        events.feed(line)
+    assert classify(caught.value).cls == "bad_output"
+    ended = Events("model:80")
+    for _ in range(10):
+        assert len(ended.feed(line + b"\n")) == 1
+
+
+async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "TEXT_MAX", 100)
+    async with simulated(tokens=200) as model:
+        job = NotedJob()
+        with pytest.raises(ProviderError, match="more than 100 characters") as caught:
+            await build(config(model))(job, ESSAY)
+        assert classify(caught.value).cls == "bad_output"
+        assert len(job.heard) <= 100
+        assert await busy() == 0

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 import factory
-from circuits import circuit, end, opened
+from circuits import circuit, end, noticed, opened
 from clock import Clock
 from factory import Row
 from interleave import Step
@@ -24,6 +24,7 @@ async def started(
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q", "account": account}] * jobs)
     rows = await factory.claim(conn, worker, limit=jobs)
+    await noticed(conn)
     assert len(rows) == jobs
     return worker, rows
 
@@ -48,7 +49,7 @@ async def test_two_finishes_that_open_one_circuit_make_one_alert_and_give_back_o
     assert await conn.fetchval("select count(*) from penstock.alert") == 1
     assert await cost(conn, hurt["id"]) == (0, 1)
     assert await conn.fetchval("select max(refunds) from penstock.job") == 1
-    assert (await circuit(conn))["in_row"] == 3
+    assert (await circuit(conn))["in_row"] == 4
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
@@ -83,7 +84,7 @@ async def test_a_probe_and_a_finish_of_an_older_start_both_leave_their_mark(
         assert await late.waits(conn)
     await late
     row = await circuit(conn)
-    assert (row["probe_job"], row["probe_attempt"], row["in_row"]) == (probe["id"], 2, 2)
+    assert (row["probe_job"], row["probe_attempt"], row["in_row"]) == (probe["id"], 2, 3)
 
 
 async def test_a_claim_and_a_finish_that_opens_do_not_deadlock(
@@ -216,7 +217,8 @@ async def test_a_job_of_a_lane_that_is_being_given_back_is_waited_for_and_starte
     async with one.transaction():
         # As an opener whose own start holds no slot of the account.
         await one.execute(
-            "select penstock._give_failures_back(queue_id, penstock.clock(), null)"
+            "select penstock._give_failures_back(queue_id, penstock.clock(), penstock.clock(),"
+            " null)"
             " from penstock.circuit"
         )
         claim = Step(other, factory.claim(other, worker))
@@ -230,10 +232,10 @@ async def test_a_resume_waits_for_a_finish_and_closes_what_it_left(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (first, second) = await started(conn, 2)
-    await end(conn, worker, [first], "auth")
+    await end(conn, worker, [first], "auth", delay="0")
     one, operator = await connect(), await connect()
     async with one.transaction():
-        await end(one, worker, [second], "auth")
+        await end(one, worker, [second], "auth", delay="0")
         resume = Step(operator, operator.execute("select penstock.resume_queue('q')"))
         assert await resume.waits(conn)
     await resume

@@ -39,7 +39,7 @@ async def slots(conn: asyncpg.Connection) -> tuple[int, int]:
         ("failed", "failed", 1, 0, "failed"),
         ("cancelled", "cancelled", 0, 0, "cancelled"),
         ("retry", "scheduled", 1, 0, "retried"),
-        ("deferred", "queued", 0, 1, "deferred"),
+        ("deferred", "scheduled", 0, 1, "deferred"),
         ("snoozed", "queued", 0, 0, "snoozed"),
         ("released", "queued", 0, 0, "released"),
     ],
@@ -165,7 +165,7 @@ async def test_coming_back_free_of_charge_has_no_bound(
     for attempt in range(1, 30):
         [start] = await factory.claim(conn, worker)
         assert start["attempt"] == attempt
-        await factory.finish(conn, worker, [start], outcome)
+        await factory.finish(conn, worker, [start], outcome, delay="0")
     await factory.finish(conn, worker, await factory.claim(conn, worker))
     shown = await factory.read(conn, job)
     assert (shown["status"], shown["failures"], shown["attempt"]) == ("succeeded", 0, 30)

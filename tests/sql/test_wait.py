@@ -212,8 +212,10 @@ async def test_in_an_outage_no_wait_is_told(
         await conn.execute("select penstock.pause_queue('q', null)")
     else:
         await conn.execute(
-            "create or replace function penstock._stopped_by(p_queue integer, p_now timestamptz)"
-            f" returns text language sql stable as $$ select '{reason}' $$"
+            "with c as (update penstock.circuit set state = 'open', next_at = penstock.clock(),"
+            " class = $1 returning circuit) select penstock._tell_circuit('q', c.circuit,"
+            " penstock.clock()) from c",
+            {"circuit_open": "unavailable", "rate_limit": "rate_limited"}[reason],
         )
     assert await wait(conn, job) is None
     assert (await factory.read(conn, job))["position"] == 1

@@ -19,11 +19,16 @@ async def reason(conn: asyncpg.Connection, job: UUID) -> str | None:
 
 async def stop(conn: asyncpg.Connection, by: str | None) -> None:
     """The circuit says so."""
-    said = "null" if by is None else f"'{by}'"
-    await conn.execute(
-        "create or replace function penstock._stopped_by(p_queue integer, p_now timestamptz)"
-        f" returns text language sql stable as $$ select {said}::text $$"
-    )
+    classes = {"circuit_open": "unavailable", "rate_limit": "rate_limited", "paused": "auth"}
+    if by is None:
+        await conn.execute("select penstock.close_circuit(name) from penstock.queue")
+    else:
+        await conn.execute(
+            "with c as (update penstock.circuit set state = 'open', next_at = penstock.clock(),"
+            " class = $1 returning circuit) select penstock._tell_circuit('q', c.circuit,"
+            " penstock.clock()) from c",
+            classes[by],
+        )
 
 
 async def test_of_several_reasons_the_first_is_told(conn: asyncpg.Connection, clock: Clock) -> None:

@@ -12,7 +12,7 @@ const WORDS = {
   failed: "fehlgeschlagen",
 };
 const ORDER = Object.keys(WORDS);
-const COUNTED = { ...WORDS, processing: "in Auswertung", retry: "im neuen Versuch", pending: "wartend" };
+const COUNTED = { ...WORDS, processing: "in Auswertung", retry: "mit neuem Versuch", pending: "wartend" };
 
 const by = (id) => document.getElementById(id);
 const titles = new Map(
@@ -92,6 +92,7 @@ function row(submission) {
   ]) {
     const cell = line.insertCell();
     cell.append(content);
+    if (line.cells.length === 2) cell.className = "task";
     if (line.cells.length > 3) cell.className = "number";
   }
   return line;

@@ -5,11 +5,13 @@ const RISE = 1.15;
 // A place in the line never rises again, even when somebody who had to wait for another try comes
 // back before us. A wait may fall at any time, but rises only when it has grown by more than 15 %.
 export function settled(before, now) {
-  return { place: place(before?.place ?? null, now.place), wait: wait(before?.wait ?? null, now.wait) };
-}
-
-function place(before, now) {
-  return now === null || before === null ? now : Math.min(before, now);
+  // Kept also while no place is shown, as during an outage.
+  const lowest = Math.min(before?.lowest ?? Infinity, now.place ?? Infinity);
+  return {
+    lowest,
+    place: now.place === null ? null : lowest,
+    wait: wait(before?.wait ?? null, now.wait),
+  };
 }
 
 function wait(before, now) {
@@ -19,11 +21,8 @@ function wait(before, now) {
 
 // "noch etwa 40 Sekunden", "noch etwa 3 Minuten": as exact as one can promise.
 export function duration(seconds) {
-  if (seconds <= 55) {
-    const tens = Math.max(1, Math.ceil(seconds / 10)) * 10;
-    return `${tens} Sekunden`;
-  }
-  const minutes = Math.round(seconds / 60) || 1;
+  if (seconds <= 50) return `${Math.max(1, Math.ceil(seconds / 10)) * 10} Sekunden`;
+  const minutes = Math.max(1, Math.round(seconds / 60));
   if (minutes < 60) return minutes === 1 ? "1 Minute" : `${minutes} Minuten`;
   const hours = Math.round(minutes / 60);
   return hours === 1 ? "1 Stunde" : `${hours} Stunden`;

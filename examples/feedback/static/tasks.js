@@ -140,7 +140,7 @@ class Card {
     if (status === "pending") return sentence(this.calm) ?? message;
     if (status !== "retry" || !nextTry) return message;
     const time = new Date(nextTry).toLocaleTimeString("de-DE", { hour: "2-digit", minute: "2-digit" });
-    return `${message} Spätestens um ${time} Uhr geht es weiter.`;
+    return `${message} Ab ${time} Uhr bist du wieder an der Reihe.`;
   }
 
   // How far the line has moved since the first look.

@@ -30,6 +30,12 @@ from penstock.worker.context import Job
 _JOB = "_job"
 _LONGEST_WINDOW = 10_000_000
 _LARGEST_SEED = 2**53
+# A queue's, where nothing is said (declare.sql).
+_TIMEOUT_SECONDS = 120.0
+# Parts of a job's time-out after which a silent provider is given up, where nothing is said: what
+# hangs is told apart from a job that takes long only if it is noticed before.
+_FIRST_PART = 0.75
+_WHOLE_PART = 0.9
 # Ours, or the connection's.
 _OWN_HEADERS = (
     *("content-type", "content-length", "transfer-encoding", "connection", "host", "expect"),
@@ -45,6 +51,29 @@ class _Read:
     table: Table
     fields: Fields
     local_only: bool
+    timeout: float
+    """Seconds that a job may take."""
+
+    def wait(self, value: Any, option: str, unless_said: float) -> float:
+        """How long to wait for a provider: less than the job may take."""
+        found = options.seconds(value, option)
+        if found is None:
+            return unless_said
+        if found >= self.timeout:
+            raise self.table.wrong(
+                option,
+                f"is {value!r}, but the job is stopped after its timeout of {self.timeout:g} s: "
+                f"make {option} shorter, or the timeout of the job or its queue longer",
+            )
+        return found
+
+    def first(self, value: Any, unless_said: float) -> float:
+        part = self.timeout * _FIRST_PART
+        return self.wait(value, "first_token_timeout", min(unless_said, part))
+
+    def stall(self, value: Any, unless_said: float) -> float:
+        part = self.timeout * _FIRST_PART
+        return self.wait(value, "stall_timeout", min(unless_said, part))
 
     def endpoint(self, url: str, proxy: Secret | None) -> Endpoint:
         written = str(self.table.options.get("url"))
@@ -95,8 +124,8 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
     temperature: float | None = None,
     seed: int | None = None,
     keep_alive: Duration | None = None,
-    first_token_timeout: Duration = ollama.FIRST_TOKEN_SECONDS,
-    stall_timeout: Duration = ollama.STALL_SECONDS,
+    first_token_timeout: Duration | None = None,
+    stall_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
     asked, first = read.prompts(prompt, prompt_file, system)
@@ -117,8 +146,8 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
             temperature=_number(temperature, "temperature"),
             seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
             keep_alive=-1 if kept == "forever" else kept,
-            first_token_seconds=_seconds(first_token_timeout, "first_token_timeout"),
-            stall_seconds=_seconds(stall_timeout, "stall_timeout"),
+            first_token_seconds=read.first(first_token_timeout, ollama.FIRST_TOKEN_SECONDS),
+            stall_seconds=read.stall(stall_timeout, ollama.STALL_SECONDS),
         )
     )
 
@@ -138,8 +167,8 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
     max_tokens: int | None = None,
     max_completion_tokens: int | None = None,
     seed: int | None = None,
-    first_token_timeout: Duration = openai.FIRST_TOKEN_SECONDS,
-    stall_timeout: Duration = openai.STALL_SECONDS,
+    first_token_timeout: Duration | None = None,
+    stall_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
     asked, first = read.prompts(prompt, prompt_file, system)
@@ -156,18 +185,19 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
             max_tokens=options.whole(max_tokens, "max_tokens", 1, _LONGEST_WINDOW),
             max_completion_tokens=most,
             seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
-            first_token_seconds=_seconds(first_token_timeout, "first_token_timeout"),
-            stall_seconds=_seconds(stall_timeout, "stall_timeout"),
+            first_token_seconds=read.first(first_token_timeout, openai.FIRST_TOKEN_SECONDS),
+            stall_seconds=read.stall(stall_timeout, openai.STALL_SECONDS),
         )
     )
 
 
-def _http(
+def _http(  # noqa: PLR0913  # one per option of the contract
     read: _Read,
     *,
     url: str,
     headers: dict[str, str] | None = None,
     secret: Secret | None = None,
+    answer_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
     table = read.table
@@ -179,6 +209,7 @@ def _http(
             headers=_headers(table, headers or {}),
             # Without a secret the call is not signed: there is nothing to sign with.
             signer=None if secret is None else Signer(secret),
+            answer_seconds=read.wait(answer_timeout, "answer_timeout", read.timeout * _WHOLE_PART),
         )
     )
 
@@ -206,7 +237,11 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
         raise table.wrong(
             "fields", 'is missing: name them, like { answer = "str", level = "int?" }'
         )
-    read = _Read(table, read_fields(given["fields"]), app.queues[given["queue"]].local_only)
+    queue = app.queues[given["queue"]]
+    timeout = options.seconds(given.get("timeout"), "timeout")
+    if timeout is None:
+        timeout = queue.declared.get("timeout_seconds", _TIMEOUT_SECONDS)
+    read = _Read(table, read_fields(given["fields"]), queue.local_only, timeout)
     function = _function(HANDLERS[handler](read, **own), read.fields, name)
     rest = {key: value for key, value in given.items() if key not in own and key != "fields"}
     kind = app.job(name=name, **rest)(function)
@@ -288,8 +323,3 @@ def _number(value: Any, option: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:  # noqa: PLR2004
         raise options.wrong(option, value, "it may be a number from 0 to 100")
     return value
-
-
-def _seconds(value: Any, option: str) -> float:
-    found = options.seconds(value, option)
-    return 0.0 if found is None else found

@@ -49,7 +49,7 @@ WAITS_FOR = {
     "queue_limit": "a free slot of its queue",
     "account_limit": "a free slot of its account",
     "rate_limit": "the rate limit",
-    "circuit_open": "the provider, which does not answer",
+    "circuit_open": "the provider, which is away",
     "paused": "its queue, which is paused",
     "no_worker": "a worker: none is alive",
     "backoff": "its next try",

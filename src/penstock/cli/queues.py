@@ -69,7 +69,7 @@ def state(queue: dict[str, Any]) -> str:
         case "ramping":
             return "coming back"
         case _:
-            return "open"
+            return "ready"
 
 
 @app.command()

@@ -93,6 +93,8 @@ async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
 
 async def _why_paused(lists: Lists, job: dict[str, Any]) -> str:
     [queue] = await lists.queues(job["queue"])
+    if message := queue["circuit"]["message"]:
+        return f"{message[0].upper()}{message[1:]}."
     reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
     return (
         f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it go on."

@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from penstock.errors import JobFailed, PenstockError
 from penstock.providers.errors import ProviderError
 from penstock.providers.foreign import address, sight
+from penstock.providers.origin import client_of, is_elsewhere
 from penstock.providers.reading import read
 from penstock.providers.retry_after import moment_of, retry_after
 from penstock.providers.rules import rule_for
@@ -25,6 +26,9 @@ Extension = Callable[[BaseException], str | Verdict | None]
 
 CHAIN_MAX = 64
 """Exceptions that are looked at: causes, and members of groups."""
+
+LEAST_WAIT = timedelta(seconds=1)
+"""A free deferral waits at least so long: "again after 0 s" would go round as fast as it can."""
 
 # Codes are kept and shown, so only what looks like a word is taken for one.
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)
@@ -44,12 +48,17 @@ def judge(signal: Signal) -> Verdict:
     if rule is None:
         return _with_signal(CLASSES["bug"], signal)
     verdict = CLASSES[rule.cls]
+    if signal.elsewhere:
+        # An attempt, so that it ends one day; the queue's provider has nothing to do with it.
+        verdict = Verdict(rule.cls, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
+        return _with_signal(verdict, signal)
     return _with_signal(replace(verdict, circuit=rule.circuit or verdict.circuit), signal)
 
 
 def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Verdict:
     links = list(chain(error))
     wrapper: Signal | None = None
+    around: list[BaseException] = []  # what is known to wrap
     for place, link in enumerate(links):
         said = _said(link, more) or _ours(link)
         if isinstance(said, Verdict):
@@ -61,12 +70,14 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
             continue
         if sighting.wraps:
             wrapper = wrapper or sighting.signal
+            around.append(link)
             continue
         signal = sighting.signal
         if wrapper is not None and signal.exception == "deadline":
             signal = wrapper  # a time-out inside of a library: the library knows of what
-        return judge(_with_address(signal, wrapper, links[place:]))
-    return judge(wrapper) if wrapper else CLASSES["bug"]
+        signal = _with_address(signal, wrapper, links[place:])
+        return judge(_with_origin(signal, [*around, link]))
+    return judge(_with_origin(wrapper, around)) if wrapper else CLASSES["bug"]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
@@ -88,8 +99,12 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _cause(link: BaseException) -> BaseException | None:
+    """What it was raised from. What was merely being handled then counts for libraries only.
+
+    There a wrapper may leave out the `from`; a bug in an app's `except` block is a bug.
+    """
     cause: BaseException | None = read(link, "__cause__")
-    if cause is None and not read(link, "__suppress_context__"):
+    if cause is None and client_of(link) and not read(link, "__suppress_context__"):
         cause = read(link, "__context__")
     return cause
 
@@ -135,6 +150,10 @@ def _with_address(signal: Signal, wrapper: Signal | None, links: list[BaseExcept
     return replace(signal, address=found)
 
 
+def _with_origin(signal: Signal, links: list[BaseException]) -> Signal:
+    return replace(signal, elsewhere=is_elsewhere(links, answered=signal.status is not None))
+
+
 def _with_signal(verdict: Verdict, signal: Signal) -> Verdict:
     """The verdict with what was seen: whom, which status and code, and how long it asks to wait."""
     after = None
@@ -142,6 +161,8 @@ def _with_signal(verdict: Verdict, signal: Signal) -> Verdict:
         # By the provider's own clock, where it tells: ours may be minutes away from it.
         now = moment_of(signal.headers.get("date")) or datetime.now(UTC)
         after = retry_after(signal.headers, now)
+    if after is not None and after < LEAST_WAIT:
+        after = LEAST_WAIT if verdict.charge is Charge.FREE else None
     code = signal.code or signal.type
     return replace(
         verdict,

@@ -5,22 +5,13 @@ be of any type, so each is taken by `read`. Nothing here reads from a network: a
 when somebody has read it already.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError
 from penstock.providers.errors import ProviderError
-from penstock.providers.libraries import (
-    FAMILIES,
-    HTTP_CLIENTS,
-    KINDS,
-    MODEL_CLIENTS,
-    SERVERS,
-    STOPS,
-    WRAPPERS,
-)
+from penstock.providers.libraries import FAMILIES, KINDS, STOPS, WRAPPERS
+from penstock.providers.origin import client_of, url_of
 from penstock.providers.reading import is_a, module_of, read, roots
 from penstock.providers.signal import (
     Signal,
@@ -32,11 +23,6 @@ from penstock.providers.signal import (
 )
 from penstock.providers.stores import of_a_store
 from penstock.providers.system import system_kind
-
-_MODEL_PATH = re.compile(
-    r"/(?:chat|completions?|responses|messages|generate|generations|embeddings?|embed|edits|"
-    r"transcriptions|translations|speech|moderations|predictions|rerank|invoke|models?)\b"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +56,7 @@ def sight(error: BaseException) -> Sighting | None:
 
 def address(error: BaseException) -> str | None:
     """`host:port` that was called, where the exception tells."""
-    return address_of(_url(error)) or host_and_port(read(error, "host"), read(error, "port"))
+    return address_of(url_of(error)) or host_and_port(read(error, "host"), read(error, "port"))
 
 
 def _failure(error: BaseException, kind: str) -> Signal:
@@ -93,28 +79,25 @@ def _stop_of(error: BaseException) -> str | None:
 
 def _answer(error: BaseException) -> Signal | None:
     """The answer that an exception carries, when it is an HTTP error's."""
-    found = roots(error)
-    if found & SERVERS or module_of(type(error)).startswith("aiohttp.web"):
-        return None
-    if not is_a(error, Exception) or is_a(error, PenstockError):
+    client = client_of(error)
+    if client is None or not is_a(error, Exception) or is_a(error, PenstockError):
         return None
     response = read(error, "response")
-    status = _status(error, response, found)
-    in_stream = status is None and _inside_a_stream(error, found)
-    if status is None and not in_stream:
+    status = _status(error, response)
+    if status is None and not _inside_a_stream(error, client):
         return None
     headers = read(error, "headers")
     if headers is None:
         headers = read(response, "headers")
     signal = _read(error, response, status, headers)
-    if status is None or status < 400:  # noqa: PLR2004
+    if status is None or status < 300:  # noqa: PLR2004
         # The answer had begun well, then a line of it was an error.
         kind = "bad_json" if type(error).__name__ == "ContentTypeError" else "incomplete"
         return replace(signal, exception=kind)
-    return replace(signal, exception="elsewhere") if _elsewhere(error, found) else signal
+    return signal
 
 
-def _status(error: BaseException, response: object, found: set[str]) -> int | None:
+def _status(error: BaseException, response: object) -> int | None:
     for holder, name in (
         (error, "status_code"),
         (error, "status"),
@@ -123,16 +106,17 @@ def _status(error: BaseException, response: object, found: set[str]) -> int | No
         (response, "status"),
     ):
         status = status_of(read(holder, name))
-        if status is not None and (status >= 400 or found & HTTP_CLIENTS):  # noqa: PLR2004
+        if status is not None:
             return status
-    # urllib's name for it; elsewhere `code` may be anything.
-    return status_of(read(error, "code")) if found & {"urllib", "google"} else None
+    # Their name for it; with others `code` may be anything.
+    named = roots(error) & {"urllib", "google"}
+    return status_of(read(error, "code")) if named else None
 
 
-def _inside_a_stream(error: BaseException, found: set[str]) -> bool:
+def _inside_a_stream(error: BaseException, client: str) -> bool:
     name = type(error).__name__
-    return ("ollama" in found and name == "ResponseError") or (
-        bool(found & MODEL_CLIENTS) and name == "APIError"
+    return client == "model" and (
+        name == "APIError" or (name == "ResponseError" and "ollama" in roots(error))
     )
 
 
@@ -149,24 +133,3 @@ def _read(error: BaseException, response: object, status: int | None, headers: o
     if isinstance(body, Mapping | list):
         return from_value(status, headers, body, where)
     return from_value(status, headers, None, where)
-
-
-def _elsewhere(error: BaseException, found: set[str]) -> bool:
-    """Whether it is about an address that no model answers at."""
-    if found & MODEL_CLIENTS:
-        return False
-    url = _url(error)
-    try:
-        return url is not None and _MODEL_PATH.search(urlsplit(str(url)).path) is None
-    except Exception:  # noqa: BLE001  # not an address
-        return False
-
-
-def _url(error: BaseException) -> object:
-    """Of httpx, the SDKs and requests; of aiohttp; of urllib."""
-    for holder in (read(error, "request"), read(read(error, "response"), "request")):
-        url = read(holder, "url")
-        if url is not None:
-            return url
-    url = read(read(error, "request_info"), "url")
-    return url if url is not None else read(error, "url")

@@ -1,15 +1,18 @@
 """The handler of `handler = "http"`: call a function and wait for what it says."""
 
+import asyncio
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.engine.encode import encode
 from penstock.errors import Invalid
 from penstock.providers import usage
+from penstock.providers.classify import judge
 from penstock.providers.endpoint import Endpoint
 from penstock.providers.errors import ProviderError
 from penstock.providers.job import Handler, Job
@@ -20,7 +23,13 @@ from penstock.providers.verdict import CLASSES, Charge, Verdict
 
 # Several times what a result may have, written with spaces perhaps.
 REPLY_BYTES = 4 * 1_048_576
+# A little less than a job's time-out (2m unless said): so a function that hangs is seen as such,
+# and not as a job that takes long.
+ANSWER_SECONDS = 108.0
 _GOOD = range(200, 300)
+_CLIENT_ERROR = range(400, 500)
+# Of these, what is not about the one job that was sent: our key, and "later".
+_NOT_THE_JOBS = (401, 408, 425, 429)
 _STATUSES = ("succeeded", "failed", "progress")
 _MESSAGE_MAX = 1_000
 # What a function cannot know of itself.
@@ -32,13 +41,14 @@ class Http:
     endpoint: Endpoint
     headers: Mapping[str, Secret] = field(default_factory=dict)
     signer: Signer | None = None
+    answer_seconds: float = ANSWER_SECONDS
 
 
 class FunctionFailed(ProviderError):  # noqa: N818
-    """The function says itself what went wrong: its class is taken, and whether to try again."""
+    """It is clear what it means: the function says so itself, or refuses the one job."""
 
-    def __init__(self, message: str, verdict: Verdict) -> None:
-        super().__init__(message, Signal(received=True, address=verdict.address))
+    def __init__(self, message: str, verdict: Verdict, signal: Signal | None = None) -> None:
+        super().__init__(message, signal or Signal(received=True, address=verdict.address))
         self.verdict = verdict
 
 
@@ -57,15 +67,49 @@ def build(config: Http) -> Handler:
         transport = await Transport.here()
         async with (
             job.stage("calling", label=f"Waiting for {config.endpoint.address[:100]}"),
+            _limited(config),
             transport.post(config.endpoint, body, headers) as answer,
         ):
             if answer.status not in _GOOD:
-                raise await answer.refusal("the function")
+                raise _refused(await answer.refusal("the function"))
             said = await answer.read(REPLY_BYTES)
             kind = answer.headers.get("content-type", "")
         return await _taken(job, config, _value(said, kind, config), token)
 
     return http
+
+
+@asynccontextmanager
+async def _limited(config: Http) -> AsyncIterator[None]:
+    """Ends a call whose answer is not complete in time."""
+    limit = asyncio.timeout(config.answer_seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        address = config.endpoint.address
+        raise ProviderError(
+            f"the function at {address} did not answer in {config.answer_seconds:g} s",
+            Signal(exception="read_timeout", address=address),
+        ) from None
+
+
+def _refused(error: ProviderError) -> ProviderError:
+    """A function is written for these jobs: what it refuses is this one, and not the queue."""
+    signal = error.signal
+    if signal.status not in _CLIENT_ERROR or signal.status in _NOT_THE_JOBS:
+        return error
+    verdict = judge(signal)
+    if verdict.charge is not Charge.FINAL:
+        verdict = replace(
+            CLASSES["invalid_request"],
+            address=verdict.address,
+            status=verdict.status,
+            code=verdict.code,
+        )
+    return FunctionFailed(str(error), verdict, signal)
 
 
 def _request(job: Job, payload: dict[str, Any], token: str) -> bytes:
@@ -105,17 +149,23 @@ def _value(body: bytes | None, kind: str, config: Http) -> Any:
 
 
 async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
-    """The result in a reply; one that is not of our form is the result itself."""
-    if not isinstance(reply, dict) or "job_id" not in reply or reply.get("status") not in _STATUSES:
+    """The result in a reply; one that is not of our form is the result itself.
+
+    A member that is null is one that is not there: many write out what they have not.
+    """
+    if not isinstance(reply, dict):
         return reply
-    if reply["job_id"] != str(job.id) or reply.get("token", token) != token:
+    about, status, given = (reply.get(name) for name in ("job_id", "status", "token"))
+    if about is None or status not in _STATUSES:
+        return reply
+    if about != str(job.id) or (given is not None and given != token):
         raise _bad(config, "answered for another job, or with another job's token")
     if used := usage.numbers(reply.get("usage")):
         await job.usage(**used)
     units = reply.get("units")
     if type(units) is int and units >= 0:
         await job.charge(units=units)
-    match reply["status"]:
+    match status:
         case "succeeded":
             return reply.get("result")
         case "failed":
@@ -126,7 +176,9 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
 
 def _failed(config: Http, error: Any) -> ProviderError:
     said = error if isinstance(error, dict) else {}
-    cls = said.get("class", "provider_error")
+    cls = said.get("class")
+    if cls is None:
+        cls = "provider_error"
     if not isinstance(cls, str) or cls not in CLASSES or cls in _OURS:
         allowed = ", ".join(name for name in CLASSES if name not in _OURS)
         return _bad(config, f"failed with an error.class that is none of {allowed}")

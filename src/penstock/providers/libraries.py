@@ -1,4 +1,4 @@
-"""Names from other people's libraries: which exceptions stand for what, and who is no provider."""
+"""Names from other people's libraries: which exceptions stand for what, and who calls models."""
 
 from collections.abc import Mapping
 
@@ -57,10 +57,16 @@ STORES = frozenset({
     "pymongo", "motor", "peewee", "tortoise",
 })  # fmt: skip
 STORE_MODULES = ("penstock.db", "penstock.engine", "django.db")
-# Web frameworks say with an exception how *they* answer; that has a status too.
-SERVERS = frozenset({
-    "starlette", "fastapi", "werkzeug", "flask", "quart", "litestar", "sanic", "tornado", "django",
-})  # fmt: skip
 # Clients of models: whatever they call is one.
-MODEL_CLIENTS = frozenset({"openai", "anthropic", "groq", "together", "litellm", "ollama"})
-HTTP_CLIENTS = MODEL_CLIENTS | {"httpx", "httpx2", "aiohttp", "requests"}
+MODEL_CLIENTS = (
+    "openai", "anthropic", "ollama", "groq", "together", "litellm", "mistralai", "cohere",
+    "google.genai", "google.generativeai", "google.ai", "vertexai", "google.cloud.aiplatform",
+    "replicate", "cerebras", "fireworks", "voyageai", "ai21", "xai_sdk", "dashscope",
+)  # fmt: skip
+# Clients of anything that speaks HTTP: the address tells whether it is a model.
+HTTP_CLIENTS = (
+    "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib", "urllib3",
+    "http.client", "huggingface_hub", "azure.core",
+)  # fmt: skip
+# Of models and of stores alike, and without an address: the traceback tells, or nobody.
+SHARED_CLIENTS = ("google.api_core",)

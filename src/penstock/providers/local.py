@@ -60,6 +60,15 @@ def is_literal(host: str) -> bool:
     return True
 
 
+def is_own(host: str) -> bool:
+    """Whether it is an address of a private network, or a name that can be of one only."""
+    return is_private(host) or _is_own_name(host)
+
+
+def _is_own_name(name: str) -> bool:
+    return bool(name) and not is_literal(name) and ("." not in name or name.endswith(_SUFFIXES))
+
+
 def refuse_outside(host: str, what: str = "url") -> None:
     """At start: refuse a host that is not of a private network, with a sentence."""
     if is_literal(host):
@@ -67,7 +76,7 @@ def refuse_outside(host: str, what: str = "url") -> None:
             raise _refused(host, what, "which is outside of private networks")
         return
     name = host.lower().rstrip(".")
-    if "." in name and not name.endswith(_SUFFIXES):
+    if not _is_own_name(name):
         raise _refused(host, what, "a public name")
     if any(not is_private(address) for address in _addresses(name)):
         raise _refused(host, what, "which stands for an address outside of private networks")

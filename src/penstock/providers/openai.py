@@ -1,4 +1,9 @@
-"""The handler of `handler = "openai"`: chat completions, OpenAI's and of all alike."""
+"""The handler of `handler = "openai"`: chat completions, OpenAI's and of all alike.
+
+Some models think for a minute and more before their first token and say nothing meanwhile; others
+stream their thoughts, which count as tokens here. So the first may take 90 s unless said: less than
+a job's time-out (2m unless said), so that a server that hangs is seen as such.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +16,7 @@ from penstock.providers.job import Handler, Job
 from penstock.providers.secret import Secret
 from penstock.providers.stream import Events
 
-FIRST_TOKEN_SECONDS = 60.0
+FIRST_TOKEN_SECONDS = 90.0
 STALL_SECONDS = 30.0
 _PATH = "/chat/completions"
 _DONE = b"[DONE]"

@@ -146,9 +146,8 @@ RULES: tuple[Rule, ...] = (
     Rule(cls="quota", status={429}, says=_QUOTA),
     Rule(cls="rate_limited", status={429}),
     Rule(cls="config", status={404}, says=_NO_MODEL),
-    # A handler's own request for something that is not there, a pupil's picture perhaps
-    Rule(cls="invalid_request", status={404}, kind={"elsewhere"}),
     Rule(cls="config", status={404}),
+    Rule(cls="config", status=range(300, 400)),  # moved: this address is not the API's
     # 499: it took our connection for closed
     Rule(cls="unavailable", status={408, 409, 425, 499}, circuit=Circuit.NONE),
     Rule(cls="unavailable", status={502, 503}, says=_NO_UPSTREAM),
@@ -164,15 +163,24 @@ RULES: tuple[Rule, ...] = (
     Rule(cls="overloaded", status={None, *_OK, 500}, says=_BUSY),
     # It began, and did not end well
     Rule(cls="stalled", kind={"first_token", "stall", "read_timeout"}),
-    Rule(cls="interrupted", kind={"reset", "incomplete"}),
+    Rule(cls="interrupted", kind={"reset", "incomplete", "pipe"}),
     # Not known
-    Rule(cls="config", status=frozenset(range(300, 400))),  # moved: this address is not the API's
     Rule(cls="invalid_request", status=_CLIENT_ERROR),
     Rule(cls="provider_error", status=_SERVER_ERROR),
     Rule(cls="bad_output", kind={"bad_json", "empty", "schema"}),
 )
 
+# What something else than a provider says, whose codes and words are not those above.
+ELSEWHERE: tuple[Rule, ...] = (
+    Rule(cls="rate_limited", status={429}),
+    Rule(cls="provider_error", status={408, 409, 425, *_SERVER_ERROR}),
+    Rule(cls="invalid_request", status=range(300, 500)),
+    Rule(cls="invalid_request", kind={"redirect"}),
+    Rule(cls="bug", kind={"pipe"}),  # to a program of the handler's own, most likely
+)
+
 
 def rule_for(signal: Signal) -> Rule | None:
     """The first rule that holds; None when the signal says nothing."""
-    return next((rule for rule in RULES if rule.holds(signal)), None)
+    rules = (*ELSEWHERE, *RULES) if signal.elsewhere else RULES
+    return next((rule for rule in rules if rule.holds(signal)), None)

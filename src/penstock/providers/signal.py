@@ -31,10 +31,11 @@ class Signal:
     exception: str | None = None
     """Kind of failure. No connection: connect, dns, tls, connect_timeout. No answer in time:
     first_token, stall, read_timeout. Broken off: reset, incomplete. An answer that is no good:
-    bad_json, empty, schema, truncated_input, remote_host. Off exceptions also: pool, redirect,
-    elsewhere, deadline, database."""
+    bad_json, empty, schema, truncated_input, remote_host. Off exceptions also: pipe, pool,
+    redirect, deadline, database."""
     received: bool = False  # any byte of the answer had come
     address: str | None = None  # host:port
+    elsewhere: bool = False  # not the provider's: of something else that the handler used
 
 
 def from_body(

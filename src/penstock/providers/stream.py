@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from penstock.providers.errors import ProviderError
 from penstock.providers.signal import Signal
 
-# A token is a few hundred bytes; a line that does not end is no stream of tokens.
+# A token is a few hundred bytes; a line or an event that does not end is no stream of tokens.
 LINE_BYTES = 4 * 1_048_576
 
 
@@ -39,10 +39,7 @@ class Lines:
     def _keep(self, part: bytes) -> None:
         self._length += len(part)
         if self._length > LINE_BYTES:
-            raise ProviderError(
-                f"{self._address} sent a line of more than {LINE_BYTES} bytes",
-                Signal(status=200, exception="bad_json", received=True, address=self._address),
-            )
+            raise _endless("a line", self._address)
         self._begun.append(part)
 
 
@@ -67,7 +64,9 @@ class Events:
 
     def __init__(self, address: str) -> None:
         self._lines = Lines(address)
+        self._address = address
         self._data: list[bytes] = []
+        self._length = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that are complete now."""
@@ -84,16 +83,28 @@ class Events:
         return [self._whole()] if self._data else []
 
     def _take(self, line: bytes) -> None:
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
+        if not line.startswith(b"data:"):
+            return
+        self._length += len(line)
+        if self._length > LINE_BYTES:
+            raise _endless("an event", self._address)
+        self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
 
     def _whole(self) -> bytes:
         data = b"\n".join(self._data)
         self._data = []
+        self._length = 0
         return data
 
 
 _EMPTY = (b"", b"\r")
+
+
+def _endless(what: str, address: str) -> ProviderError:
+    return ProviderError(
+        f"{address} sent {what} of more than {LINE_BYTES} bytes",
+        Signal(status=200, exception="bad_json", received=True, address=address),
+    )
 
 
 class Pace:

@@ -25,7 +25,9 @@ def system_kind(error: BaseException) -> str | None:  # noqa: C901  # a table
         kind = "dns"
     elif is_a(error, ConnectionRefusedError):
         kind = "connect"
-    elif is_a(error, ConnectionResetError, BrokenPipeError, ConnectionAbortedError):
+    elif is_a(error, BrokenPipeError):
+        kind = "pipe"
+    elif is_a(error, ConnectionResetError, ConnectionAbortedError):
         kind = "reset"
     elif is_a(error, ConnectionError):
         kind = "reset" if name in _RESETS else "connect"  # Ollama's client: nobody answers

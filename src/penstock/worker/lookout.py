@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.engine import Engine
 
 # A look at each provider comes once a second, whoever makes it (circuit.sql); so often we ask.
-ASK_SECONDS = 0.25
+ASK_SECONDS = 0.5
 CONNECT_SECONDS = 2.0
 
 _log = logging.getLogger("penstock.worker")

@@ -16,6 +16,7 @@ from penstock.engine.outcomes import (
 )
 from penstock.engine.outcomes import Retry as Retried
 from penstock.errors import Invalid, PenstockError
+from penstock.providers.addresses import without_secrets
 from penstock.providers.classify import Extension, classify
 from penstock.providers.verdict import Charge, Circuit, Verdict
 from penstock.settings import duration
@@ -119,8 +120,11 @@ def charged(verdict: Verdict, message: str) -> Outcome:
 
 
 def described(error: BaseException) -> str:
-    """Class and words, for people who look at the job; never for a log."""
-    words = words_of(error)
+    """Class and words, for people who look at the job; never for a log.
+
+    Of addresses in them, only what is no secret: libraries quote those that they called.
+    """
+    words = without_secrets(words_of(error))
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)

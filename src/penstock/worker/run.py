@@ -6,10 +6,12 @@ import functools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, assert_never
 
 from penstock.db.listen import AWAY
 from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Succeeded
+from penstock.engine.outcomes import Retry as Retried
 from penstock.engine.starts import Told, tell
 from penstock.errors import Invalid, TooLarge
 from penstock.worker.context import Job
@@ -41,7 +43,9 @@ _SUSPECT_LOOK_SECONDS = 0.01
 class Runner:
     """Where handlers that are no coroutines run."""
 
-    def __init__(self, threads: Threads, processes: Processes) -> None:
+    def __init__(self, threads: Threads, processes: Processes, *, certain: bool = False) -> None:
+        """`certain`: a failure that may have been the provider's is charged at once."""
+        self._certain = certain
         self._threads = threads
         self._processes = processes
         self._turn = asyncio.Lock()
@@ -63,6 +67,8 @@ class Runner:
         if _follows_from_stop(start, error):
             return start.outcome_of_stop()
         outcome = outcome_of(error, start.handler.extensions)
+        if self._certain and isinstance(outcome, Retried):
+            outcome = replace(outcome, provisional=False)
         if not isinstance(error, Fail | Retry | Snooze | Cancel):
             # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed

@@ -20,7 +20,7 @@ PASS_SECONDS = 0.5
 # A server that has just come back: workers that live need a moment to be back too.
 GRACE = timedelta(seconds=3)
 # A little more than the database asks for between two, or every second one would come too soon.
-MEASURE_SECONDS = 2.5
+MEASURE_SECONDS = 1.25
 TIDY_SECONDS = 300.0
 RECONCILE_SECONDS = 3_600.0
 RECOVER_LIMIT = 500

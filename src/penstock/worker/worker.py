@@ -56,6 +56,7 @@ STOP_SECONDS = 2.0
 _WAIT_SECONDS = 0.02
 _IDLE_SECONDS = 0.2
 _TURN_LOOK_SECONDS = 0.05
+_AWAY = ("circuit_open", "paused")
 
 _log = logging.getLogger("penstock.worker")
 
@@ -115,7 +116,9 @@ class Worker:
         try:
             async with await Engine.open(self._dsn, answer_seconds=ANSWER_SECONDS) as engine:
                 self._engine = engine
-                self._prepare(Runner(threads, processes), for_steps)
+                # Who runs one job in its caller has nobody who would judge a failure later.
+                certain = self._options.job is not None
+                self._prepare(Runner(threads, processes, certain=certain), for_steps)
                 await self._live()
         finally:
             processes.close()
@@ -261,7 +264,9 @@ class Worker:
                 await claims.claim(queue, job)
                 if self._running or self._running.processed:
                     break
-                if (await self._engine.jobs.read(job))["status"] != JobStatus.QUEUED:
+                seen = await self._engine.jobs.read(job)
+                # Nor does the caller wait for a provider to come back: a worker runs it then.
+                if seen["status"] != JobStatus.QUEUED or seen["waiting_for"] in _AWAY:
                     break
             except AWAY as error:
                 _log.info("no claim: %s", whereabouts(error))

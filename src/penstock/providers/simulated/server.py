@@ -8,15 +8,20 @@ POST /_order    {"fault": "status", "code": 503, "times": 3, "seconds": 10, "pat
                 "chance": 0.5, "contains": "words of a prompt"}; without terms, until healed
 POST /_heal     no more faults
 POST /_stop     close the port; /_start opens it again
+
+Commands need no key. So that no web page in a browser on this machine can give them, they are taken
+only without an Origin, and under the host that is listened at (or localhost).
 """
 
 import asyncio
 import hmac
 import json
+import logging
 from abc import ABC, abstractmethod
 from typing import Any
 
 from penstock.errors import Invalid
+from penstock.providers import local
 from penstock.providers.simulated.ask import Refusal
 from penstock.providers.simulated.calls import Call, Calls
 from penstock.providers.simulated.connection import Connection, Request
@@ -24,6 +29,11 @@ from penstock.providers.simulated.listener import Listener
 from penstock.providers.simulated.options import Options
 from penstock.providers.simulated.orders import Order, order_from
 from penstock.providers.simulated.slots import Slots
+
+_log = logging.getLogger("penstock.simulated")
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
 # Of the loop; a connection that was reset is gone after one, its task after two.
 _ROUNDS = 100
@@ -41,6 +51,12 @@ class Server(ABC):
 
     def open(self) -> None:
         """Listen at both ports."""
+        if not _is_loopback(self.options.host):
+            _log.warning(
+                "the model listens at %s, beyond this machine, and its commands (/_order, /_stop, "
+                "...) need no key: whoever reaches it can give them",
+                self.options.host or "every address",
+            )
         if self._control is not None:
             self._control.start()
         self.start()
@@ -127,6 +143,9 @@ class Server(ABC):
 
     async def _handle_command(self, request: Request, wire: Connection) -> None:
         done: dict[str, Any] = {"ok": True}
+        if not self._may_command(request):
+            wire.send(403, b'{"error":"commands are not taken from web pages or other hosts"}')
+            return
         try:
             match request.method, request.path:
                 case "GET", "/_calls":
@@ -149,3 +168,27 @@ class Server(ABC):
             return
         if not wire.closing:  # a stop that came by the model's own port has closed it
             wire.send(200, json.dumps(done).encode())
+
+    def _may_command(self, request: Request) -> bool:
+        """A page can send any POST to this machine, but not without an Origin.
+
+        Nor, under a name of its own that it lets stand for this machine, with our Host.
+        """
+        if "origin" in request.headers:
+            return False
+        host = _host(request.headers.get("host", ""))
+        if host in _LOOPBACK or host == self.options.host.lower():
+            return True
+        # Under which name others see this machine is not known; a page's name has dots.
+        return self.options.host in _EVERYWHERE and (local.is_literal(host) or local.is_own(host))
+
+
+def _host(value: str) -> str:
+    """The host of a Host header, without port and brackets."""
+    if value.startswith("["):
+        return value[1:].partition("]")[0].lower()
+    return value.rpartition(":")[0].lower() if ":" in value else value.lower()
+
+
+def _is_loopback(host: str) -> bool:
+    return host in _LOOPBACK or host.startswith("127.")

@@ -9,12 +9,12 @@ as $$
 declare
   v_told text := penstock._circuit_sentence(p_queue, p_circuit);
 begin
-  if p_circuit.state = 'open' then
+  if p_circuit.state = 'open' and p_circuit.class is distinct from 'rate_limited' then
     insert into penstock.alert (queue_id, class, message, raised_at)
     values (p_circuit.queue_id, coalesce(p_circuit.class, 'operator'), v_told, p_now)
     on conflict (queue_id) where cleared_at is null
     do update set class = excluded.class, message = excluded.message;
-  elsif p_circuit.state = 'closed' then
+  else
     update penstock.alert a set cleared_at = p_now
     where a.queue_id = p_circuit.queue_id and a.cleared_at is null;
   end if;
@@ -77,12 +77,16 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
   v_circuit penstock.circuit;
+  v_was text;
 begin
   select * into v_circuit from penstock.circuit c where c.queue_id = v_queue.id for no key update;
-  if v_circuit.state <> 'closed' or v_circuit.in_row > 0 then
+  v_was := v_circuit.state;
+  if v_was <> 'closed' or v_circuit.in_row > 0 then
     v_circuit := penstock._closed(v_circuit, penstock.clock());
     perform penstock._write_circuit(v_circuit);
-    perform penstock._tell_circuit(p_name, v_circuit, penstock.clock());
+    if v_was <> 'closed' then
+      perform penstock._tell_circuit(p_name, v_circuit, penstock.clock());
+    end if;
   end if;
 end
 $$;

@@ -11,12 +11,16 @@ as $$
 declare
   v_item record;
   v_verdict text;
+  v_answered uuid[] := '{}';
+  v_attempts integer[] := '{}';
+  v_queues integer[] := '{}';
 begin
   for v_item in
-    select t.* from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors)
+    select t.*, (select j.queue_id from penstock.job j where j.id = t.id) as queue_id
+    from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors)
       with ordinality t (id, attempt, token, outcome, result, error, ordinal)
     -- By queue: two arrays at once take the gates in the same order.
-    order by (select j.queue_id from penstock.job j where j.id = t.id), t.id, t.ordinal
+    order by queue_id, t.id, t.ordinal
   loop
     job_id := v_item.id;
     if v_item.outcome is null
@@ -30,11 +34,22 @@ begin
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
       array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
-      null, null) s;
+      null, null, p_feel => false) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
+    if v_verdict = 'done' and v_item.outcome = 'succeeded' then
+      v_answered := v_answered || v_item.id;
+      v_attempts := v_attempts || v_item.attempt;
+      v_queues := v_queues || v_item.queue_id;
+    end if;
     return next;
   end loop;
+  -- Circuits after all gates: a finish of the same queues takes them in that order. Only that it
+  -- answered: what else bears on a circuit is not for a function outside to say.
+  if v_answered <> '{}' then
+    perform penstock._feel_ends(v_answered, v_attempts, v_queues, null,
+      array_fill('succeeded'::text, array[cardinality(v_answered)]), null, penstock.clock());
+  end if;
 end
 $$;
 

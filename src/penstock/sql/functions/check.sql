@@ -102,6 +102,16 @@ as $$
     (j.holds & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
     or (j.holds & 2 = 0 and a.concurrency is not null))
   union all
+  -- Invariants of circuit.sql: its states are constraints of its table.
+  select 'C1 a queue has a circuit', q.name, 'none'
+  from penstock.queue q left join penstock.circuit c on c.queue_id = q.id
+  where c.queue_id is null
+  union all
+  select 'C2 an open circuit is told to operators', q.name, c.state
+  from penstock.circuit c join penstock.queue q on q.id = c.queue_id
+  where (c.state <> 'open' or c.class is not distinct from 'rate_limited') = exists (
+      select from penstock.alert a where a.queue_id = q.id and a.cleared_at is null)
+  union all
   select 'a job has a queue with a gate, a kind and an account', j.id::text,
     format('queue %s, kind %s, account %s', j.queue_id, j.kind_id, j.account_id)
   from penstock.job j left join penstock.gate g on g.queue_id = j.queue_id

@@ -6,10 +6,11 @@
 -- others. A queue with a limit begins with its gate row, so its claims come one after the other
 -- and its order is exact; so does one whose provider is away (circuit.sql).
 
--- How many starts the queue's limits allow now, at most p_limit, taken from its gate.
+-- How many starts the queue's limits and its circuit allow now, at most p_limit, under its gate.
 create or replace function penstock._pass_gate(
-  p_queue penstock.queue, p_limit integer, p_now timestamptz, p_troubled boolean
-) returns integer
+  p_queue penstock.queue, p_limit integer, p_now timestamptz,
+  out free integer, out probe boolean
+)
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -22,7 +23,8 @@ begin
   where g.queue_id = p_queue.id
     and (p_queue.concurrency is null or g.running < p_queue.concurrency);
   if not found then
-    return 0;
+    free := 0;
+    return;
   end if;
   select * into v_gate from penstock.gate g
   where g.queue_id = p_queue.id for no key update; -- guard: gate locked - for no key update
@@ -36,10 +38,8 @@ begin
       p_now + v_step * p_queue.rate_burst - greatest(v_gate.rate_next_at, p_now))
       / date_part('epoch', v_step) + 1e-6)::integer);
   end if;
-  if p_troubled then
-    v_free := penstock._pass_circuit(p_queue.id, v_free, v_gate.running, p_now); -- guard: circuit
-  end if;
-  return greatest(v_free, 0); -- guard: not negative => return v_free;
+  select * into free, probe from penstock._pass_circuit(p_queue.id, v_free, p_now);
+  free := greatest(free, 0); -- guard: not negative
 end
 $$;
 
@@ -149,6 +149,7 @@ declare
   v_look record;
   v_gated boolean;
   v_limit integer := p_limit;
+  v_probe boolean := false;
   v_jobs uuid[];
   v_ranks bigint[];
   v_held record;
@@ -209,9 +210,17 @@ begin
     perform penstock._await_lane(v_queue.id);
   end if;
   if v_gated then
-    v_limit := penstock._pass_gate(v_queue, p_limit, v_now, v_look.troubled);
+    select g.free, g.probe into v_limit, v_probe
+    from penstock._pass_gate(v_queue, p_limit, v_now) g;
     if v_limit = 0 then
       return;
+    end if;
+    if v_probe and not exists (
+      select from penstock.job j where j.queue_id = v_queue.id and j.status = 'queued')
+    then
+      -- All have tried, and there is nobody to try before them.
+      perform penstock._unbench(v_queue.id, v_now, 1);
+      perform penstock.stage_due_jobs(v_queue.id, 1);
     end if;
   end if;
 
@@ -290,7 +299,7 @@ begin
   if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
   end if;
-  if v_look.troubled then
+  if v_probe then
     perform penstock._begin_probe(v_queue.id, v_jobs[1]);
   end if;
   if v_gated then

@@ -251,6 +251,10 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
+  if p_options ? 'local_only' then
+    perform penstock._refuse(422, 'invalid_option',
+      'local_only is checked where the app declares its models: declare it there', 'local_only');
+  end if;
   perform penstock._stop_queue(v_queue.id, v_queue.declared || p_options);
   update penstock.queue set overrides = jsonb_strip_nulls(overrides || p_options)
   where id = v_queue.id;

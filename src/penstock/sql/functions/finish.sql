@@ -38,6 +38,7 @@ $$;
 -- p_worker, p_callback: who must own the start; upkeep gives neither and is held by the attempt
 -- it has read. p_delays: when to try again; null follows the queue's policy. p_accounts: whose
 -- slots these starts hold, where the caller knows from the claim, which saves a look at each.
+-- p_feel: whether to see to the circuit; else the caller does, when it has ended all.
 --
 -- Nothing here waits for a job or an account: an app's transaction may hold either (it submitted
 -- for the account, or asked to cancel the job) for as long as it likes, and one of them must not
@@ -47,7 +48,7 @@ $$;
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
-  p_usages jsonb[] default null, p_units bigint[] default null
+  p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -63,18 +64,19 @@ declare
   v_rest record;
   v_later record;
   v_gone_on record;
-  -- Whether any provider is in trouble, or one of these ends tells of it.
-  v_felt boolean := exists (
-      select from penstock.circuit c where c.state <> 'closed' or c.in_row > 0)
-    or exists (select from unnest(p_errors) e where e ? 'circuit');
 begin
+  if exists (select from penstock.circuit c where c.state = 'open' and c.probe_job = any (p_jobs))
+  then
+    select * into p_outcomes, p_errors
+    from penstock._of_probes(p_jobs, p_attempts, p_outcomes, p_errors);
+  end if;
   select * into v_ended from penstock._end_jobs(p_worker, p_callback, p_jobs, p_attempts,
     p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, false);
   if cardinality(v_ended.ids) = cardinality(p_jobs) then
     perform penstock._free_slots(v_ended.gates, v_ended.accounts);
-    if v_felt then
-      perform penstock._feel_ends(p_jobs, p_attempts,
-        penstock._by_job(p_jobs, v_ended.ids, v_ended.queues), p_outcomes, p_errors, v_now);
+    if p_feel then
+      perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, v_ended.ids,
+        v_ended.attempts, v_ended.queues, v_ended.starts, v_now);
     end if;
     return query
     select u.id, 'done', u.status from unnest(v_ended.ids, v_ended.statuses) u (id, status);
@@ -109,13 +111,14 @@ begin
   v_ended.attempts := v_ended.attempts || v_later.attempts || v_gone_on.attempts;
   v_ended.statuses := v_ended.statuses || v_later.statuses || v_gone_on.statuses;
   v_ended.queues := v_ended.queues || v_later.queues || v_gone_on.queues;
+  v_ended.starts := v_ended.starts || v_later.starts || v_gone_on.starts;
   perform penstock._keep_orphans(p_worker, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
     p_usages, v_ended.ids, v_ended.attempts, v_now);
   perform penstock._free_slots(v_ended.gates || v_later.gates || v_gone_on.gates,
     v_ended.accounts || v_later.accounts || v_gone_on.accounts);
-  if v_felt then
-    perform penstock._feel_ends(p_jobs, p_attempts,
-      penstock._by_job(p_jobs, v_ended.ids, v_ended.queues), p_outcomes, p_errors, v_now);
+  if p_feel then
+    perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, v_ended.ids,
+      v_ended.attempts, v_ended.queues, v_ended.starts, v_now);
   end if;
   return query
   select u.id,
@@ -137,15 +140,10 @@ begin
 end
 $$;
 
--- The queue of each job in p_jobs, in their order; null for those that are not in p_ids.
-create or replace function penstock._by_job(p_jobs uuid[], p_ids uuid[], p_queues integer[])
-returns integer[]
-language sql immutable set search_path = pg_catalog, pg_temp
-as $$
-  select array_agg(d.queue_id order by u.o)
-  from unnest(p_jobs) with ordinality u (id, o)
-  left join unnest(p_ids, p_queues) d (id, queue_id) on d.id = u.id
-$$;
+-- The error as it is kept and shown: without how it bears on the circuit.
+create or replace function penstock._plain_error(p_error jsonb) returns jsonb
+language sql immutable parallel safe
+as $$ select case jsonb_typeof(p_error) when 'object' then p_error - 'circuit' else p_error end $$;
 
 -- Starts that end their job, moved to history. p_locked: the caller has these jobs; otherwise
 -- only those that nobody has: a row that someone changes or locks says so in xmax, at no cost
@@ -156,7 +154,7 @@ create or replace function penstock._end_jobs(
   p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[],
   p_now timestamptz, p_locked boolean,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out queues integer[], out gates integer[], out accounts bigint[]
+  out queues integer[], out starts timestamptz[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -199,14 +197,14 @@ begin
       e.dedupe_key, e.topic, e.stage, e.progress,
       case e.final
         when 'succeeded' then null
-        when 'failed' then coalesce(e.told_error - 'circuit',
+        when 'failed' then coalesce(penstock._plain_error(e.told_error),
             '{"class": "bug", "message": "failed"}')
           || case e.outcome
                when 'failed' then '{}'::jsonb
                when 'stuck' then '{"reason": "stuck_exhausted"}'
                when 'lost' then '{"reason": "stuck_exhausted"}'
                else '{"reason": "attempts_exhausted"}' end
-        else coalesce(e.told_error - 'circuit',
+        else coalesce(penstock._plain_error(e.told_error),
           '{"class": "cancelled", "message": "cancelled"}')
       end,
       e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
@@ -214,9 +212,9 @@ begin
     from ended e
   )
   select array_agg(e.id), array_agg(e.attempt), array_agg(e.final), array_agg(e.queue_id),
-    array_agg(e.queue_id) filter (where e.holds & 1 = 1),
+    array_agg(e.started_at), array_agg(e.queue_id) filter (where e.holds & 1 = 1),
     array_agg(e.account_id) filter (where e.holds >= 2)
-  into ids, attempts, statuses, queues, gates, accounts
+  into ids, attempts, statuses, queues, starts, gates, accounts
   from ended e;
   if ids is not null then
     perform penstock._leave_hooks(ids);
@@ -230,7 +228,7 @@ create or replace function penstock._give_back(
   p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[],
   p_now timestamptz,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out queues integer[], out gates integer[], out accounts bigint[]
+  out queues integer[], out starts timestamptz[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -241,7 +239,7 @@ declare
 begin
   with held as materialized (
     select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
-      t.outcome, t.error - 'circuit' as error, t.usage,
+      t.outcome, penstock._plain_error(t.error) as error, t.usage,
       j.failures + case when t.outcome in ('retry', 'timed_out') then 1
         when t.outcome = 'provisional' and j.failures + 1 < j.max_attempts then 1
         else 0 end as failures,
@@ -254,14 +252,17 @@ begin
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
-        -- Free of charge, and no circuit holds it: 1, 2, 4 ... 60 s.
-        when t.error #>> '{circuit,effect}' = 'none'
+        -- Free of charge: 1, 2, 4 ... 60 s, unless an open circuit holds it anyway.
+        when t.outcome = 'deferred' and c.state <> 'open'
           then penstock._probe_wait(null, j.deferrals, null)
-        else interval '0' end) as run_at
+        else interval '0' end) as run_at,
+      coalesce(t.outcome = 'deferred' and c.state = 'open' and c.probe_job = j.id
+        and c.probe_attempt = j.attempt, false) as benched
     from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)
       t (id, attempt, outcome, error, delay, usage)
     join penstock.job j on j.id = t.id
     join penstock.queue q on q.id = j.queue_id
+    left join penstock.circuit c on c.queue_id = j.queue_id
     where j.attempt = t.attempt -- guard: fence
       and j.status in ('running', 'awaiting') -- guard: started
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
@@ -274,14 +275,21 @@ begin
   ),
   gone_on as (
     update penstock.job j set
-      status = case when h.run_at <= p_now then 'queued'::penstock.job_status
+      status = case when h.run_at <= p_now and not h.benched then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
-      run_at = h.run_at, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
+      -- A probe that failed lets others try, longer each time; who comes back frees it (_unbench).
+      run_at = case when h.benched then greatest(h.run_at, p_now
+          + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
+      benched = h.benched, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
       losses = j.losses + (h.outcome = 'lost_with_others')::integer, alone = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
       provisional_at = case when h.outcome = 'provisional' then p_now
         when h.outcome in ('retry', 'timed_out') then null else j.provisional_at end,
+      provisional = case h.outcome
+        when 'provisional' then 1 + case when j.provisional_at > p_now - interval '1 minute'
+          then j.provisional else 0 end
+        when 'retry' then 0 when 'timed_out' then 0 else j.provisional end,
       parked = h.parked, error = coalesce(h.error, j.error), worker_id = null,
       callback_hash = null, holds = 0,
       timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
@@ -299,12 +307,12 @@ begin
     from held h
   )
   select array_agg(g.id), array_agg(h.attempt), array_agg(g.status), array_agg(h.queue_id),
-    array_agg(h.queue_id) filter (where h.holds & 1 = 1),
+    array_agg(h.started_at), array_agg(h.queue_id) filter (where h.holds & 1 = 1),
     array_agg(h.account_id) filter (where h.holds >= 2),
     array_agg(g.queue_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.rank) filter (where g.lane >= 0 and g.status = 'queued')
-  into ids, attempts, statuses, queues, gates, accounts, v_queues, v_lanes, v_ranks
+  into ids, attempts, statuses, queues, starts, gates, accounts, v_queues, v_lanes, v_ranks
   from gone_on g join held h on h.id = g.id;
   if v_lanes is not null then
     perform penstock._join_lanes(v_queues, v_lanes, v_ranks);

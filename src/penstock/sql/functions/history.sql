@@ -212,6 +212,14 @@ begin
   get diagnostics rows = row_count;
   return next;
 
+  what := 'alert'; -- long over
+  delete from penstock.alert a
+  where a.id = any (array(
+    select k.id from penstock.alert k where k.cleared_at < p_now - interval '90 days'
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
   what := 'idempotency';
   delete from penstock.idempotency i
   where i.ctid = any (array(

@@ -5,7 +5,8 @@
 -- Near the head they are counted. Deeper, the snapshot that upkeep takes says how many are between
 -- two slices, and only the jobs before the first untouched slice and those in the last one are
 -- counted: so what was claimed since, and what came in front, are not missed. What came or went
--- between is, until the next snapshot.
+-- between is, until the next snapshot. Each look from the head has to pass what the claims of the
+-- last moments left in the index, so there is one such look where one will do.
 -- Nothing here takes a lock, and nothing decides by it.
 
 -- Up to here a place is counted.
@@ -16,7 +17,7 @@ as $$ select 2000 $$;
 -- Within a submit only so many: a row takes 0.2 us, and the whole submit 500 (2026-11).
 create or replace function penstock._counted_at_submit() returns integer
 language sql immutable parallel safe
-as $$ select 250 $$;
+as $$ select 100 $$;
 
 create or replace function penstock._slice_size() returns integer
 language sql immutable parallel safe
@@ -99,26 +100,27 @@ begin
     -9223372036854775808, p_job.rank, p_job.id, p_most + 1, p_typical, p_mixed);
   if jobs > p_most then
     select * into jobs, work
-    from penstock._by_snapshot(p_job, p_lanes, p_snapshot, p_most, p_typical, p_mixed);
+    from penstock._by_snapshot(p_job, p_lanes, p_snapshot, null, p_most, p_typical, p_mixed);
   end if;
 end
 $$;
 
--- The same for a job that has more than p_most before it. Null: there is no snapshot, and p_most
--- forbids to count further.
+-- The same for a job that has more than p_most before it. p_edge: the rank that has just p_most
+-- before it, where that is known. Null: there is no snapshot, and p_most forbids to count further.
 create or replace function penstock._by_snapshot(
-  p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer,
+  p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer,
   p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lowest constant bigint := -9223372036854775808;
+  v_from bigint := coalesce(p_edge, -9223372036854775808);
+  v_counted integer := case when p_edge is null then 0 else p_most end;
   v_hurried boolean := p_most < penstock._counted_places();
   v_slice integer := penstock._slice_size();
   v_snapshot penstock.snapshot;
   v_ranks bigint[];
-  v_head bigint;
+  v_head bigint := p_edge;
   v_first integer; -- the first slice of which nothing has been claimed
   v_last integer; -- the one the job is in
   v_front record;
@@ -128,32 +130,40 @@ begin
   where s.queue_id = p_job.queue_id and s.lane = p_snapshot;
   if found then
     v_ranks := v_snapshot.ranks;
-    select min(h.rank) into v_head from unnest(p_lanes[1:2]) l (lane) cross join lateral (
-      select j.rank from penstock.job j
-      where j.queue_id = p_job.queue_id and j.lane = l.lane and j.status = 'queued'
-      order by j.rank limit 1
-    ) h;
+    if p_edge is null then
+      select min(h.rank) into v_head from unnest(p_lanes[1:2]) l (lane) cross join lateral (
+        select j.rank from penstock.job j
+        where j.queue_id = p_job.queue_id and j.lane = l.lane and j.status = 'queued'
+        order by j.rank limit 1
+      ) h;
+    end if;
     v_first := width_bucket(v_head, v_ranks) + 1;
     v_last := width_bucket(p_job.rank, v_ranks);
   end if;
-  if v_last >= v_first and cardinality(p_lanes) > 256 then
-    -- To look into each of so many lanes takes longer than a slice is worth.
-    jobs := greatest(p_most + 1, ((v_last - v_first)::bigint
+  if v_last >= v_first
+    and (cardinality(p_lanes) > 256 or (v_hurried and v_last > v_first + 100))
+  then
+    -- To look into each of so many lanes takes longer than a slice is worth; so does any look in a
+    -- submit, where a slice is less than a hundredth.
+    jobs := greatest(p_most + 1, v_counted + ((v_last - v_first)::bigint
       + penstock._share(v_ranks, v_last, p_job.rank)
       + 1 - penstock._share(v_ranks, v_first - 1, v_head)) * v_slice);
-    work := v_snapshot.work[v_last] - v_snapshot.work[v_first] + v_slice * p_typical;
+    work := v_snapshot.work[v_last] - v_snapshot.work[v_first]
+      + (v_counted + v_slice) * p_typical;
   elsif v_last >= v_first then
-    select * into v_front from penstock._count_queued(p_job.queue_id, p_lanes, v_lowest,
+    select * into v_front from penstock._count_queued(p_job.queue_id, p_lanes, v_from,
       v_ranks[v_first], null, case when v_hurried then v_slice end, p_typical, p_mixed);
     select * into v_rear from penstock._count_queued(p_job.queue_id, p_lanes,
       v_ranks[v_last], p_job.rank, p_job.id, case when v_hurried then v_slice end, p_typical,
       p_mixed);
     jobs := greatest(p_most + 1,
-      v_front.jobs + (v_last - v_first)::bigint * v_slice + v_rear.jobs);
-    work := v_front.work + v_snapshot.work[v_last] - v_snapshot.work[v_first] + v_rear.work;
+      v_counted + v_front.jobs + (v_last - v_first)::bigint * v_slice + v_rear.jobs);
+    work := v_counted * p_typical + v_front.work
+      + v_snapshot.work[v_last] - v_snapshot.work[v_first] + v_rear.work;
   elsif not v_hurried or v_first is not null then
-    select * into jobs, work from penstock._count_queued(p_job.queue_id, p_lanes, v_lowest,
-      p_job.rank, p_job.id, case when v_hurried then p_most + v_slice end, p_typical, p_mixed);
+    select c.jobs + v_counted, c.work + v_counted * p_typical into jobs, work
+    from penstock._count_queued(p_job.queue_id, p_lanes, v_from, p_job.rank, p_job.id,
+      case when v_hurried then p_most + v_slice end, p_typical, p_mixed) c;
   end if;
 end
 $$;
@@ -177,6 +187,7 @@ create or replace function penstock._ahead(
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_edge bigint;
   v_lanes bigint[];
   v_left_out boolean := false; -- the snapshot is without its lane
 begin
@@ -189,21 +200,22 @@ begin
           and j.rank = p_job.rank
         offset 0
       ) t
-      where t.id < p_job.id) end -- guard: not itself => where true) end
-    into jobs
+      where t.id < p_job.id) end, -- guard: not itself => where true) end,
+      n.edge
+    into jobs, v_edge
     from (
-      select count(*) as jobs from (
-        select from penstock.job j
+      select count(*) as jobs, max(f.rank) as edge from (
+        select j.rank from penstock.job j
         where j.queue_id = p_job.queue_id and j.lane = -1 and j.status = 'queued'
           and j.rank < p_job.rank
-        limit p_most + 1
+        order by j.rank limit p_most + 1
       ) f
     ) n;
     if jobs <= p_most then
       work := case when jobs = 0 then 0 else jobs * p_typical end;
     else
       select * into jobs, work
-      from penstock._by_snapshot(p_job, array[-1], -2, p_most, p_typical, p_mixed);
+      from penstock._by_snapshot(p_job, array[-1], -2, v_edge, p_most, p_typical, p_mixed);
     end if;
     return;
   end if;

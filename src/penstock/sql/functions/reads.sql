@@ -149,7 +149,8 @@ begin
         'finished_at', penstock._rfc3339(v_done.finished_at),
         'stage', v_done.stage, 'stage_label', null, 'stage_at', null,
         'progress', v_done.progress, 'result', v_done.result,
-        'usage', case when v_done.attempt > 1 then penstock._usage_json(v_done.id)
+        'usage', case when v_done.attempt > 1 or not v_done.ended_in_start
+          then penstock._usage_json(v_done.id)
           else v_done.usage end,
         'error', penstock._error_json(v_done.error), 'position', null, 'eta_seconds', null,
         'waiting_for', null, 'staleness', null,

@@ -113,13 +113,34 @@ begin
     order by j.run_at limit p_limit for update skip locked
   ),
   told as (
-    update penstock.job j set error = j.error || '{"reason": "attempts_exhausted"}'
+    update penstock.job j set error =
+      coalesce(j.error, '{"class": "bug", "message": "failed"}')
+        || '{"reason": "attempts_exhausted"}'
     from due d where j.id = d.id
   )
   select array_agg(d.id) as ids, array_agg(distinct d.lane) as lanes into v_due from due d;
   if v_due.ids is not null then
     perform penstock._end_waiting(v_due.ids, 'failed', null, v_due.lanes);
   end if;
+end
+$$;
+
+-- A ramp that nobody climbs any more is over.
+create or replace function penstock._close_ramps(p_now timestamptz) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_circuit penstock.circuit;
+begin
+  for v_circuit in
+    select c.* from penstock.circuit c
+    where c.state = 'ramping' and c.changed_at <= p_now - interval '1 minute' -- guard: its minute
+    order by c.queue_id for no key update skip locked
+  loop
+    perform penstock._write_circuit(penstock._closed(v_circuit, p_now));
+    perform penstock._tell_circuit(q.name, penstock._closed(v_circuit, p_now), p_now)
+    from penstock.queue q where q.id = v_circuit.queue_id;
+  end loop;
 end
 $$;
 
@@ -163,7 +184,17 @@ begin
                                v_found.errors, null, null) s
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
+  -- What somebody held when its circuit opened: first this, then the minute of the others is over.
+  perform penstock._give_failures_back(c.queue_id, c.changed_at, v_now, null)
+  from penstock.circuit c
+  where c.state = 'open' and penstock._is_outage(c.class);
   perform penstock._fail_parked(v_now, p_limit);
+  perform penstock._close_ramps(v_now);
+  -- Claims do this too; but of a queue that is stopped nothing is claimed.
+  perform penstock.expire_jobs(q.id) from penstock.queue q
+  where exists (
+    select from penstock.job j where j.queue_id = q.id and j.expires_at <= v_now
+      and j.status in ('scheduled', 'queued'));
   -- Only after a while: a claim that began before its worker was given up may commit after it.
   update penstock.worker w set cleared_at = v_now
   where w.cleared_at is null

@@ -9,7 +9,8 @@ declare
 begin
   -- A job that backs off, or was delayed, runs now.
   update penstock.job j set run_at = penstock.clock(), updated_at = penstock.clock(),
-    version = version + 1,
+    version = version + 1, parked = false, benched = false,
+    provisional_at = null,
     -- One that was delayed by days has the rank of that day.
     rank = least(j.rank,
       penstock._rank(q.ordering, j.priority, q.aging_step, penstock.clock(), 0))

@@ -23,6 +23,7 @@ declare
   v_print bytea;
   v_record penstock.idempotency;
   v_lock_timeout text;
+  v_simple boolean;
 begin
   if p_key is not null then
     if length(p_key) not between 1 and 255 then
@@ -91,9 +92,14 @@ begin
   if p_wake is not null and status = 'queued' and not deduplicated then
     perform pg_notify('penstock_job', p_wake);
   end if;
-  select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
-  from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
-  where j.id = submit_one.id;
+  select w.simple, w.place, w.eta_seconds, w.waiting_for
+  into v_simple, place, eta_seconds, waiting_for
+  from penstock._waiting_simply(id, penstock.clock()) w;
+  if v_simple is not true then
+    select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+    from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
+    where j.id = submit_one.id;
+  end if;
   return next;
 end
 $$;

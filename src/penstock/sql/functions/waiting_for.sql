@@ -1,27 +1,39 @@
 -- What keeps a job from starting, in one word; when several things do, the first of: paused,
 -- no_worker, circuit_open, rate_limit, account_limit, queue_limit.
 
+-- Whether there is a worker that beats.
+create or replace function penstock._anyone_alive(p_now timestamptz) returns boolean
+language sql stable parallel safe
+as $$
+  select exists (
+    select from penstock.worker w
+    where w.cleared_at is null
+      and w.lost_at is null and w.stopped_at is null -- guard: not gone
+      and w.beat_at + w.lease >= p_now) -- guard: beats => )
+$$;
+
+-- What stops the whole queue, of what is known about it: see _stopped_by.
+create or replace function penstock._stop_word(
+  p_paused boolean, p_alive boolean, p_state text, p_class text
+) returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when p_paused or (p_state = 'open' and p_class in ('auth', 'quota', 'config')) then 'paused'
+    when not p_alive then 'no_worker'
+    when p_state = 'open' and p_class = 'rate_limited' then 'rate_limit'
+    when p_state = 'open' then 'circuit_open' end
+$$;
+
 -- What stops the whole queue: nothing is known then about when a job will start.
 create or replace function penstock._stop(
   p_queue integer, p_paused_at timestamptz, p_now timestamptz
 ) returns text
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_stopped text := penstock._stopped_by(p_queue, p_now);
-begin
-  if p_paused_at is not null or v_stopped = 'paused' then
-    return 'paused';
-  end if;
-  perform from penstock.worker w
-  where w.cleared_at is null
-    and w.lost_at is null and w.stopped_at is null -- guard: not gone
-    and w.beat_at + w.lease >= p_now; -- guard: beats
-  if not found then
-    return 'no_worker';
-  end if;
-  return v_stopped;
-end
+  select penstock._stop_word(p_paused_at is not null, penstock._anyone_alive(p_now), c.state,
+    c.class)
+  from penstock.circuit c where c.queue_id = p_queue
 $$;
 
 -- The wait until the queue's rate allows start number p_nth from now; see _pass_gate.
