@@ -50,9 +50,10 @@ check: setup ## Run the static checks: format, lint, layers, types, migrations
 	.venv/bin/mypy
 	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
 
-bench: setup ## Measure the engine and the worker on this machine
+bench: setup ## Measure the engine, the worker and positions on this machine
 	$(PYTHON) bench/engine.py
 	$(PYTHON) bench/worker.py
+	$(PYTHON) bench/position.py
 
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
 	$(PYTEST) --faults

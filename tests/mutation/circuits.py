@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import asyncpg
+
 import factory
-from circuits import circuit, end, fail, opened
+from circuits import circuit, end, fail, noticed, opened
 from factory import Row
 from interleave import Step
 from mutation.guards import Edit
@@ -30,7 +32,8 @@ async def _failures(s: Scene, start: Row) -> int:
     return failures
 
 
-@catches("_circuit_after: twice")
+# Two jobs are two failures: who asks for the former need not ask for the latter.
+@catches("_circuit_after: twice", beside=["_circuit_after: of two"])
 async def a_provider_that_is_busy_once_is_not_away(s: Scene) -> None:
     await fail(s.conn, await _ready(s), "overloaded")
     assert await _state(s) == "closed"
@@ -52,16 +55,39 @@ async def one_job_alone_is_no_outage(s: Scene) -> None:
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: config of two")
+@catches("_circuit_after: of two")
 async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> None:
-    await fail(s.conn, await _ready(s), "config")
+    worker = await _ready(s, jobs=1)
+    for _ in range(2):
+        await fail(s.conn, worker, "config", delay="0")
     assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: of one sort")
+async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -> None:
+    worker = await _ready(s)
+    await fail(s.conn, worker, "config", delay="1 hour")
+    await fail(s.conn, worker, "overloaded", delay="1 hour")
+    assert await _state(s) == "closed"
+
+
+@catches("_circuit_after: of now")
+async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> None:
+    worker = await _ready(s, jobs=4)
+    old = await s.start(worker, limit=2)
+    await noticed(s.conn)
+    await fail(s.conn, worker, "unavailable")
+    await s.clock.advance("1s")
+    await factory.finish(s.conn, worker, await s.start(worker))
+    await end(s.conn, worker, old, "unavailable")
+    assert await _state(s) == "ramping"
 
 
 @catches("_circuit_after: by its probe")
 async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
     worker = await _ready(s)
     slow = await s.start(worker)
+    await noticed(s.conn)
     await fail(s.conn, worker, "unavailable")
     await factory.finish(s.conn, worker, slow)
     assert await _state(s) == "open"
@@ -112,6 +138,17 @@ async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
     assert (await _failures(s, poison), await _failures(s, late)) == (1, 0)
 
 
+@catches("_give_failures_back: a hundred times")
+async def a_job_that_was_spared_a_hundred_times_pays(s: Scene) -> None:
+    worker = await _ready(s)
+    await s.conn.execute("update penstock.job set spared = 100")
+    late = await s.start(worker)
+    await noticed(s.conn)
+    await fail(s.conn, worker, "unavailable")
+    await end(s.conn, worker, late, "interrupted")
+    assert await _failures(s, late[0]) == 1
+
+
 @catches("_pass_circuit: one probe")
 async def one_job_is_the_probe_of_an_open_circuit(s: Scene) -> None:
     worker = await opened(s.conn)
@@ -142,6 +179,14 @@ async def a_queue_stopped_by_hand_has_no_probes(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
+@catches("_pass_circuit: waited", beside=[NO_FIRST_LOOK])
+async def a_provider_that_asked_to_wait_is_given_its_time(s: Scene) -> None:
+    worker = await _ready(s)
+    await fail(s.conn, worker, "rate_limited", after=5)
+    await s.clock.advance("4s")
+    assert await factory.claim(s.conn, worker) == []
+
+
 @catches("_pass_circuit: ramp")
 async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
     worker = await opened(s.conn, jobs=5)
@@ -149,6 +194,39 @@ async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
     await factory.finish(s.conn, worker, await s.start(worker))
     assert len(await factory.claim(s.conn, worker, limit=4)) == 1
     assert await factory.claim(s.conn, worker, limit=4) == []
+
+
+@catches("_close_ramps: its minute")
+async def a_ramp_has_a_minute(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    await factory.finish(s.conn, worker, await s.start(worker))
+    await s.clock.advance("59s")
+    await factory.recover(s.conn)
+    assert await _state(s) == "ramping"
+
+
+@catches("_of_probes: no answer")
+async def a_probe_that_was_not_begun_met_nobody(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    await factory.finish(s.conn, worker, await s.start(worker), "released")
+    assert (await circuit(s.conn))["tries"] == 0
+
+
+@catches("_of_probes: this start")
+async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
+    """Asked of the function itself: whatever an older start tells is stale in the end."""
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    [probe] = await s.start(worker)
+    told = await s.value(
+        "select outcomes from penstock._of_probes($1, $2, $3, array[null::jsonb])",
+        [probe["id"]],
+        [probe["attempt"] - 1],
+        ["timed_out"],
+    )
+    assert told == ["timed_out"]
 
 
 @catches("due_looks: once a second")
@@ -218,7 +296,7 @@ async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     assert await s.status(row["id"]) == "failed"
 
 
-@catches("stage_due_jobs: parked")
+@catches("stage_due_jobs: parked", raises=asyncpg.CheckViolationError, match="parked_is_scheduled")
 async def a_parked_job_does_not_start_again(s: Scene) -> None:
     row = await _parked(s)
     await s.clock.advance("61s")
@@ -229,9 +307,10 @@ async def a_parked_job_does_not_start_again(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_by_start: fence")
+@catches("_feel_told: fence")
 async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
+    await noticed(s.conn)
     [old] = await s.start(worker)
     await factory.finish(s.conn, worker, [old], "released")
     [new] = await s.start(worker)

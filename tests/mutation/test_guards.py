@@ -101,11 +101,11 @@ async def stage(dsn: str, without: Iterable[str | Edit]) -> AsyncIterator[Scene]
         await prepare(opened[-1])
         return opened[-1]
 
-    conn, clock = await connect(), Clock(await connect())
-    for function, text in mutants(without).items():
-        SPOILT.add(function)
-        await conn.execute(text)
     try:
+        conn, clock = await connect(), Clock(await connect())
+        for function, text in mutants(without).items():
+            SPOILT.add(function)
+            await conn.execute(text)
         yield Scene(conn, clock, connect)
     finally:
         for conn in opened:

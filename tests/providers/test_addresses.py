@@ -1,5 +1,6 @@
 """Addresses in what libraries say: no key, user or password of them is kept with the job."""
 
+import asyncio
 import urllib.error
 from email.message import Message
 
@@ -60,9 +61,8 @@ async def test_what_the_libraries_say() -> None:
                 await session.get(url)
         errors += [one.value, two.value]
     dead = f"http://127.0.0.1:{closed_port()}/v1/m?key={SECRET}"
-    with pytest.raises(requests.ConnectionError) as three, requests.Session() as plain:
-        plain.trust_env = False
-        plain.get(dead, timeout=5)
+    with pytest.raises(requests.ConnectionError) as three:
+        await asyncio.to_thread(requests.get, dead, timeout=5, proxies={"http": ""})
     with pytest.raises(urllib3.exceptions.MaxRetryError) as four, urllib3.PoolManager() as pool:
         pool.request("GET", dead, retries=0)
     errors += [three.value, four.value, ChildError("ValueError", str(one.value))]

@@ -19,6 +19,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.errors import Invalid
+from penstock.providers.errors import ProviderError
+from penstock.providers.signal import Signal
 from penstock.worker.context import Job
 from penstock.worker.handlers import Handler
 from penstock.worker.outcomes import Cancel, Fail, LeaseLost, Retry, Snooze
@@ -47,10 +49,8 @@ def declared(day: date, job: Job, pages: int = 1) -> Any:
 
 @Kind
 def unreachable() -> None:
-    try:
-        raise ConnectionRefusedError
-    except OSError as error:
-        raise ValueError("the model cannot be reached") from error
+    cause = ProviderError("nobody there", Signal(exception="connect"))
+    raise ValueError("the model cannot be reached") from cause
 
 
 @Kind

@@ -38,13 +38,9 @@ def test_every_class_comes_to_its_outcome(verdict: Verdict) -> None:
 
 def test_the_cause_decides() -> None:
     """S9"""
-    try:
-        try:
-            raise ConnectionRefusedError
-        except OSError as error:
-            raise RuntimeError("no feedback") from error
-    except RuntimeError as error:
-        outcome = outcome_of(error)
+    raised = RuntimeError("no feedback")
+    raised.__cause__ = ProviderError("nobody there", Signal(exception="connect"))
+    outcome = outcome_of(raised)
     assert isinstance(outcome, Deferred)
     assert outcome.error.cls == "unavailable"
     assert "no feedback" in outcome.error.message

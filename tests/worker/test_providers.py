@@ -140,7 +140,7 @@ async def test_one_at_a_time_is_one_at_a_time_whoever_is_killed(
             for _ in range(3):
                 crew.start()
             await eventually(lambda: _there(conn, 3), "three workers are there", seconds=30)
-            jobs = await submit(conn, scale(150, 2_000))
+            jobs = await submit(conn, scale(60, 2_000))
             rng = random.Random(20)
             while await _left(conn):
                 await asyncio.sleep(rng.uniform(0.2, 1.0))

@@ -94,8 +94,8 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
             return charged(classify(error, more=more), described(error))
 
 
-# The circuit holds their queue, so they need no wait of their own, and keep their place in it.
-_HELD = ("unavailable", "rate_limited", "auth", "quota")
+# The circuit holds their queue at once, so they need no wait of their own and keep their place.
+_HELD = ("rate_limited", "auth", "quota")
 
 
 def charged(verdict: Verdict, message: str) -> Outcome:
@@ -112,9 +112,9 @@ def charged(verdict: Verdict, message: str) -> Outcome:
         case Charge.PROVISIONAL:
             return Retried(error, verdict.after, provisional=True)
         case Charge.FREE:
-            if verdict.circuit is Circuit.NONE:
+            if verdict.circuit is Circuit.NONE or verdict.cls == "unavailable":
                 return Deferred(error)
-            return Deferred(error, None if verdict.cls in _HELD else verdict.after)
+            return Deferred(error, timedelta(0) if verdict.cls in _HELD else verdict.after)
         case _:
             assert_never(verdict.charge)
 

@@ -76,13 +76,15 @@ begin
     return v_next;
   end if;
   if v_next.state = 'ramping'
-    and p_started_at < v_next.changed_at -- guard: of now
+    and p_started_at < v_next.changed_at -- guard: of now => and false
   then
     return v_next; -- it met the outage that is over
   end if;
 
   v_next.address := coalesce(v_told ->> 'address', v_next.address);
-  if v_next.row_trouble is distinct from penstock._trouble(v_class) then -- guard: of one sort
+  if v_next.row_trouble is distinct from
+    penstock._trouble(v_class) -- guard: of one sort => v_next.row_trouble
+  then
     v_next.in_row := 0;
     v_next.row_job := null;
     v_next.row_mixed := false;
