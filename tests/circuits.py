@@ -61,7 +61,7 @@ async def fail(conn: asyncpg.Connection, worker: int, cls: str, **told: Any) -> 
 
 
 async def noticed(conn: asyncpg.Connection) -> None:
-    """Another job has just met a provider that is away: the next one that does opens the circuit."""
+    """Another job has just met it: the next one that finds the provider away opens the circuit."""
     await conn.execute(
         "update penstock.circuit set in_row = 1, row_trouble = 'outage',"
         " row_job = gen_random_uuid() where in_row = 0 and state = 'closed'"

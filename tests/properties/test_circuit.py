@@ -32,11 +32,12 @@ from shapes import Scale
 LONG_RUN = 2_000
 STEPS = 40
 MANY = 10
-# When the provider is well: a minute each, and a quarter of an hour for each job but the odd one.
-DRAIN_ROUNDS = 15 * 2 * MANY
+# Once the provider is well: a quarter of an hour, as after a refused key, for each job there is.
+DRAIN_TIME = timedelta(minutes=15) * 2 * MANY
 # One without a limit, whose gate counts only in times of trouble, and one with.
 WITH_CIRCUITS = ["plain", "pair"]
-OTHER_ENDS = ["retry", "released", "failed", "timed_out", "stuck"]
+PLAIN = {"retry": "bug", "failed": "bug", "timed_out": "timeout", "stuck": "stalled"}
+OTHER_ENDS = [*PLAIN, "released"]
 HANDS = ["open", "close", "close", "resume", "resume", "there", "there", "away", "look"]
 CHARGED = ("provisional", "retry", "timed_out")
 # So often a job is deferred for nothing while others are answered.
@@ -46,9 +47,10 @@ Told = tuple[str, float | None, timedelta | None]
 
 queues = st.sampled_from(WITH_CIRCUITS)
 kinds = st.sampled_from(["plain", "once", "once", "pair"])
+afters = st.sampled_from([None, None, 0.5, 20.0])
 told = st.tuples(
     st.sampled_from([*EFFECTS, *OTHER_ENDS, *["succeeded"] * 6]),
-    st.sampled_from([None, None, 0.5, 20.0]),
+    afters,
     st.sampled_from([None, timedelta(0), timedelta(seconds=5)]),
 )
 
@@ -74,6 +76,7 @@ class Outages(RuleBasedStateMachine):
         # In the order in which they came: what is picked must not depend on random ids.
         self.order: list[UUID] = []
         self.odd: tuple[UUID, str] | None = None
+        self.odd_after: float | None = None
         self.sound = True
         self.look()
 
@@ -101,11 +104,11 @@ class Outages(RuleBasedStateMachine):
             charge = how in CHARGED or (how == "deferred" and before[job.id].isolated >= ISOLATED)
             assert job.failures <= was + charge, f"{job} was charged"
 
-    @initialize(kind=kinds, n=which, cls=st.sampled_from([None, *EFFECTS]))
-    def begin(self, kind: str, n: int, cls: str | None) -> None:
+    @initialize(kind=kinds, n=which, cls=st.sampled_from([None, *EFFECTS]), after=afters)
+    def begin(self, kind: str, n: int, cls: str | None, after: float | None) -> None:
         self.submit(kind, [None, None, "ann", None, "bob", "bob"])
         if cls:
-            self.odd = pick(self.order, n), cls
+            self.odd, self.odd_after = (pick(self.order, n), cls), after
 
     @rule(kind=kinds, accounts=st.lists(st.sampled_from([None, "ann", "bob"]), min_size=1))
     @precondition(lambda self: len(self.jobs) <= MANY)
@@ -181,7 +184,7 @@ class Outages(RuleBasedStateMachine):
         for job, (drawn, after, _) in zip(jobs, ends, strict=True):
             cls = self.odd[1] if self.odd and self.odd[0] == job.id else drawn
             outcome, effect = EFFECTS.get(cls, (cls, None))
-            error: dict[str, Any] = {"class": cls if effect else "bug", "message": ""}
+            error: dict[str, Any] = {"class": PLAIN.get(cls, cls), "message": ""}
             if effect:
                 error["circuit"] = {"effect": effect, "after": after, "address": "10.0.0.1:80"}
             outcomes.append(outcome)
@@ -256,16 +259,24 @@ class Outages(RuleBasedStateMachine):
         for queue, row in self.circuits.items():
             if row.state == "open" and row.cls is None:
                 self.world.run("select penstock.close_circuit(%s)", queue)
-        for _ in range(DRAIN_ROUNDS):
-            self.look()
-            if not self.others():
-                return
-            self.move(timedelta(minutes=1))
+        until = self.now + DRAIN_TIME
+        while self.now < until:
             self.world.run("select * from penstock.recover_jobs()")
             for queue in WITH_CIRCUITS:
                 rows = self.world.claim(self.worker, queue, 2, wait=False)
-                self.report(rows, [("succeeded", None, None)] * len(rows))
+                self.report(rows, [("succeeded", self.odd_after, None)] * len(rows))
+            self.look()
+            if not self.others():
+                return
+            self.move(self.until_something_may_start())
         raise AssertionError(f"these never end: {self.others()}, odd: {self.odd}")
+
+    def until_something_may_start(self) -> timedelta:
+        """A second while jobs wait in line, or the time that all have to wait for."""
+        dues = [job.deadline_at or job.run_at for job in self.jobs.values()]
+        dues += [row.next_at for row in self.circuits.values() if row.next_at]
+        first = min((due - self.now for due in dues if due > self.now), default=TICK)
+        return max(first, timedelta(seconds=1))
 
     def others(self) -> list[Any]:
         return [job for job in self.jobs.values() if not self.odd or job.id != self.odd[0]]

@@ -120,11 +120,8 @@ def charged(verdict: Verdict, message: str) -> Outcome:
 
 
 def described(error: BaseException) -> str:
-    """Class and words, for people who look at the job; never for a log.
-
-    Of addresses in them, only what is no secret: libraries quote those that they called.
-    """
-    words = without_secrets(words_of(error))
+    """Class and words, for people who look at the job; never for a log."""
+    words = words_of(error)
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
@@ -139,8 +136,11 @@ def words_of(value: object) -> str:
 
 
 def clean(message: str) -> str:
-    """What Postgres can keep, at a length that people read."""
-    text = message.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    """What Postgres can keep, at a length that people read.
+
+    Of addresses in it, only what is no secret: libraries quote those that they called.
+    """
+    text = without_secrets(message.replace("\x00", "\N{REPLACEMENT CHARACTER}"))
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
 
