@@ -60,11 +60,12 @@ async def fail(conn: asyncpg.Connection, worker: int, cls: str, **told: Any) -> 
     return job
 
 
-async def noticed(conn: asyncpg.Connection) -> None:
-    """Another job has just met it: the next one that finds the provider away opens the circuit."""
+async def noticed(conn: asyncpg.Connection, trouble: str = "outage") -> None:
+    """Another job has just met it: the next one that does opens the circuit."""
     await conn.execute(
-        "update penstock.circuit set in_row = 1, row_trouble = 'outage',"
-        " row_job = gen_random_uuid() where in_row = 0 and state = 'closed'"
+        "update penstock.circuit set in_row = 1, row_trouble = $1, row_job = gen_random_uuid(),"
+        " row_mixed = false where state = 'closed'",
+        trouble,
     )
 
 

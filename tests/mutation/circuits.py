@@ -32,13 +32,6 @@ async def _failures(s: Scene, start: Row) -> int:
     return failures
 
 
-# Two jobs are two failures: who asks for the former need not ask for the latter.
-@catches("_circuit_after: twice", beside=["_circuit_after: of two"])
-async def a_provider_that_is_busy_once_is_not_away(s: Scene) -> None:
-    await fail(s.conn, await _ready(s), "overloaded")
-    assert await _state(s) == "closed"
-
-
 @catches("_circuit_after: thrice")
 async def two_failures_are_no_outage(s: Scene) -> None:
     worker = await _ready(s)
@@ -341,3 +334,14 @@ async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
         await fail(s.conn, worker, "overloaded", after=30)
     await s.conn.execute("select penstock.report_look('q', true)")
     assert await factory.claim(s.conn, worker) == []
+
+
+@catches("_count_isolated: ten times")
+async def ten_deferrals_among_answers_are_free(s: Scene) -> None:
+    worker = await _ready(s, jobs=1)
+    for _ in range(5):
+        job = await fail(s.conn, worker, "overloaded", delay="1 second")
+        await factory.submit(s.conn)
+        await factory.finish(s.conn, worker, await s.start(worker))
+        await s.clock.advance("1s")
+    assert (await factory.read(s.conn, job))["failures"] == 0

@@ -226,6 +226,8 @@ class Model:
     def _wait(self, job: Job, outcome: str) -> timedelta:
         if outcome in CHARGED:
             return backoff(job.queue, job.failures)
+        if outcome == "deferred":
+            return timedelta(seconds=min(60, 2 ** (job.deferrals - 1)))
         return recovery_wait(job.crashes) if outcome in CRASHES else timedelta(0)
 
     # What upkeep does. `skip`: jobs it must leave alone, since an app holds their account.

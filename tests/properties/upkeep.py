@@ -7,6 +7,7 @@ from hypothesis.stateful import rule
 
 from properties.base import Lifecycle, held_accounts, pick, which
 from properties.model import Worker
+from properties.settings import QUEUES
 
 steps = st.sampled_from([0, 1, 10, 11, 30, 61, 61, 400])
 LIVES = ["all beat", "all beat", "all are silent", "all are silent", "one stops"]
@@ -31,6 +32,8 @@ class Upkeep(Lifecycle):
                 "select job_id, outcome, verdict, status::text from penstock.recover_jobs()"
             )
         found = self.model.recover(self.runs_behind(held))
+        for queue in QUEUES:
+            self.model.expire(queue, self.waits_behind(held))
         assert {row.job_id: row.outcome for row in rows} == found
         assert {row.verdict for row in rows} <= {"done"}
         assert all(row.status == self.model.jobs[row.job_id].status for row in rows)

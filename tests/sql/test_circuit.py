@@ -34,8 +34,10 @@ async def test_an_unreachable_provider_opens_the_circuit_and_costs_nothing(
         (["provider_error", "interrupted"], "closed"),
         (["provider_error", "interrupted", "stalled"], "open"),
         (["rate_limited"], "open"),
-        (["auth"], "open"),
-        (["quota"], "open"),
+        (["auth"], "closed"),
+        (["auth", "auth"], "open"),
+        (["quota", "quota"], "open"),
+        (["auth", "unavailable"], "closed"),
         (["config"], "closed"),
         (["config", "config"], "open"),
     ],
@@ -288,8 +290,9 @@ async def test_a_prompt_that_crashes_the_model_ends_while_others_go_on(
 async def test_retry_after_pauses_the_queue_for_everyone(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    worker = await opened(conn, jobs=1)
-    await conn.execute("select penstock.close_circuit('q')")
+    await factory.queue(conn)
+    worker = await factory.worker(conn, lease="100 days")
+    await factory.submit(conn)
     await fail(conn, worker, "rate_limited", after=7.5)
     other = await factory.worker(conn, "other", lease="100 days")
     await clock.advance("7s")
@@ -321,6 +324,7 @@ async def test_what_an_operator_must_put_right_pauses_the_queue_and_says_what_to
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    await noticed(conn, cls)
     await fail(conn, worker, cls)
     assert await conn.fetchval(
         "select penstock._stopped_by(queue_id, now()) from penstock.job"
@@ -343,6 +347,7 @@ async def test_without_an_operator_a_job_tries_every_quarter_of_an_hour(
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    await noticed(conn, "quota")
     await fail(conn, worker, "quota")
     await clock.advance("15m")
     await fail(conn, worker, "quota")

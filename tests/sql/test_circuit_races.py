@@ -232,6 +232,7 @@ async def test_a_resume_waits_for_a_finish_and_closes_what_it_left(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (first, second) = await started(conn, 2)
+    await noticed(conn, "auth")
     await end(conn, worker, [first], "auth", delay="0")
     one, operator = await connect(), await connect()
     async with one.transaction():
@@ -247,12 +248,13 @@ async def test_a_finish_that_waits_for_a_resume_opens_the_circuit_again(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """A key that is still wrong is still wrong."""
-    worker, (first, second) = await started(conn, 2)
+    worker, (first, *others) = await started(conn, 3)
+    await noticed(conn, "auth")
     await end(conn, worker, [first], "auth")
     operator, other = await connect(), await connect()
     async with operator.transaction():
         await operator.execute("select penstock.resume_queue('q')")
-        late = Step(other, end(other, worker, [second], "auth"))
+        late = Step(other, end(other, worker, others, "auth"))
         assert await late.waits(conn)
     await late
     assert (await circuit(conn))["state"] == "open"

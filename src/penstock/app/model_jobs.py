@@ -286,6 +286,12 @@ def _chat_of_ollama(endpoint: Endpoint) -> Endpoint:
             code="invalid_option",
             field="url",
         )
+    if "/api/" in path and not path.endswith("/api/chat"):
+        raise Invalid(
+            "url must be the address alone, like http://127.0.0.1:11434: /api/chat is added to it",
+            code="invalid_option",
+            field="url",
+        )
     return endpoint.under(f"{path.removesuffix('/api/chat').removesuffix('/api')}/api/chat")
 
 

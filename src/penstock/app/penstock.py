@@ -246,8 +246,16 @@ class Penstock:
             def ours(error):
                 return "overloaded" if isinstance(error, vendor.Busy) else None
 
-        It is asked about each exception of a chain, before all that Penstock knows itself.
+        It is asked about each exception of a chain, before all that Penstock knows itself. The
+        classes are those of `penstock.providers.verdict.CLASSES`.
         """
+        try:
+            inspect.signature(extension).bind(None)
+        except TypeError:
+            raise Misconfigured(
+                "app.classify needs a function of one argument, the exception, that returns a class"
+                ' like "overloaded", or None'
+            ) from None
         self._extensions.append(extension)
         return extension
 

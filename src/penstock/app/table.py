@@ -86,7 +86,7 @@ class Table:
             raise self.wrong(key, f"{value!r} names no variable of the environment, like $NAME")
         said = self.environ.get(variable[1])
         if not said:
-            raise self.wrong(key, f"{value} is not set in the environment")
+            raise self.wrong(key, f"{value} is not set in the environment: export {value[1:]}=...")
         if str in types or not isinstance(said, str):
             return said
         if int in types and re.fullmatch(r"-?[0-9]{1,9}", said):

@@ -48,9 +48,9 @@ _ATTEMPTS = (
 WAITS_FOR = {
     "queue_limit": "a free slot of its queue",
     "account_limit": "a free slot of its account",
-    "rate_limit": "the rate limit",
-    "circuit_open": "the provider, which is away",
-    "paused": "its queue, which is paused",
+    "rate_limit": "the rate of its queue, or of the provider: see `penstock queues`",
+    "circuit_open": "the provider, which is away: see `penstock queues`",
+    "paused": "its queue, which is paused: see `penstock queues`",
     "no_worker": "a worker: none is alive",
     "backoff": "its next try",
     "callback": "the answer to its call",
@@ -127,6 +127,8 @@ def _note(job: dict[str, Any]) -> str | None:
 
 def stage(job: dict[str, Any]) -> str | None:
     """What it does now, in the words for people if its handler gave some."""
+    if job["status"] in (JobStatus.QUEUED, JobStatus.SCHEDULED):
+        return None  # of a start that has ended
     said: str | None = job.get("stage_label") or job["stage"]
     return said
 

@@ -73,7 +73,7 @@ def model(  # noqa: PLR0913  # one per option of the model
         Path | None, typer.Option(metavar="FILE", help="Add a line of JSON for each call.")
     ] = None,
     real: Annotated[
-        bool, typer.Option("--real", help="A small real model by llama.cpp: penstock[model].")
+        bool, typer.Option("--real", help="A small real model by llama.cpp: the extra `model`.")
     ] = False,
     gguf: Annotated[
         Path | None,

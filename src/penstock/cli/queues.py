@@ -38,6 +38,9 @@ def queues(context: typer.Context, *, as_json: Json = False) -> None:
     else:
         none = "No queues yet: an app declares them, or SQL does (penstock.declare_queue)."
         print_table(COLUMNS, [row(queue) for queue in found], none=none)
+        for queue in found:
+            if queue["circuit"]["state"] == "open":
+                typer.echo(f"! {queue['circuit']['message']}")
 
 
 def row(queue: dict[str, Any]) -> list[Any]:
@@ -131,5 +134,7 @@ def resume(queue: Queue, *, as_json: Json = False) -> None:
         print_json(after)
     elif before["paused"] or before["circuit"]["class"] in ("auth", "quota", "config"):
         typer.echo(f"Queue {queue} goes on: {count(after['queued'], 'job')} queued.")
+    elif after["circuit"]["state"] == "open":
+        typer.echo(f"Queue {queue} was not paused: {after['circuit']['message']}.")
     else:
         typer.echo(f"Queue {queue} was not paused.")

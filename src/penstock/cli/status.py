@@ -1,5 +1,7 @@
 """`penstock status`: how things stand, on one screen."""
 
+import textwrap
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
@@ -22,10 +24,9 @@ def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
     """The status as lines: totals, what an operator has to know, queues, workers."""
     lines = [totals(status), Text("", end="")]
     lines += [
-        Text(f"! {alert['message']} (for {age(alert['raised_at'])})", "red", end="")
-        for alert in status["alerts"]
+        Text(line, "red", end="") for queue in status["queues"] for line in news(queue, width=width)
     ]
-    if status["alerts"]:
+    if len(lines) > 2:  # noqa: PLR2004  # there is something to know
         lines.append(Text("", end=""))
     if status["queues"]:
         lines += table(queues.COLUMNS, [queues.row(q) for q in status["queues"]], width=width)
@@ -37,6 +38,18 @@ def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
     else:
         lines.append(Text(workers.NONE, end=""))
     return lines
+
+
+def news(queue: dict[str, Any], *, width: int | None) -> list[str]:
+    """What keeps a queue's jobs from starting and what to do, on lines that fit."""
+    circuit = queue["circuit"]
+    if circuit["state"] != "open":
+        return []
+    told = f"! {circuit['message']} (since {age(circuit['since'])}"
+    if (next_at := circuit["next_probe_at"]) is not None:
+        left = (datetime.fromisoformat(next_at) - datetime.now(UTC)).total_seconds()
+        told += f"; next try {'now' if left < 1 else f'in {seconds(left)}'}"
+    return textwrap.wrap(f"{told})", width) if width else [f"{told})"]
 
 
 def totals(status: dict[str, Any]) -> Text:

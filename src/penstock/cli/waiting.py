@@ -74,27 +74,28 @@ async def until_finished(
 
 async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
     """What keeps it from being started, or how long it has to wait, where that is known."""
-    if job["status"] != JobStatus.QUEUED:
-        return None
     match job["waiting_for"]:
-        case "paused":
-            return await _why_paused(lists, job)
+        case "paused" | "circuit_open" | "rate_limit":
+            return await _why_stopped(lists, job)
         case "no_worker":
             return "No worker is alive: start one with `penstock worker APP`."
-        case "circuit_open":
-            return (
-                f"The provider behind queue {job['queue']} does not answer: the job is kept, and"
-                " starts when it does."
-            )
+        case "backoff":
+            why = clean((job["error"] or {}).get("message") or "it failed")
+            used = f"{job['failures']} of {job['max_attempts']} attempts are used"
+            return f"Its last start failed ({why}): {used}, the next is at {job['run_at']}."
+    if job["status"] != JobStatus.QUEUED:
+        return None
     if job["eta_seconds"]:
         return f"{place(job['position'], job['eta_seconds'])}."
     return None
 
 
-async def _why_paused(lists: Lists, job: dict[str, Any]) -> str:
+async def _why_stopped(lists: Lists, job: dict[str, Any]) -> str | None:
     [queue] = await lists.queues(job["queue"])
     if message := queue["circuit"]["message"]:
         return f"{message[0].upper()}{message[1:]}."
+    if not queue["paused"]:
+        return None
     reason = f" ({clean(queue['paused_reason'])})" if queue["paused_reason"] else ""
     return (
         f"Queue {queue['name']} is paused{reason}: `penstock resume {queue['name']}` lets it go on."

@@ -100,7 +100,7 @@ async def ask(  # noqa: PLR0913  # the parts of one call
             transport.post(chat.endpoint, sent, headers) as answer,
         ):
             if answer.status != _OK:
-                raise await answer.refusal("the model")
+                raise await answer.refusal(f"the model {chat.model}")
             done = came = False
             while not done and (chunk := await answer.chunk()):
                 came = True

@@ -5,9 +5,9 @@ What the author says of an exception (an `error_class`, an extension) is never o
 seen of it.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -23,6 +23,8 @@ from penstock.providers.verdict import CLASSES, Charge, Circuit, Fault, Verdict
 
 Extension = Callable[[BaseException], str | Verdict | None]
 """An app's own knowledge: a class, a whole verdict, or None for "I do not know this one"."""
+
+_log = logging.getLogger("penstock.providers")
 
 CHAIN_MAX = 64
 """Exceptions that are looked at: causes, and members of groups."""
@@ -112,10 +114,20 @@ def _cause(link: BaseException) -> BaseException | None:
 def _said(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
     """What an extension or the exception's author says it is."""
     for extension in more:
-        with suppress(Exception):  # an extension that fails knows nothing
+        name = getattr(extension, "__name__", "?")
+        try:
             said = extension(link)
-            if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):
-                return said
+        except Exception as error:  # noqa: BLE001  # one that fails knows nothing
+            _log.warning("the app's classify %s raised %s", name, type(error).__name__)
+            continue
+        if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):
+            return said
+        if said is not None:
+            _log.warning(
+                "the app's classify %s returned what is no class; they are %s",
+                name,
+                ", ".join(CLASSES),
+            )
     verdict = read(link, "verdict")  # one that was judged already, in a process of its own
     if isinstance(verdict, Verdict):
         return verdict

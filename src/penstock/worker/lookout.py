@@ -38,8 +38,8 @@ class Lookout:
         if state == "open":
             self.look_again()
             _log.warning("%s", told["message"], extra={"queue": queue, "class": told["class"]})
-        else:
-            _log.info("%s", told["message"], extra={"queue": queue})
+        elif state == "closed":
+            _log.warning("%s", told["message"], extra={"queue": queue})
 
     async def run(self) -> None:
         while True:

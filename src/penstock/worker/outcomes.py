@@ -94,10 +94,6 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
             return charged(classify(error, more=more), described(error))
 
 
-# The circuit holds their queue at once, so they need no wait of their own and keep their place.
-_HELD = ("rate_limited", "auth", "quota")
-
-
 def charged(verdict: Verdict, message: str) -> Outcome:
     """What a failure of this sort costs the job, and tells its queue."""
     bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
@@ -112,9 +108,8 @@ def charged(verdict: Verdict, message: str) -> Outcome:
         case Charge.PROVISIONAL:
             return Retried(error, verdict.after, provisional=True)
         case Charge.FREE:
-            if verdict.circuit is Circuit.NONE or verdict.cls == "unavailable":
-                return Deferred(error)
-            return Deferred(error, timedelta(0) if verdict.cls in _HELD else verdict.after)
+            # When it is tried again is for SQL to say, which knows whether its queue stands still.
+            return Deferred(error, verdict.after if verdict.cls == "overloaded" else None)
         case _:
             assert_never(verdict.charge)
 

@@ -23,6 +23,8 @@ from penstock.errors import Invalid, Misconfigured
 _WORDED = frozenset(typing.get_args(core_schema.ErrorType)) - {"value_error", "assertion_error"}
 _NONE_GIVEN = inspect.Parameter.empty
 _LONGEST_NAME = 100
+# So many faults of a payload are told by name.
+_NAMED = 5
 
 
 class Parameters:
@@ -145,7 +147,10 @@ class Parameters:
 
     def _invalid(self, faults: list[tuple[str, str]], index: int) -> Invalid:
         field, what = faults[0]
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        rest = [f"{name} {said}" for name, said in faults[1:_NAMED]]
+        if len(faults) > _NAMED:
+            rest.append(f"and {len(faults) - _NAMED} more")
+        more = "".join(f"; {each}" for each in rest)
         return Invalid(
             f"{field} of job kind {self.kind} {what}{more}",
             code="invalid_payload",

@@ -14,6 +14,7 @@ from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Succeeded
 from penstock.engine.outcomes import Retry as Retried
 from penstock.engine.starts import Told, tell
 from penstock.errors import Invalid, TooLarge
+from penstock.providers.errors import ProviderError
 from penstock.worker.context import Job
 from penstock.worker.outcomes import (
     Cancel,
@@ -72,11 +73,13 @@ class Runner:
         if not isinstance(error, Fail | Retry | Snooze | Cancel):
             # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed
-            level = logging.INFO if isinstance(outcome, Deferred) else logging.WARNING
+            free = isinstance(outcome, Deferred) and outcome.error.cls != "config"
+            level = logging.INFO if free else logging.WARNING
             _log.log(
                 level,
                 "a handler failed: %s",
-                whereabouts(error),
+                # Our own sentence says more than a place in our code, and quotes nobody.
+                str(error) if isinstance(error, ProviderError) else whereabouts(error),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
         return outcome

@@ -113,6 +113,14 @@ async def queues(fetch: Fetch) -> Finding:
             f"{count(total, 'job')} queued in {_names(waiting)} and no worker is alive",
             "Start one: `penstock worker APP`.",
         )
+    if status["alerts"]:
+        acts = any(alert["class"] in ("auth", "quota", "config") for alert in status["alerts"])
+        return Finding(
+            "queues",
+            "bad" if acts else "warning",
+            "; ".join(alert["message"] for alert in status["alerts"]),
+            "`penstock queues` shows what waits.",
+        )
     if paused:
         return Finding(
             "queues",

@@ -60,12 +60,20 @@ def feedback(prompt: str, random: Random, tokens: int) -> list[str]:
     sentences = _GERMAN if is_german(prompt) else _ENGLISH
     words: list[str] = []
     while len(words) < tokens:
-        for sentence in random.sample(sentences, len(sentences)):
+        # Something good first, as one would say it.
+        good, rest = sentences[::2], sentences[1::2]
+        order = [random.choice(good), *random.sample(rest, len(rest)), *good]
+        for sentence in order:
             words.extend(f" {word}" for word in sentence.split(" "))
     del words[tokens:]
     words[0] = words[0][1:]
-    if not words[-1].endswith("."):
-        words[-1] = words[-1].rstrip(",;") + "."
+    # Whole sentences, the last one shortened to what is left for it.
+    while len(words) > 1 and not words[-1].endswith("."):
+        words.pop()
+        if all(not word.endswith(".") for word in words):
+            words[-1] = words[-1].rstrip(",;") + "."
+            break
+    words += [" …"] * (tokens - len(words))
     return words
 
 

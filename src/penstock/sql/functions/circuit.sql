@@ -1,7 +1,7 @@
 -- The circuit of a queue: whether the provider behind it answers. An outage is not a failure.
 --
---   closed --- unavailable, overloaded, config: twice in a row of two jobs, or thrice; three
---     ^        provisional failures in a row of two jobs; rate_limited, auth, quota ----> open
+--   closed --- unavailable, overloaded, auth, quota, config: twice in a row of two jobs, or
+--     ^        thrice; three provisional failures in a row of two jobs; rate_limited ---> open
 --     |                                                                                 |  ^
 --     +-- as many may run as the queue allows --- ramping <-- its probe was answered ---+  |
 --                                                    +------ any of the above -------------+
@@ -109,13 +109,13 @@ begin
     return v_next;
   end if;
 
-  v_opens := case
-    when v_effect = 'pauses' or v_class in ('auth', 'quota') then true
-    when v_effect = 'counts' then v_next.row_mixed -- guard: from two jobs => when false then true
+  v_opens := case v_effect
+    when 'pauses' then true
+    when 'counts' then v_next.row_mixed -- guard: from two jobs => when 'never' then true
       and v_next.in_row >= 3 -- guard: thrice
     -- Of one odd job alone it says nothing about the others, unless nothing else is answered.
-    else v_next.in_row >= 2 -- guard: twice => else true
-      and (v_next.row_mixed or v_next.in_row >= 3) end; -- guard: of two => end;
+    else v_next.in_row >= 3 -- guard: of two => else true
+      or (v_next.in_row = 2 and v_next.row_mixed) end;
   if v_opens then
     if v_effect = 'pauses' then
       v_next.resume := greatest(1, coalesce(v_next.allowed, p_running) / 2);
@@ -280,13 +280,16 @@ create or replace function penstock._count_isolated(p_jobs uuid[], p_now timesta
 returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
+  with counted as materialized (
+    select j.id, j.isolated >= 10 as charged, -- guard: ten times => select j.id, true as charged,
+      j.isolated >= 10 and j.failures + 1 >= j.max_attempts and j.status = 'scheduled' as last
+    from penstock.job j where j.id = any (p_jobs)
+  )
   update penstock.job j set isolated = least(j.isolated + 1, 1000),
-    failures = j.failures + (j.isolated >= 10 and j.failures + 1 < j.max_attempts)::integer,
+    failures = j.failures + (c.charged and j.failures + 1 < j.max_attempts)::integer,
     -- Out of attempts: the next pass of upkeep fails it.
-    parked = j.isolated >= 10 and j.failures + 1 >= j.max_attempts and j.status = 'scheduled',
-    run_at = case when j.isolated >= 10 and j.failures + 1 >= j.max_attempts
-      and j.status = 'scheduled' then p_now else j.run_at end
-  where j.id = any (p_jobs)
+    parked = c.last, run_at = case when c.last then p_now else j.run_at end
+  from counted c where j.id = c.id
 $$;
 
 -- Lets jobs that failed as probes start again: all of a queue, or the first p_most.

@@ -252,12 +252,19 @@ begin
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
+        -- Who is always asked to wait lets others go first, from the fourth time on.
+        when t.error #>> '{circuit,effect}' = 'pauses' then case when j.deferrals < 3
+          then interval '0' else penstock._probe_wait('pauses', 0,
+            (t.error #>> '{circuit,after}')::numeric)
+            + make_interval(secs => 2 ^ least(j.deferrals, 12)) end
         -- Free of charge: 1, 2, 4 ... 60 s, unless an open circuit holds it anyway.
         when t.outcome = 'deferred' and c.state <> 'open'
           then penstock._probe_wait(null, j.deferrals, null)
         else interval '0' end) as run_at,
       coalesce(t.outcome = 'deferred' and c.state = 'open' and c.probe_job = j.id
-        and c.probe_attempt = j.attempt, false) as benched
+        and c.probe_attempt = j.attempt, false) as benched,
+      penstock._probe_wait(t.error #>> '{circuit,effect}', c.tries + 1,
+        (t.error #>> '{circuit,after}')::numeric) as probe_wait
     from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)
       t (id, attempt, outcome, error, delay, usage)
     join penstock.job j on j.id = t.id
@@ -278,7 +285,7 @@ begin
       status = case when h.run_at <= p_now and not h.benched then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
       -- A probe that failed lets others try, longer each time; who comes back frees it (_unbench).
-      run_at = case when h.benched then greatest(h.run_at, p_now
+      run_at = case when h.benched then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
       benched = h.benched, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
       losses = j.losses + (h.outcome = 'lost_with_others')::integer, alone = false,

@@ -155,3 +155,18 @@ begin
   where a.id = c.account_id;
 end
 $$;
+
+-- Waits, briefly, for the account of the first open lane. Only before the gate is taken: a finish
+-- may hold that account and want the gate.
+create or replace function penstock._await_lane(p_queue integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
+as $$
+begin
+  perform from penstock.account a
+  where a.id = (select l.account_id from penstock.lane l
+                where l.queue_id = p_queue and l.open and l.waiting > 0 order by l.head limit 1)
+  for no key update;
+exception when lock_not_available then
+  null;
+end
+$$;

@@ -125,8 +125,8 @@ as $$
   select
     array_agg(case when c.queue_id is not null then 'provisional' else t.outcome end order by t.o),
     array_agg(case when c.queue_id is not null
-      then coalesce(t.error, '{"class": "timeout", "message": "over its time"}')
-        || '{"circuit": {"effect": "counts"}}'
+      then coalesce(t.error, '{"message": "over its time"}')
+        || '{"class": "stalled", "circuit": {"effect": "counts"}}'
       else t.error end order by t.o)
   from unnest(p_jobs, p_attempts, p_outcomes, p_errors) with ordinality
     t (id, attempt, outcome, error, o)

@@ -85,7 +85,8 @@ begin
       perform penstock._refuse(404, 'unknown_kind',
         format('there is no job kind %s', p_kind), 'kind',
         v_where || jsonb_build_object('kind', p_kind),
-        'Kinds are declared by the app or in penstock.toml; is the name spelt as there?');
+        'Kinds are declared when a worker of the app or the penstock.toml has started once; is the '
+        'name spelt as there?');
     when 'invalid_payload' then
       perform penstock._refuse(422, 'invalid_payload', 'payload must be a JSON object', 'payload',
         v_where);

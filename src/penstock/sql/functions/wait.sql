@@ -138,7 +138,9 @@ begin
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
   end if;
-  waiting_for := case when p_job.run_at > v_now and v_backs_off then 'backoff'
+  -- What backs off in an outage waits for its end more than for its turn.
+  waiting_for := case when p_job.run_at > v_now and v_backs_off
+      and v_at.stop is distinct from 'circuit_open' then 'backoff'
     else penstock._waiting_for(v_at.stop, v_at.queue, v_at.gate, v_at.running, v_at.concurrency,
       v_ahead.jobs, v_now) end;
   if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage => if true then
