@@ -62,9 +62,10 @@ async def test_a_job_goes_from_submit_to_its_result(engine: Engine, clock: Clock
         metadata={"m": 1},
     )
     ticket = await engine.jobs.submit(new)
-    assert ticket == Submitted(ticket.id, JobStatus.QUEUED, deduplicated=False, replayed=False)
-    twin = await engine.jobs.submit(new)
-    assert twin == Submitted(ticket.id, JobStatus.QUEUED, deduplicated=True)
+    assert ticket == Submitted(
+        ticket.id, JobStatus.QUEUED, deduplicated=False, position=1, eta_seconds=0.0
+    )
+    assert await engine.jobs.submit(new) == ticket._replace(deduplicated=True)
     [job] = await engine.jobs.claim(worker, "q", 5)
     assert asdict(job) == {
         "id": ticket.id,

@@ -338,9 +338,10 @@ async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
 
 @catches("_count_isolated: ten times")
 async def ten_deferrals_among_answers_are_free(s: Scene) -> None:
-    worker = await _ready(s, jobs=1)
+    await factory.queue(s.conn)
+    worker, job = await s.worker(), await factory.submit(s.conn)
     for _ in range(5):
-        job = await fail(s.conn, worker, "overloaded", delay="1 second")
+        assert await fail(s.conn, worker, "overloaded", delay="1 second") == job
         await factory.submit(s.conn)
         await factory.finish(s.conn, worker, await s.start(worker))
         await s.clock.advance("1s")

@@ -220,4 +220,4 @@ async def test_an_idle_claim_touches_a_handful_of_pages(
     """Workers that wait poll every second: that must cost nothing."""
     work = await warmed(conn, claim_sql(), worker)
     assert work.job_rows == 0
-    assert work.pages <= 80
+    assert work.pages <= 100

@@ -119,7 +119,7 @@ async def test_a_snooze_lets_the_next_job_of_its_lane_start(
 ) -> None:
     if naive:  # gives the slot back, and opens no lane
         await spoil(
-            conn, "finish.sql:_free_slots", ("lane l set open = true", "lane l set open = l.open")
+            conn, "slots.sql:_free_slots", ("lane l set open = true", "lane l set open = l.open")
         )
     worker = await one_at_a_time(conn)
     first, second = [await factory.submit(conn, account="a") for _ in range(2)]

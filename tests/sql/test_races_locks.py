@@ -35,7 +35,7 @@ async def test_a_finish_does_not_wait_for_apps_that_have_submitted_and_not_commi
 ) -> None:
     if naive:  # waits for each account in turn
         await spoil(
-            conn, "finish.sql:_lock_slots", ("for no key update skip locked", "for no key update")
+            conn, "slots.sql:_lock_slots", ("for no key update skip locked", "for no key update")
         )
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
@@ -67,7 +67,7 @@ async def test_two_submits_in_one_transaction_do_not_deadlock_with_a_finish(
 ) -> None:
     if naive:
         await spoil(
-            conn, "finish.sql:_lock_slots", ("for no key update skip locked", "for no key update")
+            conn, "slots.sql:_lock_slots", ("for no key update skip locked", "for no key update")
         )
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
@@ -210,7 +210,7 @@ async def test_a_claim_that_may_wait_gets_what_a_busy_account_has(
 
 async def let_claims_never_wait(conn: asyncpg.Connection) -> None:
     """A naive variant: the second try skips what is locked, as the first."""
-    await spoil(conn, "claim.sql:_await_lane", ("for no key update", ""))
+    await spoil(conn, "lanes.sql:_await_lane", ("for no key update", ""))
 
 
 @pytest.mark.alone
