@@ -7,25 +7,21 @@ Timers run out at once, so two seconds take none, and a page that went on asking
 import asyncio
 import json
 import re
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
+from journeys.browser import CHROMIUM, printed_page, served
 from journeys.essays_site import Person
-from journeys.processes import EXAMPLES, free_port
-from waiting import eventually
+from journeys.processes import EXAMPLES
 
 STATIC = EXAMPLES / "essays" / "static"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-BROWSER_SECONDS = 60
+
 
 # Every timer is noted and runs out at once. When the page shows an end, it has a moment to ask
 # again, which it must not; then the page is let finish loading, and the browser prints it.
@@ -107,7 +103,7 @@ async def test_the_page_shows_how_it_goes_and_stops_asking_at_the_end(
     policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
     stage = Stage(page, policy, answers)
     async with stage.running() as port:
-        shown = await _printed(f"http://127.0.0.1:{port}/practice?submission=7", tmp_path)
+        shown = await printed_page(f"http://127.0.0.1:{port}/practice?submission=7", tmp_path)
     assert stage.questions == ["7"] * len(answers)
     assert stage.timers == asked
     for expected in words:
@@ -157,41 +153,5 @@ class Stage:
         self._ended.set()
         return JSONResponse({})
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[int]:
-        port = free_port()
-        server = uvicorn.Server(uvicorn.Config(self.app(), port=port, log_level="warning"))
-        task = asyncio.create_task(server.serve())
-
-        async def started() -> bool:
-            return server.started
-
-        try:
-            await eventually(started, "the stage is up")
-            yield port
-        finally:
-            self._ended.set()
-            server.should_exit = True
-            await task
-
-
-async def _printed(url: str, folder: Path) -> str:
-    """The page as the browser has it once it is loaded."""
-    assert CHROMIUM
-    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *words,
-        "--dump-dom",
-        url,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(BROWSER_SECONDS):
-            printed, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return printed.decode()
+    def running(self) -> AbstractAsyncContextManager[int]:
+        return served(self.app(), self._ended.set)

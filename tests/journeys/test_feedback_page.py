@@ -6,26 +6,22 @@ Timers run out at once, so three seconds take none, and a page that went on aski
 
 import asyncio
 import json
-import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from cluster import Cluster
+from journeys.browser import CHROMIUM, printed_page, served
 from journeys.feedback_site import FOLDER, Feedback, pupil, running
-from journeys.processes import free_port
-from waiting import eventually
 
 STATIC = FOLDER / "static"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-BROWSER_SECONDS = 60
+
 OUTAGE = "Die KI ist gerade nicht erreichbar. Deine Abgabe ist sicher."
 STALE = "Das dauert heute länger als sonst."
 
@@ -176,7 +172,7 @@ async def test_the_page_shows_place_and_wait_and_stops_asking_at_the_end(
     policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
     stage = Stage(page, policy, answers)
     async with stage.running() as port:
-        printed = await _printed(f"http://127.0.0.1:{port}/aufgaben", tmp_path)
+        printed = await printed_page(f"http://127.0.0.1:{port}/aufgaben", tmp_path)
     assert stage.shown == sentences
     assert stage.asked == [3000] * (len(answers) - 1)
     assert stage.questions == len(answers)
@@ -198,7 +194,7 @@ async def test_words_as_they_come_and_the_yellow_banner(
     policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
     stage = Stage(page, policy, [SPEAKING])
     async with stage.running() as port:
-        printed = await _printed(f"http://127.0.0.1:{port}/aufgaben", tmp_path)
+        printed = await printed_page(f"http://127.0.0.1:{port}/aufgaben", tmp_path)
     assert f'<p class="stale">{STALE}</p>' in printed
     assert "Deine Einleitung</blockquote>" in printed
 
@@ -244,41 +240,5 @@ class Stage:
         self._ended.set()
         return JSONResponse({})
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[int]:
-        port = free_port()
-        server = uvicorn.Server(uvicorn.Config(self.app(), port=port, log_level="warning"))
-        task = asyncio.create_task(server.serve())
-
-        async def started() -> bool:
-            return server.started
-
-        try:
-            await eventually(started, "the stage is up")
-            yield port
-        finally:
-            self._ended.set()
-            server.should_exit = True
-            await task
-
-
-async def _printed(url: str, folder: Path) -> str:
-    """The page as the browser has it once it is loaded."""
-    assert CHROMIUM
-    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *words,
-        "--dump-dom",
-        url,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(BROWSER_SECONDS):
-            printed, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return printed.decode()
+    def running(self) -> AbstractAsyncContextManager[int]:
+        return served(self.app(), self._ended.set)
