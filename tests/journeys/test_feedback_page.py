@@ -185,7 +185,7 @@ async def test_the_page_shows_place_and_wait_and_stops_asking_at_the_end(
 async def test_words_as_they_come_and_the_yellow_banner(
     shop_window: Feedback, tmp_path: Path
 ) -> None:
-    """F2: seen in the midst of it; the answer after the second never comes."""
+    """S8; F2: seen in the midst of it; the answer after the second never comes."""
     async with pupil(shop_window) as ada:
         real = await ada.client.get("/aufgaben")
     page = real.text.replace("<head>", f"<head>{INSTRUMENT}").replace("</body>", f"{HOLD}</body>")
