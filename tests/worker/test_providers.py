@@ -186,7 +186,7 @@ async def test_each_fault_comes_to_its_class_in_the_database_and_its_cost_is_kep
             database, app(*((name, model, 1) for name in names), stall=STALL_SECONDS)
         ):
             jobs = [(await submit_many(conn, name, 1, {"answer": f"{name}."}))[0] for name in names]
-            ended = "select count(*) from penstock.attempts where job_id = any ($1)"
+            ended = "select count(distinct job_id) from penstock.attempts where job_id = any ($1)"
 
             async def all_ended() -> bool:
                 return bool(await conn.fetchval(ended, jobs) >= len(jobs))
