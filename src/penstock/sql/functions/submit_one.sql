@@ -24,6 +24,7 @@ declare
   v_record penstock.idempotency;
   v_lock_timeout text;
   v_simple boolean;
+  v_told boolean;
 begin
   if p_key is not null then
     if length(p_key) not between 1 and 255 then
@@ -73,7 +74,8 @@ begin
 
   deduplicated := false;
   if p_account is null and p_dedupe_key is null then
-    select s.id, s.status into id, status
+    select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_told
+    into id, status, place, eta_seconds, waiting_for, v_told
     from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
       p_max_attempts, p_timeout, p_expires, p_metadata) s;
   end if;
@@ -92,6 +94,10 @@ begin
   if p_wake is not null and status = 'queued' and not deduplicated then
     perform pg_notify('penstock_job', p_wake);
   end if;
+  if v_told then
+    return next;
+    return;
+  end if;
   select w.simple, w.place, w.eta_seconds, w.waiting_for
   into v_simple, place, eta_seconds, waiting_for
   from penstock._waiting_simply(id, penstock.clock()) w;
@@ -106,12 +112,16 @@ $$;
 
 -- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
 -- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
+-- is_told: whether its place and its wait are, too.
 create or replace function penstock._submit_plain(
   p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
   p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
-  p_metadata jsonb, out id uuid, out status penstock.job_status
+  p_metadata jsonb, out id uuid, out status penstock.job_status, out place bigint,
+  out eta_seconds double precision, out waiting_for text, out is_told boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
+  -- Planned anew, each of its looks would take longer than all of them.
+  set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -121,6 +131,7 @@ declare
   v_setting penstock.setting;
   v_run_at timestamptz;
   v_priority integer;
+  v_rank bigint;
 begin
   select k.* into v_kind from penstock.kind k
   where k.name = p_kind
@@ -145,17 +156,41 @@ begin
   end if;
   v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
   v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
+  v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
   id := penstock.new_id(v_now);
   status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
     else 'queued'::penstock.job_status end;
   insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
     max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload)
-  values (id, penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1),
+  values (id, v_rank,
     -1, 0, v_queue.id, v_kind.id, status, v_priority,
     coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
     v_run_at + p_expires, p_timeout,
     coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
     p_payload);
+  -- The two common cases in few looks: a resting worker starts it at once, or there is none.
+  if status = 'queued' and not penstock._anyone_alive(v_now) then
+    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
+      select from penstock.job j
+      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued' and j.rank < v_rank
+      order by j.rank limit penstock._counted_at_submit() + 1) f;
+    waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
+    is_told := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
+      and (place is not null
+        or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
+  elsif status = 'queued' and v_queue.concurrency is null and v_queue.rate_count is null
+    and v_queue.paused_at is null
+    and (select count(*) from (
+           select from penstock.job j
+           where j.queue_id = v_queue.id and j.status = 'queued'
+           order by j.lane, j.rank limit 2) f) = 1
+    and exists (
+      select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
+  then
+    place := 1;
+    eta_seconds := 0;
+    is_told := true;
+  end if;
 end
 $$;
 
