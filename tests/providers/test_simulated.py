@@ -60,7 +60,8 @@ async def test_a_stream_and_a_whole_answer_say_the_same_and_say_it_again(path: s
         return str(said["message"]["content"] if path == OLLAMA else said["response"])
 
     assert "".join(map(text, streamed)) == text(whole) == text(again) != text(other)
-    assert len(text(whole).split(" ")) == 40
+    assert len([piece for piece in map(text, streamed) if piece]) == 40
+    assert text(whole).endswith("."), "whole sentences"
 
 
 async def test_it_answers_in_the_language_of_the_prompt() -> None:

@@ -56,24 +56,31 @@ def is_german(prompt: str) -> bool:
 
 
 def feedback(prompt: str, random: Random, tokens: int) -> list[str]:
-    """So many tokens of feedback; a token is a word with the space before it."""
+    """So many tokens of feedback in whole sentences; a token is a word with the space before it.
+
+    What is left when no further sentence fits goes into halves of words, as real tokens are. Fewer
+    tokens than the shortest sentence has are the beginning of one.
+    """
     sentences = _GERMAN if is_german(prompt) else _ENGLISH
+    # Something good first, as one would say it.
+    order = [random.choice(sentences[::2]), *random.sample(sentences, len(sentences))]
     words: list[str] = []
-    while len(words) < tokens:
-        # Something good first, as one would say it.
-        good, rest = sentences[::2], sentences[1::2]
-        order = [random.choice(good), *random.sample(rest, len(rest)), *good]
+    fits = True
+    while fits:
+        fits = False
         for sentence in order:
-            words.extend(f" {word}" for word in sentence.split(" "))
-    del words[tokens:]
+            said = [f" {word}" for word in sentence.split(" ")]
+            if len(words) + len(said) <= tokens and said[-1:] != words[-1:]:
+                words += said
+                fits = True
+    if not words:
+        words = [f" {word}" for word in order[0].split(" ")][:tokens]
+        words[-1] = words[-1].rstrip(".,;") + "."
+    while len(words) < tokens:
+        longest = max(range(len(words)), key=lambda place: len(words[place]))
+        half = len(words[longest]) // 2
+        words[longest : longest + 1] = [words[longest][:half], words[longest][half:]]
     words[0] = words[0][1:]
-    # Whole sentences, the last one shortened to what is left for it.
-    while len(words) > 1 and not words[-1].endswith("."):
-        words.pop()
-        if all(not word.endswith(".") for word in words):
-            words[-1] = words[-1].rstrip(",;") + "."
-            break
-    words += [" …"] * (tokens - len(words))
     return words
 
 
