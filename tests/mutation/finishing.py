@@ -228,7 +228,7 @@ async def only_results_are_kept_aside(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.orphan") == 0
 
 
-@catches("_keep_orphans: ended otherwise")
+@catches("_keep_orphans: otherwise")
 async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row])

@@ -221,3 +221,25 @@ async def test_an_idle_claim_touches_a_handful_of_pages(
     work = await warmed(conn, claim_sql(), worker)
     assert work.job_rows == 0
     assert work.pages <= 100
+
+
+@pytest.mark.timeout(600)
+async def test_an_end_told_twice_does_not_read_the_history(
+    conn: asyncpg.Connection, worker: int, scale: Scale
+) -> None:
+    """After 5,000 finished jobs (100,000); a batch that came too late once took seconds of it."""
+    await fill(conn, scale(5_000, 100_000))
+    while batch := await factory.claim(conn, worker, limit=1_000):
+        await factory.finish(conn, worker, batch)
+        late = batch[:BATCH]
+
+    work = await warmed(
+        conn,
+        "select * from penstock.finish_jobs($1, $2, $3, $4)",
+        worker,
+        [row["id"] for row in late],
+        [row["attempt"] for row in late],
+        ["succeeded"] * BATCH,
+    )
+
+    assert work.pages <= BATCH * PAGES_PER_JOB

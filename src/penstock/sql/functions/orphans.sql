@@ -20,15 +20,23 @@ begin
       and not exists (
         select from unnest(p_done, p_done_attempts) d (id, attempt)
         where d.id = t.id and d.attempt = t.attempt)
+      -- Nor has what is only busy ended yet.
+      and not exists (
+        select from penstock.job j
+        where j.id = t.id and j.attempt = t.attempt and j.status in ('running', 'awaiting'))
   )
   insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error,
     usage)
   select t.id, t.attempt, p_worker, p_now, t.outcome, t.result, t.error, t.usage
   from late t
-  where exists ( -- guard: ended otherwise
-      select from penstock.attempts s
-      where s.job_id = t.id and s.attempt = t.attempt and s.outcome <> 'succeeded')
-    and not exists ( -- guard: once
+  -- By the primary key of each table: as a semi-join with the view, history was read from end to
+  -- end for every job (3.3 s for 250 jobs after 30,000; 2026-11).
+  cross join lateral (
+    select from penstock.attempts s
+    where s.job_id = t.id and s.attempt = t.attempt and s.outcome <> 'succeeded' -- guard: otherwise
+    limit 1
+  ) s
+  where not exists ( -- guard: once
       select from penstock.orphan o where o.job_id = t.id and o.attempt = t.attempt);
 end
 $$;
