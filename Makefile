@@ -13,7 +13,7 @@ POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
 ON_15 := $(wildcard tests/sql tests/engine)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo feedback model test check bench faults schema docs lock
+.PHONY: help setup demo feedback studio model test check bench faults schema docs lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ demo: setup ## Run the essay app: embedded Postgres, worker, model, a page in th
 
 feedback: setup ## Run the feedback app: fifty pupils, one model, and a switch to stop it
 	@$(PYTHON) examples/feedback
+
+studio: setup ## Run the image studio: customers with plans, prices in credits, a model that draws
+	@$(PYTHON) examples/studio
 
 model: setup ## Fetch a small real model (93 MB) for `penstock model --real`
 	@.ci/fetch-model
@@ -50,10 +53,11 @@ check: setup ## Run the static checks: format, lint, layers, types, migrations
 	.venv/bin/mypy
 	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
 
-bench: setup ## Measure the engine, the worker and positions on this machine
+bench: setup ## Measure the engine, the worker, positions and credits on this machine
 	$(PYTHON) bench/engine.py
 	$(PYTHON) bench/worker.py
 	$(PYTHON) bench/position.py
+	$(PYTHON) bench/credits.py
 
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
 	$(PYTEST) --faults

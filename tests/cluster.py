@@ -17,6 +17,7 @@ import psycopg
 
 from penstock.db import migrate
 from penstock.db.embedded import Embedded
+from penstock.db.postgres_files import TENANT
 from penstock.testing import clock_script
 
 OWNER = "penstock_owner"
@@ -44,6 +45,10 @@ class Cluster:
         with self._locked():
             if not self._admin.execute("select from pg_roles where rolname = %s", [OWNER]).rowcount:
                 self._admin.execute(f"create role {OWNER} login nosuperuser")
+            tenant = self._admin.execute("select from pg_roles where rolname = %s", [TENANT])
+            if not tenant.rowcount:
+                self._admin.execute(f"create role {TENANT}")
+            self._admin.execute(f"grant {TENANT} to {OWNER}")
 
     def close(self) -> None:
         self._admin.close()

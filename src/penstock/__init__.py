@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.app import Kind, Penstock, Plan, Queue, Retries, Ticket
+    from penstock.app import Batch, BatchTicket, Kind, Penstock, Plan, Queue, Retries, Ticket
     from penstock.engine.hooks import Ended
     from penstock.errors import (
         Conflict,
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.worker.outcomes import Cancel, Fail, Retry, Snooze
 
 __all__ = [
+    "Batch",
+    "BatchTicket",
     "Cancel",
     "Conflict",
     "Ended",
@@ -55,7 +57,10 @@ __all__ = [
 # Where each name is. Loaded when it is first asked for: the command line imports this package at
 # each start, and most commands need no driver and no type checker.
 _MODULES = {
-    "penstock.app": ("Kind", "Penstock", "Plan", "Queue", "Retries", "Ticket"),
+    "penstock.app": (
+        *("Batch", "BatchTicket", "Ticket"),
+        *("Kind", "Penstock", "Plan", "Queue", "Retries"),
+    ),
     "penstock.engine.hooks": ("Ended",),
     "penstock.worker.context": ("Job",),
     "penstock.worker.outcomes": ("Cancel", "Fail", "Retry", "Snooze"),

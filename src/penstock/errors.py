@@ -2,13 +2,13 @@
 
     PenstockError
     ├── Refused                    the database (or the check before it) said no; nothing changed
-    │   ├── InsufficientCredits    PS402
+    │   ├── InsufficientCredits    PS402   `balance`, `required`
     │   ├── NotAllowed             PS403
     │   ├── NotFound               PS404   no such job, kind, queue, account
     │   ├── Conflict               PS409   not in the present state; a twin is still at work
     │   ├── TooLarge               PS413
     │   ├── Invalid                PS422   a field is wrong: `field` says which
-    │   └── RateLimited            PS429
+    │   └── RateLimited            PS429   `retry_after` seconds, `next_at`
     ├── Misconfigured              found at start-up, before any work
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
     │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept
@@ -24,6 +24,7 @@ says what to do; `str()` of a Refused is both.
 """
 
 import json
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +71,16 @@ class Refused(PenstockError):
 class InsufficientCredits(Refused):
     sqlstate = "PS402"
 
+    @property
+    def balance(self) -> int:
+        """What the account has."""
+        return int(self.members["balance"])
+
+    @property
+    def required(self) -> int:
+        """What it would have needed."""
+        return int(self.members["required"])
+
 
 class NotAllowed(Refused):
     sqlstate = "PS403"
@@ -93,6 +104,16 @@ class Invalid(Refused):
 
 class RateLimited(Refused):
     sqlstate = "PS429"
+
+    @property
+    def retry_after(self) -> float:
+        """After how many seconds it may be tried again."""
+        return float(self.members["retry_after"])
+
+    @property
+    def next_at(self) -> datetime:
+        """The moment of that."""
+        return datetime.fromisoformat(self.members["next_at"])
 
 
 class Misconfigured(PenstockError):

@@ -144,8 +144,6 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"isolation": "process", "memory": "lots"}, Invalid, "memory is 'lots'; it may be 32MB"),
     ({"isolation": "process", "memory": 5}, Invalid, "memory is 5; it may be 32MB or more"),
     ({"isolation": "process", "memory": True}, Invalid, "memory is True"),
-    ({"price": 1}, Misconfigured, "price= needs credits, which this version does not have"),
-    ({"split": ("n", 4)}, Misconfigured, "split= needs credits"),
 ]
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,8 +170,10 @@ WRONG: list[tuple[str, str]] = [
         ", [jobs.f], queue: there is no [queues.q]; kn",
     ),
     (JOB + "name = 'g'", ", [jobs.f], name: is not an option"),
-    (JOB + "price = 1", ", [jobs.f], price: needs credits"),
-    (JOB + "split = 1", ", [jobs.f], split: needs credits"),
+    (JOB + "price = -1", ", [jobs.f], price: price is -1; it may be a whole number from 0"),
+    (JOB + "price = { per = 'answer' }", ", [jobs.f], price: price is a table, and without by"),
+    (JOB + "split = ['m', 4]", ", [jobs.f], split: split is ['m', 4]; it begins with the name"),
+    (JOB + "split = 1", ", [jobs.f], split: split is 1; it may be a parameter and a whole number"),
     (JOB + "dedupe = ''", ", [jobs.f], dedupe: dedupe is ''; it may be a text of 1 to 200"),
     (JOB + "memory = '1GB'", ", [jobs.f], memory: memory is '1GB'; it needs isolation"),
     (JOB + "isolation = 'process'", ', [jobs.f]: isolation="process" of job kind f needs a plain'),
@@ -207,12 +210,32 @@ def test_a_wrong_handler_is_told(load_text: Load, handler: str, told: str) -> No
     assert told in str(caught.value)
 
 
-def test_what_is_not_built_yet_is_not_told_as_known(load_text: Load) -> None:
+def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: Load) -> None:
     with pytest.raises(WrongApp, match="oops: is not an option; known are queue, ") as caught:
         load_text(JOB + "oops = 1")
-    told = str(caught.value)
-    assert told.endswith("isolation, memory, handler")
-    assert "price" not in told
+    assert str(caught.value).endswith("isolation, memory, price, split, handler")
+
+
+@pytest.mark.parametrize(
+    ("written", "declared"),
+    [
+        ("price = 3", {"price": 3}),
+        ("price = 0", {"price": 0}),
+        ("price = 'level'", {"price_field": "level"}),
+        ("price = '$PRICE'", {"price": 12}),
+        (
+            "price = { per = 'level', by = 'answer', standard = 1, high = 3 }",
+            {"price": {"per": "level", "by": "answer", "standard": 1, "high": 3}},
+        ),
+        ("split = ['level', 4]", {"split_field": "level", "split_most": 4}),
+    ],
+)
+def test_prices_and_splits_are_written_as_in_code(
+    load_text: Load, monkeypatch: pytest.MonkeyPatch, written: str, declared: dict[str, Any]
+) -> None:
+    """G18"""
+    monkeypatch.setenv("PRICE", "12")
+    assert load_text(JOB + written).kinds["f"].declared == declared
 
 
 @pytest.mark.parametrize(

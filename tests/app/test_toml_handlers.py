@@ -122,7 +122,9 @@ WRONG: list[tuple[str, str]] = [
     (ASKS + "api_key = '$K'", "api_key: is not an option; known are queue"),
     (ASKS + "isolation = 'process'", "isolation: is not an option"),
     (HTTP + "model = 'm'", "model: is not an option; known are queue"),
-    (ASKS + "price = 1", "price: needs credits"),
+    (ASKS + "price = 'cost'", "price: price is 'cost'; as a text it names a parameter"),
+    (ASKS + "price = 1.5", "price: price is 1.5; it may be a whole number from 0"),
+    (ASKS + "split = ['answer', 0]", "split: split is ['answer', 0]; it may be a parameter and"),
     (OLLAMA + "prompt = 'p'", 'fields: is missing: name them, like { answer = "str"'),
     (OLLAMA + FIELDS, "prompt: give one of prompt and prompt_file"),
     (ASKS + "prompt_file = 'x'", "prompt: give one of prompt and prompt_file"),
@@ -183,7 +185,8 @@ def test_an_unknown_option_names_those_of_that_handler(load_text: Load, handler:
     own = {"ollama": "num_ctx", "openai": "api_key", "http": "headers"}
     assert [name for name in own.values() if name in known] == [own[handler]]
     assert {"queue", "dedupe", "attempts", "url", "fields", "handler"} <= set(known)
-    assert not {"isolation", "memory", "price", "split", "read"} & set(known)
+    assert {"price", "split"} <= set(known)
+    assert not {"isolation", "memory", "read"} & set(known)
 
 
 def config_of(app: Penstock) -> Any:

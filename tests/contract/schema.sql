@@ -10,6 +10,27 @@ CREATE TYPE penstock.job_status AS ENUM (
     'cancelled'
 );
 
+CREATE TABLE penstock.account (
+    id bigint NOT NULL,
+    name text,
+    plan text,
+    running integer DEFAULT 0 NOT NULL,
+    concurrency integer,
+    weight integer DEFAULT 1 NOT NULL,
+    limited_at timestamp with time zone NOT NULL,
+    balance bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    first_job_at timestamp with time zone,
+    CONSTRAINT balance_not_negative CHECK ((balance >= 0)),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION penstock._account_json(p_account penstock.account) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.job (
     id uuid NOT NULL,
     rank bigint NOT NULL,
@@ -59,6 +80,11 @@ CREATE TABLE penstock.job (
     isolated smallint DEFAULT 0 NOT NULL,
     benched boolean DEFAULT false NOT NULL,
     parked boolean DEFAULT false NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    units_total bigint,
+    units bigint,
+    first_job boolean DEFAULT false NOT NULL,
+    priority_said boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
@@ -82,6 +108,11 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_ordering text, p_laned boo
 CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'off';
+
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -99,12 +130,37 @@ CREATE FUNCTION penstock._backs_off(p_job penstock.job) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._batch_items(p_batch uuid) RETURNS TABLE(id uuid, status penstock.job_status, started boolean, done numeric, partial jsonb, reserved bigint, finished_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._begin_probe(p_queue integer, p_job uuid) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._book(p_kind text, p_accounts bigint[], p_amounts bigint[], p_jobs uuid[], p_ref text DEFAULT NULL::text, p_reason text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._book_once(p_account penstock.account, p_kind text, p_amount bigint, p_reason text, p_ref text) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._boosts(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'off';
+
 CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._check_money() RETURNS TABLE(invariant text, subject text, detail text)
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE TABLE penstock.queue (
@@ -203,9 +259,17 @@ CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with tim
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._count_queued(p_queue integer, p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_requests(p_accounts bigint[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -244,6 +308,10 @@ CREATE FUNCTION penstock._enforce_plan(p_name text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._enforce_priority(p_accounts bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._enforce_queue(p_queue integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -275,6 +343,9 @@ CREATE FUNCTION penstock._ensure_range(p_parent text, p_key text, p_start timest
 CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._entry_json(p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint, p_replayed boolean) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -321,6 +392,10 @@ CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outco
 CREATE FUNCTION penstock._final_status(p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer, p_recovery integer, p_cancel_requested boolean) RETURNS penstock.job_status
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._find_account(p_name text) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.kind (
     id integer NOT NULL,
     name text NOT NULL,
@@ -339,6 +414,9 @@ CREATE TABLE penstock.kind (
     created_at timestamp with time zone NOT NULL,
     hooked boolean DEFAULT false NOT NULL,
     dedupe_fixed text,
+    price jsonb,
+    split_field text,
+    split_most integer,
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
@@ -357,7 +435,7 @@ CREATE FUNCTION penstock._find_status(p_name text) RETURNS penstock.job_status
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, account text)
+CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -385,6 +463,10 @@ CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURN
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._held_account(p_account bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -427,7 +509,7 @@ CREATE TABLE penstock.setting (
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
-CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
+CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._job_json(p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb) RETURNS jsonb
@@ -529,8 +611,20 @@ CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.sett
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._pieces(p_payload jsonb, p_field text, p_most integer) RETURNS jsonb[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._plain_error(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._price(p_price jsonb, p_payload jsonb) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._price_fault(p_price jsonb, p_payload jsonb, OUT field text, OUT message text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -558,6 +652,10 @@ CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -569,12 +667,16 @@ CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_computed(p_kind text) RETURNS void
+CREATE FUNCTION penstock._refuse_computed(p_kind text, p_priced boolean) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting) RETURNS void
+CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting, p_payload jsonb) RETURNS void
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_item(p_item jsonb) RETURNS void
@@ -585,13 +687,26 @@ CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS voi
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_rewrite() RETURNS trigger
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved bigint[], p_charged bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -615,6 +730,10 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
 
 CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._slice_size() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -670,6 +789,14 @@ CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic tex
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._submits_of(p_account penstock.account, p_now timestamp with time zone, OUT used bigint, OUT per_hour integer, OUT next_at timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._submitted_before(p_job uuid, OUT balance bigint, OUT batch uuid, OUT ids uuid[]) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -721,6 +848,9 @@ CREATE FUNCTION penstock._waiting_simply(p_job uuid, p_now timestamp with time z
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off';
 
+CREATE FUNCTION penstock._whole(p_value jsonb, p_min bigint, p_max bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -744,6 +874,10 @@ CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.cancel_batch(id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -789,6 +923,10 @@ CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
+CREATE FUNCTION penstock.deduct_credits(account text, amount bigint, reason text DEFAULT NULL::text, ref text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.due_looks(p_queues text[]) RETURNS TABLE(queue text, address text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -815,6 +953,14 @@ CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.grant_credits(account text, amount bigint, reason text DEFAULT NULL::text, ref text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.grant_rights() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]) RETURNS TABLE(job_id uuid, verdict text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -835,6 +981,10 @@ CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt intege
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.list_accounts(p_limit integer DEFAULT 100, p_after text DEFAULT NULL::text) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.list_alerts() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -843,6 +993,10 @@ CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.list_plans() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_queues(p_queue text DEFAULT NULL::text) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -891,6 +1045,14 @@ CREATE FUNCTION penstock.put_off_hook(p_job uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.read_account(p_account text) RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_cancels(p_worker bigint) RETURNS TABLE(job_id uuid, attempt integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -900,6 +1062,10 @@ CREATE FUNCTION penstock.read_chunks(p_job uuid, p_attempt integer DEFAULT 0, p_
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_ledger(p_account text, p_limit integer DEFAULT 100, p_before bigint DEFAULT NULL::bigint) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -923,6 +1089,10 @@ CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace inter
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -931,18 +1101,23 @@ CREATE FUNCTION penstock.report_look(p_queue text, p_reachable boolean) RETURNS 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[], p_progress jsonb[]) RETURNS TABLE(job_id uuid, verdict text, cancel boolean)
+CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[], p_progress jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, cancel boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock.reset_plan(p_name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[]) RETURNS TABLE(job_id uuid, outcome text)
+CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -967,7 +1142,7 @@ CREATE FUNCTION penstock.stop_worker(p_worker bigint) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_job(kind text, payload jsonb, account text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_seconds double precision DEFAULT NULL::double precision, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, dedupe_key text DEFAULT NULL::text, topic text DEFAULT NULL::text, max_attempts integer DEFAULT NULL::integer, timeout_seconds double precision DEFAULT NULL::double precision, expires_seconds double precision DEFAULT NULL::double precision, metadata jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text) RETURNS jsonb
+CREATE FUNCTION penstock.submit_job(kind text, payload jsonb, account text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_seconds double precision DEFAULT NULL::double precision, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, dedupe_key text DEFAULT NULL::text, topic text DEFAULT NULL::text, max_attempts integer DEFAULT NULL::integer, timeout_seconds double precision DEFAULT NULL::double precision, expires_seconds double precision DEFAULT NULL::double precision, metadata jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, price bigint DEFAULT NULL::bigint) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -975,13 +1150,13 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean)
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text)
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -992,22 +1167,6 @@ CREATE FUNCTION penstock.take_hook(p_kinds text[], p_job uuid DEFAULT NULL::uuid
 CREATE FUNCTION penstock.wake_workers(p_queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE TABLE penstock.account (
-    id bigint NOT NULL,
-    name text,
-    plan text,
-    running integer DEFAULT 0 NOT NULL,
-    concurrency integer,
-    weight integer DEFAULT 1 NOT NULL,
-    limited_at timestamp with time zone NOT NULL,
-    balance bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT balance_not_negative CHECK ((balance >= 0)),
-    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
-    CONSTRAINT running_is_not_negative CHECK ((running >= 0))
-)
-WITH (fillfactor='50');
 
 ALTER TABLE penstock.account ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME penstock.account_id_seq
@@ -1098,6 +1257,9 @@ CREATE TABLE penstock.finished (
     losses integer DEFAULT 0 NOT NULL,
     usage jsonb,
     units bigint,
+    reserved bigint DEFAULT 0 NOT NULL,
+    first_job boolean DEFAULT false NOT NULL,
+    priority_said boolean DEFAULT false NOT NULL,
     CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
     CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
     CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
@@ -1194,6 +1356,38 @@ CREATE TABLE penstock.lane (
 )
 WITH (fillfactor='50');
 
+CREATE TABLE penstock.ledger (
+    account_id bigint NOT NULL,
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    amount bigint NOT NULL,
+    balance_after bigint NOT NULL,
+    job_id uuid,
+    ref text,
+    reason text,
+    CONSTRAINT balance_not_negative CHECK ((balance_after >= 0)),
+    CONSTRAINT kind_says_the_sign CHECK (
+CASE kind
+    WHEN 'grant'::text THEN (amount > 0)
+    WHEN 'refund'::text THEN (amount > 0)
+    WHEN 'reserve'::text THEN ((amount < 0) AND (job_id IS NOT NULL))
+    WHEN 'deduct'::text THEN ((amount < 0) AND (ref IS NOT NULL))
+    ELSE false
+END),
+    CONSTRAINT reason_is_short CHECK (((length(reason) >= 1) AND (length(reason) <= 500))),
+    CONSTRAINT ref_is_short CHECK (((length(ref) >= 1) AND (length(ref) <= 200)))
+);
+
+ALTER TABLE penstock.ledger ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.ledger_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE penstock.measured (
     only_row boolean DEFAULT true NOT NULL,
     at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
@@ -1207,6 +1401,90 @@ CREATE TABLE penstock.migration (
     applied_at timestamp with time zone DEFAULT now() NOT NULL,
     checksum text NOT NULL
 );
+
+CREATE VIEW penstock.my_account WITH (security_invoker='true') AS
+ SELECT name AS id,
+    plan,
+    balance,
+    running,
+    created_at
+   FROM penstock.account a;
+
+CREATE TABLE penstock.resolution (
+    job_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    reserved bigint NOT NULL,
+    charged bigint NOT NULL,
+    refunded bigint NOT NULL,
+    CONSTRAINT all_is_accounted_for CHECK (((charged + refunded) = reserved)),
+    CONSTRAINT nothing_is_negative CHECK (((LEAST(charged, refunded) >= 0) AND (reserved > 0)))
+);
+
+CREATE VIEW penstock.my_jobs WITH (security_invoker='true') AS
+ SELECT j.id,
+    k.name AS kind,
+    q.name AS queue,
+    j.topic,
+    j.batch_id AS batch,
+    j.status,
+    j.priority,
+    j.attempt,
+    j.failures,
+    j.created_at,
+    j.run_at,
+    j.started_at,
+    NULL::timestamp with time zone AS finished_at,
+    j.stage,
+    j.progress,
+    NULL::jsonb AS result,
+    j.error,
+    j.payload,
+    j.metadata,
+    j.reserved,
+    NULL::bigint AS charged,
+    NULL::bigint AS refunded
+   FROM ((penstock.job j
+     JOIN penstock.kind k ON ((k.id = j.kind_id)))
+     JOIN penstock.queue q ON ((q.id = j.queue_id)))
+UNION ALL
+ SELECT f.id,
+    k.name AS kind,
+    q.name AS queue,
+    f.topic,
+    f.batch_id AS batch,
+    f.status,
+    f.priority,
+    f.attempt,
+    f.failures,
+    f.created_at,
+    f.run_at,
+    f.started_at,
+    f.finished_at,
+    f.stage,
+    f.progress,
+    f.result,
+    f.error,
+    f.payload,
+    f.metadata,
+    f.reserved,
+    r.charged,
+    r.refunded
+   FROM (((penstock.finished f
+     JOIN penstock.kind k ON ((k.id = f.kind_id)))
+     JOIN penstock.queue q ON ((q.id = f.queue_id)))
+     LEFT JOIN penstock.resolution r ON ((r.job_id = f.id)));
+
+CREATE VIEW penstock.my_ledger WITH (security_invoker='true') AS
+ SELECT id,
+    at,
+    kind,
+    amount,
+    job_id AS job,
+    ref,
+    reason,
+    balance_after
+   FROM penstock.ledger l;
 
 CREATE TABLE penstock.orphan (
     id bigint NOT NULL,
@@ -1265,6 +1543,13 @@ CREATE VIEW penstock.queue_stats AS
             min(j.created_at) FILTER (WHERE (j.status = 'queued'::penstock.job_status)) AS oldest_queued_at
            FROM penstock.job j
           GROUP BY j.queue_id) s ON ((s.queue_id = q.id)));
+
+CREATE TABLE penstock.recent_submit (
+    account_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    n integer NOT NULL,
+    CONSTRAINT n_is_positive CHECK ((n >= 1))
+);
 
 CREATE TABLE penstock.retention_class (
     id smallint NOT NULL,
@@ -1365,6 +1650,9 @@ ALTER TABLE ONLY penstock.attempt
 ALTER TABLE ONLY penstock.attempt_rest
     ADD CONSTRAINT attempt_rest_pkey PRIMARY KEY (job_id, attempt);
 
+ALTER TABLE penstock.account
+    ADD CONSTRAINT balance_is_bounded CHECK ((balance <= '1000000000000000'::bigint)) NOT VALID;
+
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
 
@@ -1407,6 +1695,9 @@ ALTER TABLE ONLY penstock.kind
 ALTER TABLE ONLY penstock.lane
     ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id);
 
+ALTER TABLE ONLY penstock.ledger
+    ADD CONSTRAINT ledger_pkey PRIMARY KEY (account_id, id);
+
 ALTER TABLE ONLY penstock.measured
     ADD CONSTRAINT measured_pkey PRIMARY KEY (only_row);
 
@@ -1425,11 +1716,17 @@ ALTER TABLE penstock.job
 ALTER TABLE ONLY penstock.plan
     ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
 
+ALTER TABLE penstock.job
+    ADD CONSTRAINT priced_has_account CHECK (((reserved = 0) OR ((reserved > 0) AND (account_id <> 0)))) NOT VALID;
+
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_name_key UNIQUE (name);
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.resolution
+    ADD CONSTRAINT resolution_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY penstock.retention_class
     ADD CONSTRAINT retention_class_pkey PRIMARY KEY (id);
@@ -1496,11 +1793,17 @@ CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic 
 
 CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, head) WHERE (open AND (waiting > 0));
 
+CREATE UNIQUE INDEX ledger_ref_idx ON penstock.ledger USING btree (account_id, ref, kind) WHERE (ref IS NOT NULL);
+
 CREATE INDEX orphan_arrived_idx ON penstock.orphan USING btree (arrived_at);
 
 CREATE INDEX orphan_job_idx ON penstock.orphan USING btree (job_id);
 
 CREATE UNIQUE INDEX plan_default_idx ON penstock.plan USING btree (is_default) WHERE is_default;
+
+CREATE INDEX recent_submit_idx ON penstock.recent_submit USING btree (account_id, at);
+
+CREATE INDEX resolution_account_idx ON penstock.resolution USING btree (account_id, at);
 
 CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
 
@@ -1509,6 +1812,10 @@ ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
 ALTER INDEX penstock.chunk_pkey ATTACH PARTITION penstock.chunk_rest_pkey;
 
 ALTER INDEX penstock.step_pkey ATTACH PARTITION penstock.step_rest_pkey;
+
+CREATE TRIGGER ledger_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.ledger FOR EACH STATEMENT EXECUTE FUNCTION penstock._refuse_rewrite();
+
+CREATE TRIGGER resolution_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.resolution FOR EACH STATEMENT EXECUTE FUNCTION penstock._refuse_rewrite();
 
 ALTER TABLE ONLY penstock.account
     ADD CONSTRAINT account_plan_fkey FOREIGN KEY (plan) REFERENCES penstock.plan(name);
@@ -1531,6 +1838,9 @@ ALTER TABLE ONLY penstock.gate
 ALTER TABLE ONLY penstock.kind
     ADD CONSTRAINT kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
 
+ALTER TABLE ONLY penstock.ledger
+    ADD CONSTRAINT ledger_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
+
 ALTER TABLE ONLY penstock.pace
     ADD CONSTRAINT pace_kind_id_fkey FOREIGN KEY (kind_id) REFERENCES penstock.kind(id) ON DELETE CASCADE;
 
@@ -1542,3 +1852,65 @@ ALTER TABLE ONLY penstock.queue
 
 ALTER TABLE ONLY penstock.snapshot
     ADD CONSTRAINT snapshot_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
+
+ALTER TABLE penstock.account ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE penstock.batch ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE penstock.finished ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE penstock.job ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE penstock.ledger ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE penstock.resolution ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY tenant_reads_own ON penstock.account FOR SELECT TO penstock_tenant USING ((name = current_setting('penstock.account'::text, true)));
+
+CREATE POLICY tenant_reads_own ON penstock.batch FOR SELECT TO penstock_tenant USING ((account_id = ( SELECT account.id
+   FROM penstock.account
+  WHERE (account.name = current_setting('penstock.account'::text, true)))));
+
+CREATE POLICY tenant_reads_own ON penstock.finished FOR SELECT TO penstock_tenant USING ((account_id = ( SELECT account.id
+   FROM penstock.account
+  WHERE (account.name = current_setting('penstock.account'::text, true)))));
+
+CREATE POLICY tenant_reads_own ON penstock.job FOR SELECT TO penstock_tenant USING ((account_id = ( SELECT account.id
+   FROM penstock.account
+  WHERE (account.name = current_setting('penstock.account'::text, true)))));
+
+CREATE POLICY tenant_reads_own ON penstock.ledger FOR SELECT TO penstock_tenant USING ((account_id = ( SELECT account.id
+   FROM penstock.account
+  WHERE (account.name = current_setting('penstock.account'::text, true)))));
+
+CREATE POLICY tenant_reads_own ON penstock.resolution FOR SELECT TO penstock_tenant USING ((account_id = ( SELECT account.id
+   FROM penstock.account
+  WHERE (account.name = current_setting('penstock.account'::text, true)))));
+
+GRANT USAGE ON SCHEMA penstock TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.account TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(id) ON TABLE penstock.queue TO penstock_tenant;
+
+GRANT SELECT(name) ON TABLE penstock.queue TO penstock_tenant;
+
+GRANT SELECT(id) ON TABLE penstock.kind TO penstock_tenant;
+
+GRANT SELECT(name) ON TABLE penstock.kind TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.batch TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.ledger TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.my_account TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.resolution TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.my_jobs TO penstock_tenant;
+
+GRANT SELECT ON TABLE penstock.my_ledger TO penstock_tenant;

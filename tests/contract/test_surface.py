@@ -16,6 +16,8 @@ PUBLIC = {
     "Plan": "penstock.app.plan",
     "Kind": "penstock.app.kind",
     "Ticket": "penstock.app.ticket",
+    "Batch": "penstock.app.batch",
+    "BatchTicket": "penstock.app.batch",
     "Job": "penstock.worker.context",
     "Ended": "penstock.engine.hooks",
     "Retry": "penstock.worker.outcomes",
@@ -46,7 +48,7 @@ OPTIONS = {
     " split",
 }
 USING = (
-    "account priority delay run_at dedupe_key topic max_attempts timeout expires metadata"
+    "account priority delay run_at dedupe_key topic price max_attempts timeout expires metadata"
     " idempotency_key conn"
 )
 

@@ -29,6 +29,7 @@ CHECKS = [
     "disk",
     "transactions",
     "rights",
+    "tenants",
     "partitions",
     "workers",
     "queues",

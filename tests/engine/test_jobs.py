@@ -63,7 +63,7 @@ async def test_a_job_goes_from_submit_to_its_result(engine: Engine, clock: Clock
     )
     ticket = await engine.jobs.submit(new)
     assert ticket == Submitted(
-        ticket.id, JobStatus.QUEUED, deduplicated=False, position=1, eta_seconds=0.0
+        ticket.id, JobStatus.QUEUED, deduplicated=False, position=1, eta_seconds=0.0, balance=0
     )
     assert await engine.jobs.submit(new) == ticket._replace(deduplicated=True)
     [job] = await engine.jobs.claim(worker, "q", 5)

@@ -20,6 +20,7 @@ from mutation import (
     finishing,
     measuring,
     progressing,
+    spending,
     submitting,
     upkeeping,
     waiting_jobs,
@@ -29,7 +30,8 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {circuits, claiming, finishing, measuring, progressing, submitting, upkeeping, waiting_jobs}
+assert {circuits, claiming, finishing, measuring, progressing}
+assert {spending, submitting, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()
@@ -44,6 +46,13 @@ delete from penstock.chunk;
 delete from penstock.hook;
 delete from penstock.idempotency;
 delete from penstock.batch;
+delete from penstock.recent_submit;
+alter table penstock.ledger disable trigger user;
+alter table penstock.resolution disable trigger user;
+delete from penstock.ledger;
+delete from penstock.resolution;
+alter table penstock.ledger enable trigger user;
+alter table penstock.resolution enable trigger user;
 delete from penstock.lane;
 delete from penstock.worker;
 delete from penstock.kind;

@@ -21,7 +21,7 @@ DRAIN_ROUNDS = 60
 
 SAME = (
     *("kind", "account", "status", "attempt", "failures", "deferrals", "crashes"),
-    *("max_attempts", "priority", "key", "retry_of"),
+    *("max_attempts", "priority", "key", "retry_of", "reserved"),
 )
 SAME_LIVE = (*SAME, "worker", "run_at", "expires_at", "timeout_at", "deadline_at", "cancel_at")
 SAME_FINISHED = (*SAME, "retried_by")
@@ -80,8 +80,15 @@ class Lifecycle(RuleBasedStateMachine):
         return lambda job: job.account in held and self.seen.live[job.id].lane >= 0
 
     def runs_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
-        """Started jobs that hold a slot of a held account."""
-        return lambda job: job.account in held and self.seen.live[job.id].holds >= 2
+        """Started jobs that hold a slot of a held account, or its credits."""
+        return lambda job: (
+            job.account in held and (self.seen.live[job.id].holds >= 2 or job.reserved > 0)
+        )
+
+    def pays_behind(self, held: Collection[str | None]) -> Callable[[Job], bool]:
+        """Waiting jobs that cannot end: in a lane of a held account, or with its credits."""
+        in_lane = self.waits_behind(held)
+        return lambda job: in_lane(job) or (job.account in held and job.reserved > 0)
 
     @invariant()
     def the_database_is_as_the_model_says(self) -> None:
@@ -100,6 +107,10 @@ class Lifecycle(RuleBasedStateMachine):
         ended = {(job.id, n): how for job in jobs.values() for n, how in job.ended.items()}
         assert seen.ended == ended, "L4: one row per ended start"
         assert sorted(seen.orphans) == sorted(self.model.orphans)
+        assert seen.balances == self.model.balance
+        assert seen.charged == {
+            job.id: self.model.charged(job) for job in self.model.finished() if job.reserved
+        }
         self._assert_what_never_changes()
         faults = self.world.faults()
         assert faults == [], faults

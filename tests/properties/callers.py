@@ -1,5 +1,6 @@
 """Rules of those who ask for work: submit, cancel, retry, and the operator's edits."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -29,18 +30,20 @@ items = st.builds(
     seconds(None, None, None, 0, 20, 300),
     seconds(None, None, None, 15, 60),
     st.sampled_from([None, None, None, 1, 3]),
-)
+    st.sampled_from([None, None, 0, 3, 40]),
+).map(lambda item: item if item.account else item._replace(price=None))
 
 _SUBMIT_MANY = """
 select id, status::text, deduplicated from penstock.submit_many(%s::text[],
   array_fill('{}'::jsonb, array[%s]), %s::text[], p_dedupe_keys => %s::text[],
   p_priorities => %s::integer[], p_delays => %s::interval[], p_expires => %s::interval[],
-  p_max_attempts => %s::integer[]) order by ordinal
+  p_max_attempts => %s::integer[], p_prices => %s::bigint[]) order by ordinal
 """
 
 _SUBMIT_ONE = """
 select id, status::text, deduplicated from penstock.submit_one(%s, '{}', p_account => %s,
-  p_dedupe_key => %s, p_priority => %s, p_delay => %s, p_expires => %s, p_max_attempts => %s)
+  p_dedupe_key => %s, p_priority => %s, p_delay => %s, p_expires => %s, p_max_attempts => %s,
+  p_price => %s)
 """
 
 
@@ -55,18 +58,33 @@ class Callers(Lifecycle):
         self.submit(batch)
 
     def submit(self, batch: list[Item]) -> None:
-        if len(batch) == 1:
-            answers = self.world.run(_SUBMIT_ONE, *batch[0])
-        else:
-            columns = [list(column) for column in zip(*batch, strict=True)]
-            kinds, accounts, keys, priorities, delays, expires, attempts = columns
-            answers = self.world.run(
-                _SUBMIT_MANY,
-                *(kinds, len(batch), accounts, keys, priorities, delays, expires, attempts),
-            )
+        if not self._can_pay(batch):
+            with self.nothing_changed():
+                assert refusal(lambda: self._send(batch)) == "PS402"
+            return
+        answers = self._send(batch)
         assert len(answers) == len(batch)
         for item, answer in zip(batch, answers, strict=True):
             self._accept(item, answer)
+
+    def _send(self, batch: list[Item]) -> list[Any]:
+        if len(batch) == 1:
+            return self.world.run(_SUBMIT_ONE, *batch[0])
+        kinds, *columns = [list(column) for column in zip(*batch, strict=True)]
+        return self.world.run(_SUBMIT_MANY, kinds, len(batch), *columns)
+
+    def _can_pay(self, batch: list[Item]) -> bool:
+        """Whether every account has enough for what of the batch is new."""
+        owed: Counter[str] = Counter()
+        seen: set[tuple[str, str | None, str]] = set()
+        for item in batch:
+            if item.key is not None:
+                if self.model.twin(*item[:3]) or (*item[:2], item.key) in seen:
+                    continue
+                seen.add((*item[:2], item.key))
+            if item.account:
+                owed[item.account] += item.price or 0
+        return all(price <= self.model.balance[account] for account, price in owed.items())
 
     def _accept(self, item: Item, answer: Any) -> UUID:
         twin = self.model.twin(item.kind, item.account, item.key)
@@ -113,6 +131,16 @@ class Callers(Lifecycle):
         assert self.ranks[job.id] <= before
 
     def _retry_anew(self, old: Job) -> None:
+        again = Item(
+            *(old.kind, old.account, old.key, old.priority, None, None, old.max_attempts),
+            price=old.reserved,
+        )
+        living = old.retried_by and self.model.jobs[old.retried_by].live
+        if not living and not self._can_pay([again]):
+            with self.nothing_changed():
+                call = lambda: self.world.one("select penstock.retry_job(%s)", old.id)  # noqa: E731
+                assert refusal(call) == "PS402"
+            return
         answer = self.world.one("select penstock.retry_job(%s)", old.id)
         new = UUID(answer["id"])
         if old.retried_by and self.model.jobs[old.retried_by].live:
@@ -120,7 +148,6 @@ class Callers(Lifecycle):
         elif twin := self.model.twin(old.kind, old.account, old.key):
             assert (new, answer["deduplicated"]) == (twin.id, True)
         else:
-            again = Item(old.kind, old.account, old.key, old.priority, None, None, old.max_attempts)
             job = self.model.submit(new, again)
             job.retry_of, old.retried_by = old.id, new
             assert not answer["deduplicated"]

@@ -13,6 +13,7 @@ from uuid import UUID
 from properties.settings import (
     ACCOUNTS,
     CANCEL_GRACE,
+    CREDITS,
     EPOCH,
     KIND_OPTIONS,
     KINDS,
@@ -40,6 +41,7 @@ class Item(NamedTuple):
     delay: timedelta | None
     expires: timedelta | None
     max_attempts: int | None
+    price: int | None = None
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Job:
     retry_of: UUID | None = None
     retried_by: UUID | None = None
     reason: str | None = None
+    reserved: int = 0
     # How each ended start ended, by its number.
     ended: dict[int, str] = field(default_factory=dict)
 
@@ -114,6 +117,7 @@ class Model:
         self.paused: set[str] = set()
         self.widths = {name: options.get("concurrency") for name, options in QUEUES.items()}
         self.plan_of = dict(ACCOUNTS)
+        self.balance = dict.fromkeys(ACCOUNTS, CREDITS)
         self.plans: dict[str, int | None] = {
             name: options.get("concurrency") for name, options in PLANS.items()
         }
@@ -166,12 +170,24 @@ class Model:
             run_at,
             run_at + item.expires if item.expires else None,
             "scheduled" if run_at > self.now else "queued",
+            reserved=item.price or 0,
         )
+        if item.account:
+            self.balance[item.account] -= item.price or 0
         return self.jobs[job]
+
+    def charged(self, job: Job) -> int:
+        """What of a finished job's price was kept."""
+        return job.reserved if job.status == "succeeded" else 0
+
+    def _refund(self, job: Job) -> None:
+        if job.account:
+            self.balance[job.account] += job.reserved - self.charged(job)
 
     def cancel(self, job: Job) -> None:
         if job.status in WAITING:
             job.status, job.reason = "cancelled", "cancelled"
+            self._refund(job)
         elif job.live:
             job.cancel_at = job.cancel_at or self.now
 
@@ -209,6 +225,7 @@ class Model:
             job.ended[number] = shown.get(outcome, outcome)
         else:
             job.status, job.reason, job.ended[number] = final, reason, final
+            self._refund(job)
         job.worker = job.token = job.timeout_at = job.deadline_at = None
 
     def _final(self, job: Job, outcome: str) -> tuple[str | None, str | None]:
@@ -241,6 +258,7 @@ class Model:
         ]
         for job in late:
             job.status, job.reason = "failed", "expired"
+            self._refund(job)
         return late
 
     def stage(self, queue: str, skip: Skip) -> list[Job]:

@@ -32,6 +32,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "two": {"concurrency": 2, "weight": 3},
 }
 ACCOUNTS = {"ann": "one", "bob": "two", "cy": "free"}
+# What each has to begin with: a few jobs' worth.
+CREDITS = 100
 
 
 def backoff(queue: str, failures: int) -> timedelta:

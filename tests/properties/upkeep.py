@@ -33,7 +33,7 @@ class Upkeep(Lifecycle):
             )
         found = self.model.recover(self.runs_behind(held))
         for queue in QUEUES:
-            self.model.expire(queue, self.waits_behind(held))
+            self.model.expire(queue, self.pays_behind(held))
         assert {row.job_id: row.outcome for row in rows} == found
         assert {row.verdict for row in rows} <= {"done"}
         assert all(row.status == self.model.jobs[row.job_id].status for row in rows)
@@ -62,5 +62,5 @@ class Upkeep(Lifecycle):
                 " penstock.stage_due_jobs(id) as staged from penstock.queue"
             )
         for row in rows:
-            assert row.expired == len(self.model.expire(row.name, self.waits_behind(held)))
+            assert row.expired == len(self.model.expire(row.name, self.pays_behind(held)))
             assert row.staged == len(self.model.stage(row.name, self.waits_behind(held)))

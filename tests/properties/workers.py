@@ -77,7 +77,7 @@ class Workers(Lifecycle):
             return
         with self.world.held(held):
             rows = self.world.claim(worker.id, queue, limit, wait=wait)
-        moved = self.model.expire(queue, self.waits_behind(held))
+        moved = self.model.expire(queue, self.pays_behind(held))
         moved += self.model.stage(queue, self.waits_behind(held))
         self._assert_right_choice([row.id for row in rows], queue, limit, held, exact=not moved)
         for row in rows:

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb
 
-from properties.settings import ACCOUNTS, KIND_OPTIONS, KINDS, LEASE, PLANS, QUEUES
+from properties.settings import ACCOUNTS, CREDITS, KIND_OPTIONS, KINDS, LEASE, PLANS, QUEUES
 
 # Everything that a stale write must leave as it is.
 _DIGEST = """
@@ -21,6 +21,8 @@ select md5(string_agg(row, '|' order by row)) from (
   union all select 'lane' || l::text from penstock.lane l
   union all select 'account' || a::text from penstock.account a
   union all select 'gate' || g::text from penstock.gate g
+  union all select 'ledger' || l::text from penstock.ledger l
+  union all select 'resolution' || r::text from penstock.resolution r
   union all select 'circuit' || c::text from penstock.circuit c
   union all select 'alert' || r::text from penstock.alert r
   union all select 'worker' || w::text from penstock.worker w
@@ -31,7 +33,7 @@ _LIVE = """
 select j.id, k.name as kind, q.name as queue, a.name as account, j.lane, j.holds, j.rank,
   j.status::text, j.attempt, j.failures, j.deferrals, j.crashes, j.max_attempts, j.priority,
   j.worker_id as worker, j.dedupe_key as key, j.run_at, j.expires_at, j.timeout_at, j.deadline_at,
-  j.cancel_requested_at as cancel_at, j.retry_of, j.version
+  j.cancel_requested_at as cancel_at, j.retry_of, j.version, j.reserved
 from penstock.job j join penstock.kind k on k.id = j.kind_id
 join penstock.queue q on q.id = j.queue_id join penstock.account a on a.id = j.account_id
 """
@@ -39,6 +41,7 @@ join penstock.queue q on q.id = j.queue_id join penstock.account a on a.id = j.a
 _FINISHED = """
 select f.id, k.name as kind, a.name as account, f.status::text, f.attempt, f.failures, f.deferrals,
   f.crashes, f.max_attempts, f.priority, f.dedupe_key as key, f.retry_of, f.retried_by,
+  f.reserved,
   coalesce(f.error ->> 'reason', f.error ->> 'class') as reason,
   (to_jsonb(f) - 'retried_by')::text as whole
 from penstock.finished f join penstock.kind k on k.id = f.kind_id
@@ -54,6 +57,8 @@ join penstock.account a on a.id = l.account_id
 
 _ENDED = "select job_id, attempt, outcome from penstock.attempts"
 _ORPHANS = "select job_id, attempt from penstock.orphan"
+_BALANCES = "select name, balance from penstock.account where id <> 0"
+_CHARGED = "select job_id, charged from penstock.resolution"
 
 _EMPTY = """
 delete from penstock.job;
@@ -63,6 +68,12 @@ delete from penstock.orphan;
 delete from penstock.idempotency;
 delete from penstock.lane;
 delete from penstock.worker;
+alter table penstock.ledger disable trigger user;
+alter table penstock.resolution disable trigger user;
+delete from penstock.ledger;
+delete from penstock.resolution;
+alter table penstock.ledger enable trigger user;
+alter table penstock.resolution enable trigger user;
 delete from penstock.account where id <> 0;
 update penstock.account set running = 0 where id = 0;
 update penstock.gate set running = 0, rate_next_at = '-infinity';
@@ -84,6 +95,8 @@ class Seen(NamedTuple):
     lanes: list[Any]
     ended: dict[tuple[UUID, int], str]
     orphans: list[tuple[UUID, int]]
+    balances: dict[str, int]
+    charged: dict[UUID, int]
 
 
 class World:
@@ -122,14 +135,16 @@ class World:
         self._conn.execute(_EMPTY.encode())
         for account, plan in ACCOUNTS.items():
             self.run("select penstock.create_account(%s, %s)", account, plan)
+            self.run("select penstock.grant_credits(%s, %s)", account, CREDITS)
 
     def set_clock(self, now: datetime) -> None:
         self._conn.execute("update penstock.test_clock set frozen_at = %s, moved = '0'", [now])
 
     def look(self) -> Seen:
         with self._conn.pipeline():  # one way there and back
-            live, finished, lanes, ended, orphans = (
-                self._conn.execute(query) for query in (_LIVE, _FINISHED, _LANES, _ENDED, _ORPHANS)
+            live, finished, lanes, ended, orphans, balances, charged = (
+                self._conn.execute(query)
+                for query in (_LIVE, _FINISHED, _LANES, _ENDED, _ORPHANS, _BALANCES, _CHARGED)
             )
         return Seen(
             {row.id: row for row in live},
@@ -137,6 +152,8 @@ class World:
             lanes.fetchall(),
             {(row.job_id, row.attempt): row.outcome for row in ended},
             [(row.job_id, row.attempt) for row in orphans],
+            {row.name: row.balance for row in balances},
+            {row.job_id: row.charged for row in charged},
         )
 
     def digest(self) -> str:

@@ -133,6 +133,42 @@ async def test_pictures_are_real_png_files_of_the_size_that_was_asked_for() -> N
     assert (wrong.status, wrong.json()["error"]["code"]) == (400, "invalid_value")
 
 
+async def test_a_picture_follows_from_prompt_seed_quality_and_number() -> None:
+    """G12: the same again in another attempt, another one for anything else."""
+    async with simulated() as model:
+
+        async def drawn(**more: Any) -> list[str]:
+            seen = await ask(model.url, IMAGES, chat(IMAGES, **{"size": "256x256", **more}))
+            assert seen.status == 200, seen.body
+            return [one["b64_json"] for one in seen.json()["data"]]
+
+        first, second = await drawn(n=2)
+        assert await drawn() == [first]
+        others = [{"prompt": "a boat"}, {"seed": 7}, {"quality": "high"}, {"model": "other"}]
+        assert len({first, second, *[(await drawn(**other))[0] for other in others]}) == 6
+        # Small enough for a page with many.
+        assert max(len(base64.b64decode(one)) for one in (first, second)) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("prompt", ""),
+        ("prompt", 3),
+        ("n", 0),
+        ("n", 11),
+        ("size", "0x0"),
+        ("quality", "best"),
+        ("response_format", "url"),
+    ],
+)
+async def test_what_is_no_order_for_a_picture_is_refused(field: str, value: Any) -> None:
+    async with simulated() as model:
+        seen = await ask(model.url, IMAGES, chat(IMAGES, **{field: value}))
+    assert seen.status == 400
+    assert field in seen.json()["error"]["message"]
+
+
 async def test_an_answer_that_reaches_its_limit_says_so() -> None:
     async with simulated(tokens=30) as model:
         fields = chat(stream=False, options={"num_predict": 8})

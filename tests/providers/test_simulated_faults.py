@@ -41,6 +41,17 @@ async def _is(found: bool) -> bool:
 
 
 @EVERY
+async def test_delay_answers_well_and_late(path: str, stream: bool) -> None:
+    async with simulated() as model:
+        model.order("delay", by=SHORT, times=1)
+        late = await ask(model.url, path, chat(path, stream=stream))
+        soon = await ask(model.url, path, chat(path, stream=stream))
+        spent = [(call.first_byte_at or 0) - call.at for call in model.calls]
+    assert (late.status, soon.status) == (200, 200)
+    assert spent[0] >= SHORT > spent[1]
+
+
+@EVERY
 async def test_hang_mid_says_something_and_then_nothing(path: str, stream: bool) -> None:
     async with simulated() as model:
         model.order("hang_mid", after=2)
@@ -295,6 +306,25 @@ async def test_well_formed_answers_that_are_not_what_was_asked_for(stream: bool)
         assert (ollama["done"], ollama["eval_count"]) == (True, 0)
         assert ollama["message"]["content"] == ""
         assert openai["finish_reason"] == "stop"
+
+
+async def test_pictures_are_refused_by_an_error_and_may_not_come() -> None:
+    """G4: as OpenAI says it; and 200 without a picture in it."""
+    async with simulated() as model:
+        model.order("refusal", times=1, contains="bicycle")
+        refused = await ask(model.url, IMAGES, chat(IMAGES))
+        model.order("empty", what="text", times=1)
+        none = await ask(model.url, IMAGES, chat(IMAGES))
+        model.order("storm", form="seconds", after=3, times=1)
+        busy = await ask(model.url, IMAGES, chat(IMAGES))
+        model.order("status", code=500, times=1, path="images")
+        broken = await ask(model.url, IMAGES, chat(IMAGES))
+        assert (await ask(model.url, IMAGES, chat(IMAGES))).status == 200
+    assert refused.status == 400
+    assert refused.json()["error"]["code"] == "content_policy_violation"
+    assert (none.status, none.json()["data"]) == (200, [])
+    assert (busy.status, busy.headers["retry-after"]) == (429, "3")
+    assert broken.status == 500
 
 
 async def test_schema_invalid_is_json_of_another_shape() -> None:

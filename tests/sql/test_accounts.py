@@ -113,14 +113,16 @@ async def test_an_account_is_made_once_and_only_with_a_plan_there_is(
         await edit_plan(conn, "gold", concurrency=1)
 
 
-async def test_a_new_plan_priority_counts_for_what_comes(conn: asyncpg.Connection) -> None:
+async def test_a_new_plan_priority_counts_for_what_waits_and_what_comes(
+    conn: asyncpg.Connection,
+) -> None:
     """G8, G5: plans are configuration."""
     await factory.queue(conn)
     await factory.plan(conn, priority=50)
     old = await factory.submit(conn, account="u1")
     await edit_plan(conn, "free", priority=20)
     new = await factory.submit(conn, account="u1")
-    assert (await factory.read(conn, old))["priority"] == 50
+    assert (await factory.read(conn, old))["priority"] == 20
     assert (await factory.read(conn, new))["priority"] == 20
 
 

@@ -57,7 +57,7 @@ async def test_a_limit_that_returns_counts_after_the_finish_under_way(
     assert len(await factory.claim(conn, worker)) == 1
 
 
-@pytest.mark.parametrize("call", ["reconcile()", "edit_plan('free', '{\"priority\": 5}')"])
+@pytest.mark.parametrize("call", ["reconcile()", "edit_plan('free', '{\"per_hour\": 5}')"])
 async def test_upkeep_and_edits_leave_accounts_alone_that_they_need_not_touch(
     conn: asyncpg.Connection, connect: Connect, call: str
 ) -> None:

@@ -229,6 +229,7 @@ async def test_an_end_told_twice_does_not_read_the_history(
 ) -> None:
     """After 5,000 finished jobs (100,000); a batch that came too late once took seconds of it."""
     await fill(conn, scale(5_000, 100_000))
+    late: list[asyncpg.Record] = []
     while batch := await factory.claim(conn, worker, limit=1_000):
         await factory.finish(conn, worker, batch)
         late = batch[:BATCH]

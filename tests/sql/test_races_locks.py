@@ -160,7 +160,7 @@ async def test_expiring_a_job_does_not_deadlock_with_a_claim_of_it(
         await spoil(
             conn,
             "lifecycle.sql:expire_jobs",
-            ("(j.lane = -1 or penstock._held_account(j.lane))", "true"),
+            ("or penstock._held_account(j.account_id))", "or true)"),
         )
     await factory.queue(conn, concurrency=5)
     await factory.plan(conn, concurrency=5)
@@ -250,7 +250,7 @@ async def test_a_cancel_of_a_job_that_is_being_given_back_does_not_deadlock_with
         await spoil(
             conn,
             "lifecycle.sql:cancel_job",
-            ("where a.id = v_job.lane", "where a.id = v_job.lane and v_job.status = 'queued'"),
+            ("where a.id = case when", "where v_job.status = 'queued' and a.id = case when"),
         )
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)

@@ -206,7 +206,7 @@ async def test_twins_inside_one_batch_become_one_job(conn: asyncpg.Connection) -
     jobs = [{"kind": "q", "dedupe_key": key} for key in "abab"]
     a, b, twin_a, twin_b = await factory.submit_rows(conn, jobs)
     assert (twin_a, twin_b) == (a, b)
-    assert await conn.fetchval("select total from penstock.batch") == 4
+    assert await conn.fetchval("select total from penstock.batch") == 2
 
 
 async def test_a_delayed_job_waits_and_one_of_the_past_is_due_now(

@@ -1,5 +1,6 @@
 """The app: what is declared, and how its jobs are submitted. `from penstock import Penstock`."""
 
+from penstock.app.batch import Batch, BatchTicket
 from penstock.app.kind import Kind
 from penstock.app.penstock import Penstock
 from penstock.app.plan import Plan
@@ -7,4 +8,14 @@ from penstock.app.queue import Queue, Retries
 from penstock.app.submission import Submission
 from penstock.app.ticket import Ticket
 
-__all__ = ["Kind", "Penstock", "Plan", "Queue", "Retries", "Submission", "Ticket"]
+__all__ = [
+    "Batch",
+    "BatchTicket",
+    "Kind",
+    "Penstock",
+    "Plan",
+    "Queue",
+    "Retries",
+    "Submission",
+    "Ticket",
+]

@@ -12,6 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.app.wake import Waker
+from penstock.db import migrate
+from penstock.db.connect import open_connection
+from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
 
 CLOSE_SECONDS = 10.0
@@ -26,6 +29,30 @@ class _Held:
     engine: Engine | None = None
     waker: Waker | None = None
     keeper: AsyncGenerator[None, None] | None = None
+
+
+async def connect(dsn: str, declare: Callable[[Engine], Awaitable[None]], *, own: bool) -> Engine:
+    """An engine on a database with the present schema that knows what is declared.
+
+    `own`: the embedded one, whose schema is brought up; that of a server is refused if it is old.
+    """
+    conn = await open_connection(dsn, frugal=not own)
+    try:
+        if own:
+            await migrate.up(conn)
+        else:
+            async with conn.transaction():
+                await migrate.require_current(conn)
+    finally:
+        await conn.close()
+    # Workers need sessions of their own; to submit, any way to the server will do.
+    engine = await Engine.open(dsn, frugal=not own and await is_pooled(dsn))
+    try:
+        await declare(engine)
+    except BaseException:
+        await engine.close()
+        raise
+    return engine
 
 
 class Engines:

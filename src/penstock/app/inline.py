@@ -6,10 +6,11 @@ before it commits, so it runs in the background, once the job is there to be see
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from penstock.app.batch import BatchTicket
 from penstock.app.ticket import Ticket
 from penstock.errors import NotFound
 from penstock.worker.worker import Options, Worker
@@ -39,7 +40,7 @@ async def run_here(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
 async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
     token = _inside.set(True)
     try:
-        for ticket in tickets:
+        for ticket in _each(tickets):
             if not ticket.deduplicated and not ticket.replayed:
                 await _run(kind, ticket)
     finally:
@@ -48,9 +49,15 @@ async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
 
 async def run_when_committed(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
     """The same as soon as the caller's transaction has committed."""
-    for ticket in tickets:
+    for ticket in _each(tickets):
         if await _is_there(ticket):
             await _run_all(kind, [ticket])
+
+
+def _each(tickets: Sequence[Ticket]) -> Iterator[Ticket]:
+    """One for each job."""
+    for ticket in tickets:
+        yield from ticket.tickets if isinstance(ticket, BatchTicket) else (ticket,)
 
 
 async def _run(kind: "Kind[..., Any]", ticket: Ticket) -> None:

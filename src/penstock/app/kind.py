@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from penstock.app import options
 from penstock.app.options import Duration
 from penstock.app.place import Place, of_function
+from penstock.app.prices import Price, Split
 from penstock.app.sources import Source, Sources, read_sources
 from penstock.app.submission import Submission, Using
 from penstock.errors import Misconfigured
@@ -107,12 +108,16 @@ def make_kind(  # noqa: PLR0913  # one per option of the contract
     attempts: int | None,
     isolation: str | None,
     memory: str | int | None,
+    price: Price | None,
+    split: Split | None,
 ) -> Kind[P, R]:
     """Check every option and the function's signature, and leave to SQL what was not said."""
     _refuse_no_handler(function)
     kind = options.name(function.__name__ if name is None else name, "kind")
     parameters = Parameters.of(function, kind)
-    sources = read_sources(parameters, dedupe=dedupe, topic=topic, account=account)
+    sources = read_sources(
+        parameters, dedupe=dedupe, topic=topic, account=account, price=price, split=split
+    )
     offset = options.whole(priority_offset, "priority_offset", -1000, 1000)
     declared = options.given(
         {

@@ -223,7 +223,7 @@ HANDLERS: Mapping[str, Callable[..., Handler]] = {
 
 def takes(handler: str) -> dict[str, Any]:
     """The options of such a job, with their types."""
-    common = taken(Penstock.job, "isolation", "memory", "price", "split")
+    common = taken(Penstock.job, "isolation", "memory")
     return {**common, **taken(HANDLERS[handler], "read"), "fields": dict}
 
 

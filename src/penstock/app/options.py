@@ -21,7 +21,8 @@ _RATE = re.compile(r"\s*([1-9][0-9]{0,8})\s*/\s*(s|sec|min|m|h|hour|d|day)\s*", 
 _PERIOD_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _FASTEST_PER_SECOND = 1_000_000
 _TEN_YEARS = timedelta(days=3650)
-_TEXT_MAX = 200
+TEXT_MAX = 200
+"""Characters of a text."""
 _SCHEMES = ("postgresql://", "postgres://")
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|KIB|MIB|GIB)?", re.ASCII | re.IGNORECASE)
@@ -67,8 +68,8 @@ def flag(value: Any, option: str) -> bool:
 def text(value: Any, option: str) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not 1 <= len(value) <= _TEXT_MAX or "\x00" in value:
-        raise wrong(option, value, f"it may be a text of 1 to {_TEXT_MAX} characters")
+    if not isinstance(value, str) or not 1 <= len(value) <= TEXT_MAX or "\x00" in value:
+        raise wrong(option, value, f"it may be a text of 1 to {TEXT_MAX} characters")
     return value
 
 
@@ -138,7 +139,7 @@ def wrong(option: str, value: Any, allowed: str) -> Invalid:
 
 def _shown(value: Any) -> str:
     shown = repr(value)
-    return shown if len(shown) <= _TEXT_MAX else f"a {type(value).__name__}"
+    return shown if len(shown) <= TEXT_MAX else f"a {type(value).__name__}"
 
 
 def _number(length: timedelta) -> float:

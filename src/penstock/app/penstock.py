@@ -10,21 +10,21 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from penstock.app import options, place
+from penstock.app.accounts import Accounts
+from penstock.app.batch import Batch
 from penstock.app.declare import declarations, declare
-from penstock.app.engines import Engines
+from penstock.app.engines import Engines, connect
 from penstock.app.kind import Kind, P, R, make_kind
 from penstock.app.location import Location
 from penstock.app.options import Duration
 from penstock.app.plan import Plan, make_plan
-from penstock.app.queue import Order, Queue, Retries, make_queue
+from penstock.app.prices import Price, Split
+from penstock.app.queue import Order, Queue, Retries, make_queue, name_of
 from penstock.app.sources import Source
 from penstock.app.sync import Sync
-from penstock.app.ticket import Ticket
-from penstock.db import migrate
-from penstock.db.connect import open_connection
-from penstock.db.pooler import is_pooled
+from penstock.app.ticket import Ticket, read_id
 from penstock.engine import Engine
-from penstock.errors import Invalid, Misconfigured
+from penstock.errors import Misconfigured
 from penstock.providers.classify import Extension
 from penstock.settings import Settings
 from penstock.testing import Testing
@@ -59,6 +59,7 @@ class Penstock:
         self.queues: dict[str, Queue] = {}
         self.plans: dict[str, Plan] = {}
         self.kinds: dict[str, Kind[..., Any]] = {}
+        self.accounts = Accounts(self.engine)
         self.sync = Sync(self)
         self._dsn = options.address(dsn, "dsn")
         self._home = home
@@ -154,7 +155,7 @@ class Penstock:
 
         priority     of its accounts' jobs, -1000 to 1000, lower first; 0
         concurrency  how many jobs of one account may run at once; None: no limit
-        per_hour     how many one account may submit in an hour; kept, not enforced yet
+        per_hour     how many one account may submit in an hour; None: no limit
         weight       its share of a queue with order="fair"; 1
         first_job    added to the priority of an account's first job ever, like -20; 0
         default      accounts not seen before get it; else the first plan declared
@@ -185,8 +186,8 @@ class Penstock:
         attempts: int | None = None,
         isolation: Literal["process"] | None = None,
         memory: str | int | None = None,
-        price: Any = None,
-        split: Any = None,
+        price: Price | None = None,
+        split: Split | None = None,
     ) -> Callable[[Callable[P, R]], Kind[P, R]]:
         """Declare a kind of job; the function under it is its handler.
 
@@ -199,13 +200,11 @@ class Penstock:
         attempts         instead of the queue's
         isolation        "process": a plain `def` runs in a process of its own
         memory           what that process may use, like "512MB"
+        price            in credits: a number, a parameter, a function of the payload, or a table
+                         like {"per": "images", "by": "quality", "standard": 1, "high": 3}
+        split            ("images", 4): a request for more becomes a batch of jobs with so many
         """
-        for option, value in (("price", price), ("split", split)):
-            if value is not None:
-                raise Misconfigured(
-                    f"{option}= needs credits, which this version does not have: leave it out"
-                )
-        waits_in = self._queue_name(queue)
+        waits_in = name_of(queue, self.queues)
 
         def declared(function: Callable[P, R]) -> Kind[P, R]:
             kind = make_kind(
@@ -221,6 +220,8 @@ class Penstock:
                 attempts=attempts,
                 isolation=isolation,
                 memory=memory,
+                price=price,
+                split=split,
             )
             kind.handler.extensions = self._extensions
             self._add("job kind", self.kinds, kind)
@@ -230,10 +231,11 @@ class Penstock:
 
     def ticket(self, job_id: UUID | str) -> Ticket:
         """The ticket of a job whose id was kept."""
-        try:
-            return Ticket(job_id if isinstance(job_id, UUID) else UUID(job_id), app=self)
-        except (ValueError, AttributeError, TypeError):
-            raise Invalid("id must be the id of a job", code="invalid_id", field="id") from None
+        return Ticket(read_id(job_id, "job"), app=self)
+
+    def batch(self, batch_id: UUID | str) -> Batch:
+        """Jobs that were submitted together, by the id that was kept (`ticket.batch`)."""
+        return Batch(read_id(batch_id, "batch"), app=self)
 
     def handlers(self) -> dict[str, Handler]:
         """What a worker needs to run its jobs."""
@@ -327,46 +329,12 @@ class Penstock:
             await self._location.leave()
 
     async def _connect(self) -> Engine:
-        dsn = await self._location.dsn()
-        own = self.settings.dsn is None
-        conn = await open_connection(dsn, frugal=not own)
-        try:
-            if own:
-                await migrate.up(conn)
-            else:
-                async with conn.transaction():
-                    await migrate.require_current(conn)
-        finally:
-            await conn.close()
-        # Workers need sessions of their own; to submit, any way to the server will do.
-        engine = await Engine.open(dsn, frugal=not own and await is_pooled(dsn))
-        try:
-            await self.declare(engine)
-        except BaseException:
-            await engine.close()
-            raise
-        return engine
+        return await connect(
+            await self._location.dsn(), self.declare, own=self.settings.dsn is None
+        )
 
     def _add(self, what: str, known: dict[str, Any], new: Queue | Plan | Kind[..., Any]) -> None:
         if new.name in known:
             place.refuse_twice(what, new.name, known[new.name].place, new.place)
         known[new.name] = new
         self.changed()
-
-    def _queue_name(self, queue: Queue | str) -> str:
-        if isinstance(queue, str):
-            return options.name(queue, "queue")
-        given: Any = queue
-        if inspect.isfunction(given):
-            raise Misconfigured(
-                f"@app.job above {given.__name__} needs parentheses, and the queue in them: "
-                '@app.job(queue="...")'
-            )
-        if not isinstance(queue, Queue):
-            raise options.wrong("queue", queue, "it may be what app.queue(...) gave, or its name")
-        if queue.name not in self.queues:
-            raise Misconfigured(
-                f"queue {queue.name} ({queue.place}) was declared by another Penstock: declare it "
-                "here, or give its name"
-            )
-        return queue.name

@@ -1,11 +1,14 @@
 """Queues and how their jobs are tried again: what an app declares of them."""
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.app import options
 from penstock.app.options import Duration
 from penstock.app.place import Place
+from penstock.errors import Misconfigured
 
 Backoff = Literal["constant", "linear", "exponential"]
 Order = Literal["strict", "aging", "fair"]
@@ -107,3 +110,22 @@ def make_queue(  # noqa: PLR0913  # one per option of the contract
         }
     )
     return Queue(options.name(name, "queue"), declared, options.flag(inline, "inline"), place)
+
+
+def name_of(queue: Any, known: Mapping[str, Queue]) -> str:
+    """Of what `@app.job(queue=…)` was given: one of the app's queues, or a name."""
+    if isinstance(queue, str):
+        return options.name(queue, "queue")
+    if inspect.isfunction(queue):
+        raise Misconfigured(
+            f"@app.job above {queue.__name__} needs parentheses, and the queue in them: "
+            '@app.job(queue="...")'
+        )
+    if not isinstance(queue, Queue):
+        raise options.wrong("queue", queue, "it may be what app.queue(...) gave, or its name")
+    if queue.name not in known:
+        raise Misconfigured(
+            f"queue {queue.name} ({queue.place}) was declared by another Penstock: declare it "
+            "here, or give its name"
+        )
+    return queue.name

@@ -1,4 +1,4 @@
-"""Where a job's dedupe key, topic and account come from: a field, a fixed value, or a function.
+"""Where a job's dedupe key, topic, account and price come from: field, fixed value or function.
 
 A field or a value is told to SQL, which then finds it for every caller. A function is the app's
 own code: it is called at each submit, and plain SQL cannot submit such a kind.
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.app import options
+from penstock.app.prices import Price, Split, price_of, read_cost
 from penstock.engine.encode import encode
 from penstock.errors import Invalid
 from penstock.worker.parameters import Parameters
@@ -19,7 +20,7 @@ Source = str | Callable[[dict[str, Any]], str | int | None]
 
 OPTIONS = ("dedupe", "topic", "account")
 # What they say, by field of a job.
-_FIELDS = {"dedupe": "dedupe_key", "topic": "topic", "account": "account"}
+_FIELDS = {"dedupe": "dedupe_key", "topic": "topic", "account": "account", "price": "price"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,13 @@ class Sources:
         """The payload with those fields in it that a key is read from."""
         return {**self.filled, **payload} if self.filled else payload
 
-    def compute(self, payload: dict[str, Any]) -> dict[str, str]:
+    def compute(self, payload: dict[str, Any], *, index: int = 0) -> dict[str, str | int]:
         """What the functions say for one payload, by field of the job."""
-        found = {}
+        found: dict[str, str | int] = {}
         for field, function in self.computed.items():
+            if field == "price":
+                found[field] = price_of(function, payload, index)
+                continue
             value = function(payload)
             if isinstance(value, int) and not isinstance(value, bool):
                 value = str(value)
@@ -51,13 +55,20 @@ class Sources:
                     f"{type(value).__name__}",
                     code="invalid_job",
                     field=field,
+                    index=index,
                 )
             found[field] = value
         return found
 
 
-def read_sources(parameters: Parameters, **said: Source | None) -> Sources:
-    """What `@app.job(dedupe=…, topic=…, account=…)` means for a handler with these parameters."""
+def read_sources(
+    parameters: Parameters,
+    *,
+    price: Price | None = None,
+    split: Split | None = None,
+    **said: Source | None,
+) -> Sources:
+    """What `@app.job(dedupe=…, topic=…, account=…, price=…, split=…)` means for a handler."""
     declared: dict[str, Any] = {}
     computed: dict[str, Callable[[dict[str, Any]], Any]] = {}
     for option, source in said.items():
@@ -77,10 +88,18 @@ def read_sources(parameters: Parameters, **said: Source | None) -> Sources:
                     "it may be the name of a parameter, a value, or a plain function of the "
                     "payload",
                 )
+    cost = read_cost(parameters, price, split)
+    if split is not None and said.get("dedupe") is not None:
+        raise options.wrong(
+            "split", split, "it excludes dedupe: a batch of several jobs is not one live job"
+        )
+    if cost.function is not None:
+        computed["price"] = cost.function
     if computed:
-        declared["computed"] = [option for option in OPTIONS if _FIELDS[option] in computed]
+        declared["computed"] = [option for option in _FIELDS if _FIELDS[option] in computed]
     fields = [declared[f"{option}_field"] for option in OPTIONS if f"{option}_field" in declared]
-    return Sources(declared, computed, _defaults(parameters, fields))
+    filled = _defaults(parameters, [*fields, *cost.fields])
+    return Sources({**declared, **cost.declared}, computed, filled)
 
 
 def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Never
 
+from penstock.app.batch import BatchTicket
 from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
 from penstock.app.ticket import Ticket
@@ -31,6 +32,7 @@ class Using:
     run_at: datetime | None = None
     dedupe_key: str | None = None
     topic: str | None = None
+    price: int | None = None
     max_attempts: int | None = None
     timeout: timedelta | None = None
     expires: timedelta | None = None
@@ -55,6 +57,7 @@ class Submission:
         run_at: datetime | None = None,
         dedupe_key: str | None = None,
         topic: str | None = None,
+        price: int | None = None,
         max_attempts: int | None = None,
         timeout: Duration | None = None,
         expires: Duration | None = None,
@@ -69,6 +72,7 @@ class Submission:
         delay, run_at    when it is due: after a time, or at a moment with a time zone
         dedupe_key       jobs of one kind and account with the same key are one while it lives
         topic            what it belongs to, to watch many jobs together
+        price            in credits, instead of what the kind says; of a split request, for all
         max_attempts     how often it may fail
         timeout          how long one start may take
         expires          not started by then: failed, `expired`
@@ -83,6 +87,7 @@ class Submission:
             "run_at": run_at,
             "dedupe_key": dedupe_key,
             "topic": topic,
+            "price": price,
             "max_attempts": max_attempts,
             "timeout": _length(timeout, "timeout"),
             "expires": _length(expires, "expires"),
@@ -101,7 +106,7 @@ class Submission:
         return Submission(self.kind, using)
 
     async def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
-        """Accept one job, and come back at once with its ticket."""
+        """Accept one job, and come back at once with its ticket; a BatchTicket with `split`."""
         self.refuse_positions(positions)
         job = self.new_job(payload)
         ticket = await self.send(await self.kind.app.engine(), job)
@@ -109,7 +114,10 @@ class Submission:
         return ticket
 
     async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
-        """Accept any number of jobs, all or none, in one transaction; tickets in order."""
+        """Accept any number of jobs, all or none, in one transaction; tickets in order.
+
+        They are one batch: `ticket.batch`.
+        """
         batch = self.new_batch(rows)
         if not batch.kinds:
             return []
@@ -179,15 +187,16 @@ class Submission:
         given = ((option, getattr(self._using, option)) for option in _OPTIONS)
         return {option: value for option, value in given if value is not None}
 
-    def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | None]]:
+    def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | int | None]]:
         """What the app's functions say for each payload, as columns."""
         sources = self.kind.sources
         if not sources.computed:
             return {}
-        found = [sources.compute(payload) for payload in payloads]
+        found = [sources.compute(payload, index=n) for n, payload in enumerate(payloads)]
         for index, one in enumerate(found):
             for option, value in one.items():
-                refuse_nul(value, option, index=index)
+                if isinstance(value, str):
+                    refuse_nul(value, option, index=index)
         return {field: [one.get(field) for one in found] for field in sources.computed}
 
     async def send(self, engine: Engine, job: NewJob) -> Ticket:
@@ -203,11 +212,11 @@ class Submission:
         )
         if not rides:
             await self._wake([submitted])
-        return self._ticket(submitted)
+        return self._ticket(submitted) if not submitted.ids else self._batch_ticket(submitted)
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
         with _naming_rows(but=self._said()):
-            submitted = await engine.jobs.submit_batch(batch, conn=self.conn)
+            submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
         await self._wake(submitted)
         return [self._ticket(one) for one in submitted]
 
@@ -227,15 +236,26 @@ class Submission:
             )
 
     def _ticket(self, submitted: Submitted) -> Ticket:
-        return Ticket(
-            submitted.id,
-            self.kind.name,
-            deduplicated=submitted.deduplicated,
-            replayed=submitted.replayed,
-            position=submitted.position,
-            eta_seconds=submitted.eta_seconds,
-            app=self.kind.app,
-        )
+        return Ticket(submitted.id, **self._told(submitted))
+
+    def _batch_ticket(self, submitted: Submitted) -> BatchTicket:
+        told = self._told(submitted)
+        # Where a line is known, it is the first one's.
+        later = {**told, "position": None, "eta_seconds": None}
+        tickets = [Ticket(one, **later) for one in submitted.ids[1:]]
+        return BatchTicket(submitted.id, **told, tickets=(Ticket(submitted.id, **told), *tickets))
+
+    def _told(self, submitted: Submitted) -> dict[str, Any]:
+        return {
+            "kind": self.kind.name,
+            "deduplicated": submitted.deduplicated,
+            "replayed": submitted.replayed,
+            "position": submitted.position,
+            "eta_seconds": submitted.eta_seconds,
+            "balance": submitted.balance,
+            "batch": submitted.batch,
+            "app": self.kind.app,
+        }
 
 
 _OPTIONS = tuple(

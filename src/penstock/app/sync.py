@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Never
 from uuid import UUID
 
+from penstock.app.accounts import SyncAccounts, refuse_waiting
+from penstock.app.batch import Batch
 from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
 from penstock.app.submission import Submission
 from penstock.app.ticket import Ticket
-from penstock.db.borrowed import blocks
 from penstock.engine.blocking import LoopThread, step
-from penstock.errors import Invalid, NotFound
+from penstock.errors import NotFound
 
 if TYPE_CHECKING:
     from penstock.app.kind import Kind
@@ -28,6 +29,7 @@ class Sync:
     def __init__(self, app: "Penstock") -> None:
         self._app = app
         self._thread = LoopThread()
+        self.accounts = SyncAccounts(app, self._thread)
 
     def submit(self, kind: "Kind[..., Any] | str", /, *positions: Never, **payload: Any) -> Ticket:
         """Accept one job of a kind, or of the kind of that name."""
@@ -45,16 +47,16 @@ class Sync:
             kind = self._find(kind)
         return SyncSubmission(self._app, self._thread, kind.using(**options))
 
-    def status(self, ticket: Ticket | UUID | str) -> dict[str, Any]:
-        """The job as every surface shows it."""
+    def status(self, ticket: Ticket | Batch | UUID | str) -> dict[str, Any]:
+        """The job (or batch: `app.batch(id)`) as every surface shows it."""
         job: dict[str, Any] = self._thread.run(self._ticket(ticket).status())
         return job
 
-    def result(self, ticket: Ticket | UUID | str, timeout: Duration | None = None) -> Any:
+    def result(self, ticket: Ticket | Batch | UUID | str, timeout: Duration | None = None) -> Any:
         """Wait for the end and give the result; JobFailed or JobCancelled where there is none."""
         return self._thread.run(self._ticket(ticket).result(timeout))
 
-    def cancel(self, ticket: Ticket | UUID | str) -> dict[str, Any]:
+    def cancel(self, ticket: Ticket | Batch | UUID | str) -> dict[str, Any]:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
         job: dict[str, Any] = self._thread.run(self._ticket(ticket).cancel())
         return job
@@ -69,8 +71,8 @@ class Sync:
         if self._thread.running and not self._thread.is_current:
             await asyncio.to_thread(self._thread.close)
 
-    def _ticket(self, ticket: Ticket | UUID | str) -> Ticket:
-        return ticket if isinstance(ticket, Ticket) else self._app.ticket(ticket)
+    def _ticket(self, ticket: Ticket | Batch | UUID | str) -> Ticket | Batch:
+        return ticket if isinstance(ticket, Ticket | Batch) else self._app.ticket(ticket)
 
     def _find(self, name: str) -> "Kind[..., Any]":
         kind = self._app.kinds.get(name)
@@ -88,13 +90,8 @@ class SyncSubmission:
     """A kind of job with options for the next submit, which blocks."""
 
     def __init__(self, app: "Penstock", thread: LoopThread, submission: Submission) -> None:
-        if submission.conn is not None and not blocks(submission.conn):
-            raise Invalid(
-                "conn is a connection for an event loop: await kind.using(conn=conn).submit(...) "
-                "there, or give app.sync a blocking connection",
-                code="invalid_connection",
-                field="conn",
-            )
+        if submission.conn is not None:
+            refuse_waiting(submission.conn, "kind.using(conn=conn).submit(...)")
         self._app = app
         self._thread = thread
         self._submission = submission

@@ -87,10 +87,10 @@ class Table:
         said = self.environ.get(variable[1])
         if not said:
             raise self.wrong(key, f"{value} is not set in the environment: export {value[1:]}=...")
-        if str in types or not isinstance(said, str):
-            return said
         if int in types and re.fullmatch(r"-?[0-9]{1,9}", said):
             return int(said)
+        if str in types or not isinstance(said, str):
+            return said
         return _TRUTH.get(said.lower(), said) if bool in types else said
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.app.options import Duration
-from penstock.errors import JobCancelled, JobFailed
+from penstock.errors import Invalid, JobCancelled, JobFailed
 from penstock.settings import duration
 from penstock.states import FINISHED, JobStatus
 
@@ -37,7 +38,9 @@ class Ticket:
     """How long it would probably wait until its start, as seen then; None while that cannot be
     known: nothing has run yet, nobody works, the queue is paused or its provider away."""
     balance: int | None = None
-    """The account's credits after the submit; None until there are credits."""
+    """The account's credits after the submit; None of a job of nobody's."""
+    batch: UUID | None = None
+    """Of what was submitted together: `app.batch(id)`."""
     app: "Penstock" = field(kw_only=True, repr=False, compare=False)
 
     async def status(self) -> dict[str, Any]:
@@ -50,20 +53,7 @@ class Ticket:
 
         Without a time-out it waits as long as it takes. The job goes on whether one waits or not.
         """
-        limit = math.inf
-        if timeout is not None:
-            limit = duration(timeout, field="timeout").total_seconds()
-        deadline, pause = time.monotonic() + limit, FIRST_POLL_SECONDS
-        while (job := await self.status())["status"] not in FINISHED:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(
-                    f"job {self.id} has not ended within {limit:g} s; it goes on: ask again "
-                    "later, or cancel it"
-                )
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * _GROWTH, LAST_POLL_SECONDS)
-        return _result(job)
+        return result_of(await until_ended(self.status, f"job {self.id}", timeout))
 
     async def cancel(self) -> dict[str, Any]:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
@@ -71,7 +61,38 @@ class Ticket:
         return await engine.jobs.cancel(self.id)
 
 
-def _result(job: dict[str, Any]) -> Any:
+async def until_ended(
+    status: Callable[[], Awaitable[dict[str, Any]]],
+    what: str,
+    timeout: Duration | None,  # noqa: ASYNC109  # the contract
+) -> dict[str, Any]:
+    """What `status` answers when that has ended."""
+    limit = math.inf
+    if timeout is not None:
+        limit = duration(timeout, field="timeout").total_seconds()
+    deadline, pause = time.monotonic() + limit, FIRST_POLL_SECONDS
+    while (found := await status())["status"] not in FINISHED:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(
+                f"{what} has not ended within {limit:g} s; it goes on: ask again later, or "
+                "cancel it"
+            )
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * _GROWTH, LAST_POLL_SECONDS)
+    return found
+
+
+def read_id(value: UUID | str, what: str) -> UUID:
+    """An id that was kept, of a job or a batch."""
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, AttributeError, TypeError):
+        raise Invalid(f"id must be the id of a {what}", code="invalid_id", field="id") from None
+
+
+def result_of(job: dict[str, Any]) -> Any:
+    """The result of a job that has ended; JobFailed or JobCancelled where there is none."""
     if job["status"] == JobStatus.SUCCEEDED:
         return job["result"]
     error = job["error"] or {}

@@ -80,9 +80,6 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
     handler = table.expanded("handler", table.options.get("handler", ""), str)
     if "handler" in table.options:
         _refuse_odd_handler(table, handler)
-    for key in ("price", "split"):
-        if key in table.options:
-            raise table.wrong(key, "needs credits, which this version does not have: leave it out")
     if handler in model_jobs.HANDLERS:
         options = table.checked({**model_jobs.takes(handler), "handler": str})
     elif "fields" in table.options:
@@ -90,7 +87,7 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
             "fields", "a Python function has its fields in its own parameters: leave it out"
         )
     else:
-        options = table.checked({**taken(Penstock.job, "price", "split"), "handler": str})
+        options = table.checked({**taken(Penstock.job), "handler": str})
     for key in ("queue", "handler"):
         if key not in options:
             raise table.wrong(key, "is missing")

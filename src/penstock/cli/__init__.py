@@ -10,14 +10,17 @@ import typer
 
 from penstock import telemetry
 from penstock.cli import (
+    account,
     check,
     circuit,
     doctor,
     jobs,
     migrate,
     model,
+    plans,
     prune,
     queues,
+    show,
     status,
     submit,
     top,
@@ -26,7 +29,15 @@ from penstock.cli import (
     workers,
 )
 from penstock.cli.console import FAILED, INTERRUPTED, WRONG_USE, settings
-from penstock.errors import Invalid, PenstockError, Refused, WrongApp
+from penstock.cli.render import seconds
+from penstock.errors import (
+    InsufficientCredits,
+    Invalid,
+    PenstockError,
+    RateLimited,
+    Refused,
+    WrongApp,
+)
 
 _log = logging.getLogger("penstock")
 
@@ -37,19 +48,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_RUN, _JOBS, _QUEUES, _WATCH, _DATABASE = "Run", "Jobs", "Queues", "Watch", "Database"
+_RUN, _JOBS, _QUEUES, _ACCOUNTS = "Run", "Jobs", "Queues", "Accounts"
+_WATCH, _DATABASE = "Watch", "Database"
 
 app.command(rich_help_panel=_RUN)(worker.worker)
 app.command(rich_help_panel=_RUN)(model.model)
 app.command(rich_help_panel=_JOBS)(submit.submit)
 app.command(rich_help_panel=_JOBS)(jobs.jobs)
-app.command(rich_help_panel=_JOBS)(jobs.show)
+app.command(rich_help_panel=_JOBS)(show.show)
 app.command(rich_help_panel=_JOBS)(jobs.retry)
 app.command(rich_help_panel=_JOBS)(jobs.cancel)
 app.add_typer(queues.app, name="queues", rich_help_panel=_QUEUES)
 app.command(rich_help_panel=_QUEUES)(queues.pause)
 app.command(rich_help_panel=_QUEUES)(queues.resume)
 app.add_typer(circuit.app, name="circuit", rich_help_panel=_QUEUES)
+app.add_typer(account.app, name="account", rich_help_panel=_ACCOUNTS)
+app.add_typer(plans.app, name="plans", rich_help_panel=_ACCOUNTS)
 app.command(rich_help_panel=_WATCH)(status.status)
 app.command(rich_help_panel=_WATCH)(top.top)
 app.command(rich_help_panel=_WATCH)(workers.workers)
@@ -86,7 +100,7 @@ def main() -> NoReturn:
         app(prog_name="penstock")
     except PenstockError as error:
         if isinstance(error, Refused):
-            _say(error.message, error.hint)
+            _say(error.message, error.hint or _way_out(error))
         else:
             _say(str(error), None)
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
@@ -99,6 +113,17 @@ def main() -> NoReturn:
         _say(f"unexpected {type(error).__name__}: {error}", hint)
         sys.exit(FAILED)
     sys.exit(0)
+
+
+def _way_out(error: Refused) -> str | None:
+    """What to type, or how long to wait, where the database cannot know who asks."""
+    match error:
+        case InsufficientCredits():
+            account = error.members.get("account", "NAME")
+            return f"`penstock account grant {account} AMOUNT` gives more."
+        case RateLimited() if "retry_after" in error.members:
+            return f"That is in {seconds(error.retry_after)}."
+    return None
 
 
 def _say(message: str, hint: str | None) -> None:

@@ -16,6 +16,7 @@ import typer
 from penstock.db.borrowed import Fetch
 from penstock.db.call import fetching
 from penstock.db.connect import connect_ready
+from penstock.engine.accounts import Accounts
 from penstock.engine.circuits import Circuits
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
@@ -38,6 +39,7 @@ class Calls:
     fetch: Fetch
     jobs: Jobs
     queues: Queues
+    accounts: Accounts
     circuits: Circuits
     lists: Lists
     upkeep: Upkeep
@@ -45,7 +47,15 @@ class Calls:
     @classmethod
     def on(cls, conn: asyncpg.Connection) -> "Calls":
         fetch = fetching(conn)
-        return cls(fetch, Jobs(fetch), Queues(fetch), Circuits(fetch), Lists(fetch), Upkeep(fetch))
+        return cls(
+            fetch,
+            Jobs(fetch),
+            Queues(fetch),
+            Accounts(fetch),
+            Circuits(fetch),
+            Lists(fetch),
+            Upkeep(fetch),
+        )
 
 
 def settings() -> Settings:
@@ -70,8 +80,12 @@ def with_calls(work: Callable[[Calls], Awaitable[_T]]) -> _T:
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
     """Print one JSON document, on one line unless indented."""
+    typer.echo(json_text(value, indent=indent))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
     text = json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
-    typer.echo(text.translate(_ESCAPED))
+    return text.translate(_ESCAPED)
 
 
 # Characters that JSON may hold as they are, and a terminal may take for commands.

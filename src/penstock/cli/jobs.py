@@ -1,28 +1,15 @@
-"""`penstock jobs`, `show`, `retry`, `cancel`: look at jobs, and say what shall become of one."""
+"""`penstock jobs`, `retry`, `cancel`: look at jobs, and say what shall become of one."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
-from rich.text import Text
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import (
-    STYLES,
-    Column,
-    age,
-    between,
-    clean,
-    number,
-    place,
-    print_lines,
-    print_table,
-    room,
-    table,
-)
+from penstock.cli.render import Column, age, between, count, print_table
 from penstock.engine.lists import JobFilter
+from penstock.errors import NotFound
 from penstock.states import JobStatus
 
 COLUMNS = (
@@ -37,24 +24,6 @@ COLUMNS = (
     Column("TOOK", right=True, drop=2),
     Column("NOTE", least=16),
 )
-_ATTEMPTS = (
-    Column("START", right=True),
-    Column("OUTCOME"),
-    Column("TOOK", right=True),
-    Column("WORKER", least=10, drop=1),
-    Column("ERROR", least=20),
-)
-# What a job waits for, to people.
-WAITS_FOR = {
-    "queue_limit": "a free slot of its queue",
-    "account_limit": "a free slot of its account",
-    "rate_limit": "the rate of its queue, or of the provider: see `penstock queues`",
-    "circuit_open": "the provider, which is away: see `penstock queues`",
-    "paused": "its queue, which is paused: see `penstock queues`",
-    "no_worker": "a worker: none is alive",
-    "backoff": "its next try",
-    "callback": "the answer to its call",
-}
 
 
 def _id(text: str, option: str | None = None) -> UUID:
@@ -142,90 +111,6 @@ def why(error: dict[str, Any], status: str | None = None) -> str:
     return ": ".join(told)
 
 
-def show(job_id: JobId, *, as_json: Json = False) -> None:
-    """Show one job with its starts, its result or its error."""
-    job = with_calls(lambda calls: calls.jobs.read(job_id))
-    if as_json:
-        print_json(job)
-        return
-    print_lines([_fact(name, value) for name, value in _facts(job) if value is not None])
-    if job["attempts"]:
-        typer.echo()
-        starts = [
-            [
-                start["attempt"],
-                start["outcome"],
-                between(start["started_at"], start["ended_at"]),
-                start["worker"],
-                why({"class": start["error_class"], "message": start["message"]}, start["outcome"])
-                or None,
-            ]
-            for start in job["attempts"]
-        ]
-        print_lines(table(_ATTEMPTS, starts, width=room()))
-
-
-def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "job", job["id"]
-    yield "status", job["status"]
-    yield "kind", job["kind"]
-    yield "queue", job["queue"]
-    yield "account", _account(job)
-    for name in ("topic", "batch"):
-        yield name, job[name]
-    yield "priority", job["priority"]
-    yield "starts", f"{job['attempt']}, {job['failures']} of {job['max_attempts']} failures used"
-    for name in ("created", "started", "finished"):
-        yield name, _moment(job[f"{name}_at"])
-    if job["status"] == JobStatus.SCHEDULED:
-        yield "runs at", job["run_at"]
-    yield "place", place(job["position"], job["eta_seconds"])
-    yield "waits for", WAITS_FOR.get(job["waiting_for"], job["waiting_for"])
-    yield "took", between(job["started_at"], job["finished_at"])
-    yield "stage", stage(job)
-    yield "progress", _progress(job["progress"])
-    if job["staleness"]:
-        yield "stale", job["staleness"]["message"]
-    if job.get("cancel_requested"):
-        yield "cancel", "asked for"
-    for name in ("retry_of", "retried_by"):
-        yield name.replace("_", " "), job[name]
-    yield "metadata", _json(job["metadata"])
-    yield "usage", _json(job.get("usage"))
-    yield "result", _json(job["result"])
-    if job["error"]:
-        yield "error", why(job["error"], job["status"])
-
-
-def _fact(name: str, value: Any) -> Text:
-    text = clean(value)
-    line = Text(f"{name:<12}", style="bold", end="")
-    line.append(text, STYLES.get(text, "not bold") if name == "status" else "not bold")
-    return line
-
-
-def _account(job: dict[str, Any]) -> str | None:
-    if job["account"] is None or job["plan"] is None:
-        account: str | None = job["account"]
-        return account
-    return f"{job['account']} (plan {job['plan']})"
-
-
-def _moment(moment: str | None) -> str | None:
-    return None if moment is None else f"{moment} ({age(moment)} ago)"
-
-
-def _progress(progress: dict[str, Any] | None) -> str | None:
-    if not progress or progress.get("done") is None:
-        return None
-    done, total = number(progress["done"]), progress.get("total")
-    return done if total is None else f"{done} of {number(total)}"
-
-
-def _json(value: Any) -> str | None:
-    return json.dumps(value, ensure_ascii=False) if value not in (None, {}) else None
-
-
 def retry(job_id: JobId, *, as_json: Json = False) -> None:
     """Run a finished job again as a new one; a scheduled one runs now."""
 
@@ -246,15 +131,45 @@ def retry(job_id: JobId, *, as_json: Json = False) -> None:
 
 
 def cancel(job_id: JobId, *, as_json: Json = False) -> None:
-    """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
-    job = with_calls(lambda calls: calls.jobs.cancel(job_id))
+    """Cancel a job that waits, ask a running one to stop; a finished one stays as it is.
+
+    The id of a batch does so to each of its jobs.
+    """
+    told = with_calls(
+        lambda calls: job_or_batch(job_id, calls.jobs.cancel, calls.jobs.cancel_batch)
+    )
     if as_json:
-        print_json(job)
-        return
+        print_json(told)
+    elif "items" in told:
+        stopping = f", {told['running']:,} asked to stop" if told["running"] else ""
+        typer.echo(
+            f"Batch {job_id} of {count(told['total'], 'job')}:"
+            f" {told['cancelled']:,} cancelled{stopping}."
+        )
+    else:
+        typer.echo(_cancelled(told))
+
+
+def _cancelled(job: dict[str, Any]) -> str:
     match job["status"]:
         case JobStatus.CANCELLED:
-            typer.echo(f"Job {job_id} is cancelled.")
+            return f"Job {job['id']} is cancelled."
         case JobStatus.RUNNING | JobStatus.AWAITING:
-            typer.echo(f"Job {job_id} is asked to stop.")
+            return f"Job {job['id']} is asked to stop."
         case status:
-            typer.echo(f"Job {job_id} {status} {age(job['finished_at'])} ago; nothing changed.")
+            return f"Job {job['id']} {status} {age(job['finished_at'])} ago; nothing changed."
+
+
+async def job_or_batch(
+    its_id: UUID,
+    job: Callable[[UUID], Awaitable[dict[str, Any]]],
+    batch: Callable[[UUID], Awaitable[dict[str, Any]]],
+) -> dict[str, Any]:
+    """What `job` says of that id, or `batch` where it is the id of one (it has `items`)."""
+    try:
+        return await job(its_id)
+    except NotFound as error:
+        try:
+            return await batch(its_id)
+        except NotFound:
+            raise error from None

@@ -137,6 +137,13 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, non
     print_lines(table(columns, rows, width=room()))
 
 
+def fact(name: str, value: Any, style: str = "not bold") -> Text:
+    """A line about one thing: what it is called, and what it is."""
+    line = Text(f"{name:<12}", style="bold", end="")
+    line.append(clean(value), style)
+    return line
+
+
 def seconds(value: float | None) -> str | None:
     """A length of time in the unit that fits: `42 ms`, `3.1 s`, `50 s`, `5 min`, `2 h`, `4 d`."""
     if value is None:
@@ -165,6 +172,14 @@ def age(moment: str | None) -> str | None:
         return None
     then = datetime.fromisoformat(moment)
     return seconds(max(0.0, round((datetime.now(UTC) - then).total_seconds())))
+
+
+def ahead(moment: str | None) -> str:
+    """How long until then, by this machine's clock: `now`, `in 12 min`."""
+    if moment is None:
+        return "now"
+    left = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+    return "now" if left < 1 else f"in {seconds(round(left))}"
 
 
 def between(begun: str | None, ended: str | None) -> str | None:

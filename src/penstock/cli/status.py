@@ -1,14 +1,13 @@
 """`penstock status`: how things stand, on one screen."""
 
 import textwrap
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
 
 from penstock.cli import queues, workers
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import age, print_lines, room, seconds, table
+from penstock.cli.render import age, ahead, print_lines, room, seconds, table
 
 
 def status(*, as_json: Json = False) -> None:
@@ -47,8 +46,7 @@ def news(queue: dict[str, Any], *, width: int | None) -> list[str]:
         return []
     told = f"! {circuit['message']} (since {age(circuit['since'])}"
     if (next_at := circuit["next_probe_at"]) is not None:
-        left = (datetime.fromisoformat(next_at) - datetime.now(UTC)).total_seconds()
-        told += f"; next try {'now' if left < 1 else f'in {seconds(left)}'}"
+        told += f"; next try {ahead(next_at)}"
     return textwrap.wrap(f"{told})", width) if width else [f"{told})"]
 
 

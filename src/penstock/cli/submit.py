@@ -13,8 +13,8 @@ import typer
 
 from penstock.cli.console import FAILED, Calls, Json, print_json, with_calls
 from penstock.cli.jobs import why
-from penstock.cli.render import between, clean, seconds
-from penstock.cli.waiting import until_finished
+from penstock.cli.render import between, clean, count, seconds
+from penstock.cli.waiting import Reads, until_finished
 from penstock.engine import Engine
 from penstock.engine.encode import encode, refuse_nul
 from penstock.errors import NotFound
@@ -56,10 +56,15 @@ def submit(  # noqa: PLR0913  # one per option of the contract
     limit = _limit(timeout, wait=wait)
 
     async def follow(on: Calls | Engine, job: dict[str, Any]) -> dict[str, Any]:
+        read: Reads = on.jobs.read
+        if job["batch"] and not job["deduplicated"]:
+            # Of a kind with `split`: into however many jobs it went, it was one request.
+            read = on.jobs.read_batch
+            job = {**await read(UUID(job["batch"])), **_how(job)}
         if wait:
             if not as_json:
                 typer.echo(_accepted(job), err=True)
-            ended = await until_finished(on.jobs, on.lists, UUID(job["id"]), limit)
+            ended = await until_finished(read, on.lists, UUID(job["id"]), limit)
             return {**ended, **_how(job)}
         return job
 
@@ -104,9 +109,9 @@ async def _by_app(
     app = declared.app
     try:
         ticket = await declared.using(account=account).submit(**payload)
-        job = await ticket.status()
-        told = {**job, "deduplicated": ticket.deduplicated, "replayed": ticket.replayed}
-        return await follow(await app.engine(), told)
+        engine = await app.engine()
+        how = {name: getattr(ticket, name) for name in _HOW}
+        return await follow(engine, {**await engine.jobs.read(ticket.id), **how})
     finally:
         await app.close()
 
@@ -151,21 +156,32 @@ def _text(data: str) -> str:
     return data
 
 
+# What only the answer to a submit says.
+_HOW = ("deduplicated", "replayed", "balance")
+
+
 def _how(job: dict[str, Any]) -> dict[str, Any]:
-    return {name: job[name] for name in ("deduplicated", "replayed") if name in job}
+    return {name: job[name] for name in _HOW if name in job}
 
 
 def _accepted(job: dict[str, Any]) -> str:
     if job["deduplicated"]:
         return f"Job {job['id']} does the same already; it is {job['status']}."
-    return f"Submitted job {job['id']}, now {job['status']}."
+    of = f" of {count(job['total'], 'job')}" if "items" in job else ""
+    paid = f" The balance is {job['balance']:,}." if job["credits"] else ""
+    named = _named(job)
+    return f"Submitted {named[0].lower()}{named[1:]}{of}, now {job['status']}.{paid}"
+
+
+def _named(job: dict[str, Any]) -> str:
+    return f"{'Batch' if 'items' in job else 'Job'} {job['id']}"
 
 
 def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) -> None:
     if job["status"] not in FINISHED:
         assert limit is not None  # noqa: S101  # nothing else ends the waiting before
         typer.echo(
-            f"Job {job['id']} has not ended within {seconds(limit.total_seconds())}: it is"
+            f"{_named(job)} has not ended within {seconds(limit.total_seconds())}: it is"
             f" {job['status']} and goes on;"
             f" `penstock show {job['id']}` tells how.",
             err=True,
@@ -177,10 +193,31 @@ def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) ->
 
 
 def _print_end(job: dict[str, Any]) -> None:
-    took = between(job["started_at"], job["finished_at"])
-    if job["status"] == JobStatus.SUCCEEDED:
+    if "items" in job:
+        _print_batch_end(job)
+    elif job["status"] == JobStatus.SUCCEEDED:
+        took = between(job["started_at"], job["finished_at"])
         typer.echo(f"Job {job['id']} succeeded in {took}.", err=True)
         print_json(job["result"], indent=2)
-        return
+    else:
+        typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
+
+
+def _print_batch_end(batch: dict[str, Any]) -> None:
+    """Results in order, null for a job that has none, and why it has none."""
+    took = between(batch["created_at"], batch["finished_at"])
+    typer.echo(
+        f"Batch {batch['id']} {batch['status']} after {took}:"
+        f" {batch['succeeded']:,} of {count(batch['total'], 'job')} succeeded.",
+        err=True,
+    )
+    for job in batch["items"]:
+        if job["status"] != JobStatus.SUCCEEDED:
+            typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
+    if batch["status"] == JobStatus.SUCCEEDED:
+        print_json([job["result"] for job in batch["items"]], indent=2)
+
+
+def _because(job: dict[str, Any]) -> str:
     told = clean(why(job["error"], job["status"])) if job["error"] else ""
-    typer.echo(f"Job {job['id']} {job['status']}{': ' + told if told else ''}", err=True)
+    return f": {told}" if told else ""

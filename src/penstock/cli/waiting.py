@@ -4,6 +4,7 @@ import asyncio
 import math
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from penstock.cli.jobs import stage
 from penstock.cli.render import clean, number, place
-from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
 from penstock.engine.waiting import settled
 from penstock.states import FINISHED, JobStatus
@@ -23,11 +23,16 @@ FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3
 # A worker that is there has begun by then, unless it has other work.
 EXPLAIN_SECONDS = 3.0
 
+Reads = Callable[[UUID], Awaitable[dict[str, Any]]]
+
 
 async def until_finished(
-    jobs: Jobs, lists: Lists, job_id: UUID, limit: timedelta | None = None
+    read: Reads,
+    lists: Lists,
+    its_id: UUID,
+    limit: timedelta | None = None,
 ) -> dict[str, Any]:
-    """The job as it ended, or as it is when the limit is over.
+    """The job (or the batch) as it ended, or as it is when the limit is over.
 
     Who stops waiting does not stop the job, and is told so.
     """
@@ -49,7 +54,8 @@ async def until_finished(
             begun, pause, explained, stale = time.monotonic(), FIRST_SECONDS, False, False
             wait: float | None = None
             most = math.inf if limit is None else limit.total_seconds()
-            while (job := await jobs.read(job_id))["status"] not in FINISHED:
+            while (told := await read(its_id))["status"] not in FINISHED:
+                job = _as_one(told) if "items" in told else told
                 waited = time.monotonic() - begun
                 if waited >= most:
                     break
@@ -61,15 +67,23 @@ async def until_finished(
                         # Through the bar, which is on the same stream.
                         console.print(why, highlight=False, markup=False, soft_wrap=True)
                 if job["staleness"] and not stale:
-                    told = clean(job["staleness"]["message"])
-                    console.print(told, highlight=False, markup=False, soft_wrap=True)
+                    late = clean(job["staleness"]["message"])
+                    console.print(late, highlight=False, markup=False, soft_wrap=True)
                 stale = job["staleness"] is not None
                 await asyncio.sleep(min(pause, most - waited))
                 pause = min(pause * GROWTH, LAST_SECONDS)
     except asyncio.CancelledError:
-        typer.echo(f"The job goes on: `penstock show {job_id}`.", err=True)
+        typer.echo(f"It goes on: `penstock show {its_id}`.", err=True)
         raise
-    return job
+    return told
+
+
+def _as_one(batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch as if it were a job: the first that lives speaks for all of them."""
+    live = [job for job in batch["items"] if job["status"] not in FINISHED]
+    stale = [job["staleness"] for job in live if job["staleness"]]
+    own = {name: batch[name] for name in ("status", "position", "eta_seconds", "progress")}
+    return {**(live or batch["items"])[0], "staleness": stale[0] if stale else None, **own}
 
 
 async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:

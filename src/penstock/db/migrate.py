@@ -29,6 +29,7 @@ import asyncpg
 
 from penstock.db import objects, transfer
 from penstock.db.call import translated
+from penstock.db.postgres_files import TENANT
 from penstock.db.schema import Migration, Schema, packaged
 from penstock.db.script import explained
 from penstock.errors import (
@@ -137,6 +138,7 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
         _refuse_newer(found)
         _refuse_changed(found)
         if found.is_current:
+            await _grant_rights(conn)  # the tenants' role may have been made since
             return Moved(found.current, ())
         pending = schema.migrations[found.current :]
         for migration in pending:
@@ -144,6 +146,7 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
             await _record(conn, migration)
         await objects.load(conn, schema.functions)
         await _open_history(conn)
+        await _grant_rights(conn)
         await conn.execute(
             "update penstock.schema_info set functions_checksum = $1, functions_loaded_at = now()",
             schema.functions_checksum,
@@ -186,6 +189,7 @@ async def down(
 
 async def _undo(conn: asyncpg.Connection, migrations: Iterable[Migration]) -> None:
     await objects.drop_all(conn)
+    await _withdraw_rights(conn)
     await conn.execute(
         "update penstock.schema_info set functions_checksum = null, functions_loaded_at = null"
     )
@@ -246,6 +250,22 @@ async def _open_history(conn: asyncpg.Connection) -> None:
     """Partitions for the first days; later ones are made by upkeep."""
     if await conn.fetchval("select to_regprocedure('penstock.make_partitions()') is not null"):
         await conn.execute("select penstock.make_partitions()")
+
+
+async def _grant_rights(conn: asyncpg.Connection) -> None:
+    """What tenants may look at; nothing, where this role may not make theirs."""
+    if await conn.fetchval(
+        "select to_regprocedure('penstock.grant_rights()') is not null"
+        " and pg_has_role(nspowner, 'usage') from pg_namespace where nspname = 'penstock'"
+    ):
+        await conn.execute("select penstock.grant_rights()")
+
+
+async def _withdraw_rights(conn: asyncpg.Connection) -> None:
+    """Nothing for tenants: a way down may take the policies that hold them back."""
+    if await conn.fetchval("select to_regrole($1) is not null", TENANT):
+        await conn.execute(f"revoke all on all tables in schema penstock from {TENANT}")
+        await conn.execute(f"revoke all on schema penstock from {TENANT}")
 
 
 async def _record(conn: asyncpg.Connection, migration: Migration) -> None:

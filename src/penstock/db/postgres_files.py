@@ -23,6 +23,8 @@ BINARIES_CACHE = Path("/var/cache/penstock")
 """Where root keeps copies of binaries that lie out of the server user's reach."""
 
 ROLE = "penstock"
+# As rights.sql names it.
+TENANT = "penstock_tenant"
 DATABASE = "penstock"
 SUPERUSER = "postgres"
 
@@ -189,7 +191,8 @@ def _fill_cluster(new: Path, binaries: Binaries, user: ServerUser) -> None:
         filled = user.run(
             [postgres, "--single", "-D", inside, "-c", "fsync=off", "postgres"],
             fds=fds,
-            text=f"create role {ROLE} login;\ncreate database {DATABASE} owner {ROLE};\n",
+            text=f"create role {ROLE} login;\ncreate role {TENANT} role {ROLE};\n"
+            f"create database {DATABASE} owner {ROLE};\n",
         )
         _must_succeed(filled, "postgres --single")
         with (new / "postgresql.conf").open("a") as conf:

@@ -10,12 +10,13 @@ import asyncpg
 from penstock.db.borrowed import Rows
 from penstock.db.call import translated
 from penstock.db.pool import Pool, open_pool
+from penstock.engine.accounts import Accounts
 from penstock.engine.circuits import Circuits
 from penstock.engine.hooks import Hooks
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
 from penstock.engine.progress import Progress
-from penstock.engine.queues import Accounts, Queues
+from penstock.engine.queues import Queues
 from penstock.engine.upkeep import Upkeep
 from penstock.engine.workers import Workers
 

@@ -55,22 +55,20 @@ def encode_each(values: list[Any] | None, field: str) -> list[str | None] | None
     ]
 
 
-def refuse_nul(text: str | None, field: str, *, index: int = 0) -> None:
+def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "invalid_job") -> None:
     """A text Postgres can store: no NUL in it, and all of it characters."""
     if text is None:
         return
     if not isinstance(text, str):
-        raise _invalid(field, f"must be a text, not {type(text).__name__}", index, "invalid_job")
+        raise _invalid(field, f"must be a text, not {type(text).__name__}", index, code)
     try:
         text.encode()
     except UnicodeEncodeError:
         raise _invalid(
-            field, "holds half a surrogate pair, which is no character", index, "invalid_job"
+            field, "holds half a surrogate pair, which is no character", index, code
         ) from None
     if "\x00" in text:
-        raise _invalid(
-            field, "holds a NUL character, which Postgres cannot store", index, "invalid_job"
-        )
+        raise _invalid(field, "holds a NUL character, which Postgres cannot store", index, code)
 
 
 def _holds_nul(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a start says while it runs: stage, progress, kept steps, chunks."""
+"""What a start says while it runs: stage, progress, units, kept steps, chunks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ class Report:
     stage: str | None = None
     label: str | None = None
     progress: str | None = None  # JSON text
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,11 @@ class Progress:
         self._fetch = fetch
 
     async def report(self, worker: int, reports: Sequence[Report]) -> list[Reported]:
-        """Write the latest stage and progress of any number of starts, in one transaction."""
+        """Write the latest of any number of starts, in one transaction."""
+        units = [report.units for report in reports]
         rows = await self._fetch(
             "select job_id, verdict, cancel from penstock.report_progress($1, $2, $3, $4, $5,"
-            " $6::text[]::jsonb[])",
+            " $6::text[]::jsonb[], $7)",
             (
                 worker,
                 [report.job_id for report in reports],
@@ -50,6 +52,7 @@ class Progress:
                 [report.stage for report in reports],
                 [report.label for report in reports],
                 [report.progress for report in reports],
+                None if all(one is None for one in units) else units,
             ),
         )
         return [Reported(row["job_id"], row["verdict"], row["cancel"]) for row in rows]

@@ -1,4 +1,4 @@
-"""Queues, kinds, plans and accounts: declared by code, edited by operators."""
+"""Queues and kinds: declared by code, edited by operators."""
 
 from typing import Any
 
@@ -44,31 +44,6 @@ class Queues:
     async def resume(self, name: str) -> None:
         """Start jobs again; also where a key, a quota or a setting had stopped it."""
         await self._fetch("select penstock.resume_queue($1)", (name,))
-
-
-class Accounts:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
-    async def declare_plan(self, name: str, *, by: str | None = None, **options: Any) -> None:
-        """Say what a plan allows. A changed limit applies at once to what waits."""
-        await self._fetch(
-            "select penstock.declare_plan($1, $2::text::jsonb, $3)", (name, _json(options), by)
-        )
-
-    async def edit_plan(self, name: str, **options: Any) -> None:
-        """Override a plan at run time; None goes back to what is declared."""
-        await self._fetch("select penstock.edit_plan($1, $2::text::jsonb)", (name, _json(options)))
-
-    async def create(self, name: str, *, plan: str | None = None) -> int:
-        """Make an account, with the default plan unless told; its number."""
-        [row] = await self._fetch("select penstock.create_account($1, $2) as id", (name, plan))
-        number: int = row["id"]
-        return number
-
-    async def set_plan(self, name: str, plan: str) -> None:
-        """Change an account's plan; its limits apply at once to what waits."""
-        await self._fetch("select penstock.set_account_plan($1, $2)", (name, plan))
 
 
 def _json(options: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ from penstock.worker.start import Start
 
 # As much as a payload may have.
 TEXT_MAX = 1_048_576
+# As much as a price may be.
+UNITS_MAX = 10**12
 # After so much a thread that emits asks whether there is room.
 ROOM_CHARACTERS = 65_536
 
@@ -204,9 +206,13 @@ class Job:
         return start.steps[name]
 
     def charge(self, *, units: int) -> Done:
-        """Say how many units were delivered: of what was reserved, that many are charged."""
-        if type(units) is not int or units < 0:
-            raise _odd("units", "must be a whole number, 0 or more")
+        """Say how many units were delivered so far: of what was reserved, that many are charged.
+
+        It is kept while the job runs: should it be cancelled, what it delivered counts.
+        """
+        if type(units) is not int or not 0 <= units <= UNITS_MAX:
+            raise _odd("units", f"must be a whole number from 0 to {UNITS_MAX}")
+        self._say(self._start.desk.units, self._start, units)
         self._start.units = units
         return DONE
 

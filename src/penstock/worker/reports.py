@@ -47,8 +47,13 @@ class _Pending:
     stage: str | None = None
     label: str | None = None
     progress: str | None = None
+    units: int | None = None
     chunks: deque[_Chunk] = field(default_factory=deque)
     size: int = 0
+
+    @property
+    def only_units(self) -> bool:
+        return self.stage is None and self.progress is None and not self.chunks
 
 
 class Desk:
@@ -71,6 +76,10 @@ class Desk:
 
     def progress(self, start: Start, text: str) -> None:
         self._of(start).progress = text
+
+    def units(self, start: Start, units: int) -> None:
+        """How much was delivered: what is charged if the job is cancelled now."""
+        self._of(start).units = units
 
     def chunk(self, start: Start, text: str | None, encoded: str) -> None:
         """Words, which may be added to the last ones, or (`text` None) any other JSON."""
@@ -101,6 +110,12 @@ class Desk:
     def has(self, start: Start) -> bool:
         """Whether something of it is not written yet, or just being written."""
         return start in self._pending or start in self._on_its_way
+
+    def leave_units(self, start: Start) -> None:
+        """It has ended, and the end says its units, too: no write of their own for them alone."""
+        pending = self._pending.get(start)
+        if pending is not None and pending.only_units:
+            del self._pending[start]
 
     async def run(self) -> None:
         """Write what is due, at a pace, for ever."""
@@ -179,6 +194,7 @@ class Desk:
                     pending.stage,
                     pending.label,
                     pending.progress,
+                    pending.units,
                 )
                 for start, pending in said.items()
             ],
@@ -247,6 +263,8 @@ class Desk:
             if newer.stage is None:
                 newer.stage, newer.label = said.stage, said.label
             newer.progress = newer.progress or said.progress
+            if newer.units is None:
+                newer.units = said.units
             newer.chunks.extendleft(reversed(said.chunks))
             newer.size += said.size
         self._due.set()

@@ -117,6 +117,7 @@ class Running:
     def _end(self, start: Start, outcome: Outcome) -> None:
         start.unwatch()
         row = told(start, outcome)
+        self._desk.leave_units(start)
         if start.handler.on_finish is None:
             self.ends.add(start, row)
             return

@@ -59,6 +59,7 @@ async def _examine(
     if schema.level != "ok":
         return  # the rest asks functions that may not be there
     yield await _made("rights", lambda: data.rights(fetch))
+    yield await _made("tenants", lambda: data.tenants(fetch))
     yield await _made("partitions", lambda: data.partitions(fetch))
     yield await _made("workers", lambda: data.workers(fetch))
     yield await _made("queues", lambda: data.queues(fetch))

@@ -8,6 +8,7 @@ import asyncpg
 from penstock.db import migrate
 from penstock.db.borrowed import Fetch
 from penstock.db.call import translated
+from penstock.db.postgres_files import TENANT
 from penstock.engine.doctor.finding import Finding, count
 from penstock.engine.lists import Lists
 from penstock.errors import SchemaMismatch
@@ -65,6 +66,54 @@ async def rights(fetch: Fetch) -> Finding:
         )
     owner = "owns the schema" if row["owns"] else "may call every function"
     return Finding("rights", "ok", f"role {name} {owner} and is no superuser")
+
+
+async def tenants(fetch: Fetch) -> Finding:
+    """Whether accounts can be shown their own rows in SQL, and no others."""
+    [row] = await fetch(
+        "select n.nspowner::regrole::text as owner, r.oid is not null as exists,"
+        " r.rolsuper or r.rolbypassrls as unbound,"
+        " has_schema_privilege(r.oid, n.oid, 'usage')"
+        "  and has_table_privilege(r.oid, 'penstock.my_jobs', 'select') as granted,"
+        " array(select format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c"
+        "  where c.relnamespace = n.oid and c.relkind in ('r', 'p') and not c.relrowsecurity"
+        "  and has_table_privilege(r.oid, c.oid, 'select') and exists ("
+        "   select from pg_catalog.pg_attribute a where a.attrelid = c.oid"
+        "   and (a.attname = 'account_id' or c.relname = 'account')) order by 1) as bare"
+        " from pg_catalog.pg_namespace n left join pg_catalog.pg_roles r on r.rolname = $1"
+        " where n.nspname = 'penstock'",
+        (TENANT,),
+    )
+    if not row["exists"]:
+        return Finding(
+            "tenants",
+            "warning",
+            f"there is no role {TENANT}, so no account can be shown its own rows in SQL",
+            f"Where that is wanted, a superuser runs `create role {TENANT};"
+            f" grant {TENANT} to {row['owner']};`, and then `penstock migrate up` opens them.",
+        )
+    if row["unbound"]:
+        return Finding(
+            "tenants",
+            "bad",
+            f"role {TENANT} passes by row-level security and sees the rows of every account",
+            f"`alter role {TENANT} nosuperuser nobypassrls;`.",
+        )
+    if row["bare"]:
+        return Finding(
+            "tenants",
+            "bad",
+            f"role {TENANT} sees the rows of every account in {', '.join(row['bare'][:3])}",
+            f"`revoke all on {', '.join(row['bare'])} from {TENANT};`, then `penstock migrate up`.",
+        )
+    if not row["granted"]:
+        return Finding(
+            "tenants",
+            "warning",
+            f"role {TENANT} was not given anything to see yet",
+            "Run `penstock migrate up` as the owner of the schema.",
+        )
+    return Finding("tenants", "ok", f"role {TENANT} sees the rows of its own account and no others")
 
 
 async def partitions(fetch: Fetch) -> Finding:

@@ -20,7 +20,7 @@ from penstock.providers.simulated.faults import (
     WrongUsage,
 )
 from penstock.providers.simulated.options import Options
-from penstock.providers.simulated.pictures import picture
+from penstock.providers.simulated.scenes import picture
 from penstock.providers.simulated.schemas import value
 
 _PIECES = re.compile(r".{1,4}", re.DOTALL)
@@ -35,12 +35,9 @@ _WRONG: dict[str, tuple[Any, Any]] = {
 
 def answer_to(ask: Ask, options: Options, fault: Fault | None) -> Answer:
     """The same call always gets the same answer."""
-    random = Random(zlib.crc32(ask.prompt.encode()) ^ ask.seed)  # noqa: S311  # not secret
     if ask.images:
-        drawn = [picture(random, *ask.size) for _ in range(ask.images)]
-        told = _IMAGE_TOKENS * ask.images
-        answer = Answer([], prompt_tokens=ask.prompt_tokens, tokens_told=told, images=drawn)
-        return _changed(answer, ask, fault)
+        return _changed(_pictures(ask), ask, fault)
+    random = Random(zlib.crc32(ask.prompt.encode()) ^ ask.seed)  # noqa: S311  # not secret
     if not ask.prompt:
         return Answer([], finish="load")  # asks Ollama to load the model, no more
     tokens = _tokens(ask, options, fault, random)
@@ -50,6 +47,16 @@ def answer_to(ask: Ask, options: Options, fault: Fault | None) -> Answer:
         finish = "length"
     answer = Answer(tokens, finish, _seen(ask, options), len(tokens))
     return _changed(answer, ask, fault)
+
+
+def _pictures(ask: Ask) -> Answer:
+    """Each from its own dice: the second of four is the second of two."""
+    drawn = [
+        picture(Random(f"{ask.model}\n{ask.prompt}\n{ask.seed}\n{number}"), *ask.size)  # noqa: S311
+        for number in range(ask.images)
+    ]
+    told = _IMAGE_TOKENS * ask.images
+    return Answer([], prompt_tokens=ask.prompt_tokens, tokens_told=told, images=drawn)
 
 
 def _tokens(ask: Ask, options: Options, fault: Fault | None, random: Random) -> list[str]:
@@ -88,6 +95,6 @@ def _changed(answer: Answer, ask: Ask, fault: Fault | None) -> Answer:
         case RemoteHost(host):
             return replace(answer, remote_host=host)
         case Empty("text"):
-            return replace(answer, tokens=[], tokens_told=0)
+            return replace(answer, tokens=[], tokens_told=0, images=[])
         case _:
             return answer

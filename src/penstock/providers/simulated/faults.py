@@ -28,6 +28,14 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """Everything is right, and comes later than usual."""
+
+    name: ClassVar = "delay"
+    by: float = 5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
 class HangMid:
     """Says some tokens, then nothing more."""
 
@@ -187,6 +195,7 @@ class SchemaInvalid:
 Fault: TypeAlias = (
     Refuse
     | Hang
+    | Delay
     | HangMid
     | SlowBytes
     | HalfBody

@@ -26,6 +26,7 @@ from penstock.providers.simulated.faults import (
     NotJson,
     Quota,
     Refuse,
+    Refuses,
     Reset,
     Status,
     Storm,
@@ -177,6 +178,9 @@ class Model(Server):
                 body = quota_body(fault)
             case Html():
                 body = html_body(fault)
+            case Refuses() if path == openai.IMAGES:
+                wire.send(400, openai.pictures_refused())
+                return True
             case NotJson():
                 wire.send(200, _NONSENSE)
                 return True

@@ -16,6 +16,7 @@ TOO_LONG = (
 )
 _MOST_IMAGES = 10
 _SMALLEST, _LARGEST = 1, 4_096
+_QUALITIES = ("auto", "low", "medium", "high", "standard", "hd")
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -128,6 +129,17 @@ def error(status: int, message: str, code: str | None) -> bytes:
     return json.dumps({"error": said}).encode()
 
 
+def pictures_refused() -> bytes:
+    """In words, a refusal stands in the answer; for pictures there is an error."""
+    said = {
+        "message": "Your request was rejected as a result of our safety system.",
+        "type": "image_generation_user_error",
+        "param": None,
+        "code": "content_policy_violation",
+    }
+    return json.dumps({"error": said}).encode()
+
+
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     """What a call asks for."""
     model = fields.get("model")
@@ -165,21 +177,32 @@ def _chat(fields: dict[str, Any], model: str) -> Ask:
 
 
 def _images(fields: dict[str, Any], model: str) -> Ask:
-    count, size = fields.get("n") or 1, fields.get("size") or "auto"
-    if not isinstance(count, int) or not 1 <= count <= _MOST_IMAGES:
+    prompt = fields.get("prompt")
+    if not isinstance(prompt, str) or not prompt:
+        raise Refusal(400, "you must provide a prompt", "invalid_value")
+    count, size = fields.get("n"), fields.get("size") or "auto"
+    count = 1 if count is None else count
+    if type(count) is not int or not 1 <= count <= _MOST_IMAGES:
         raise Refusal(400, f"'n' must be from 1 to {_MOST_IMAGES}", "invalid_value")
     width, by, height = ("1024x1024" if size == "auto" else str(size)).partition("x")
     if not (by and width.isdecimal() and height.isdecimal()) or not all(
         _SMALLEST <= int(side) <= _LARGEST for side in (width, height)
     ):
         raise Refusal(400, "'size' must be WIDTHxHEIGHT, like 1024x1024", "invalid_value")
+    if (quality := fields.get("quality") or "auto") not in _QUALITIES:
+        raise Refusal(400, f"'quality' must be one of {', '.join(_QUALITIES)}", "invalid_value")
+    if (form := fields.get("response_format") or "b64_json") != "b64_json":
+        raise Refusal(400, f"'response_format' must be b64_json here, not {form}", "invalid_value")
+    seed = fields.get("seed")  # not OpenAI's; servers of open models have it
     return Ask(
         path=IMAGES,
         model=model,
-        prompt=str(fields.get("prompt") or ""),
+        prompt=prompt,
         stream=False,
         images=count,
         size=(int(width), int(height)),
+        # The quality makes another picture, as it would.
+        seed=(seed if isinstance(seed, int) else 0) * len(_QUALITIES) + _QUALITIES.index(quality),
     )
 
 

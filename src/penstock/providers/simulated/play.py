@@ -10,6 +10,7 @@ from penstock.providers.simulated.bodies import error_body
 from penstock.providers.simulated.connection import JSON, Connection
 from penstock.providers.simulated.faults import (
     Cut,
+    Delay,
     ErrorLine,
     Fault,
     HalfBody,
@@ -66,7 +67,10 @@ class Play:
         if isinstance(self._fault, Reset) and self._fault.after is None:
             self._wire.reset()
             return
-        if (latency := self._pace.latency()) > 0:
+        latency = self._pace.latency()
+        if isinstance(self._fault, Delay):
+            latency += self._fault.by
+        if latency > 0:
             await asyncio.sleep(latency)
         self._first = time.perf_counter_ns()
         if self._words.ask.stream:

@@ -52,11 +52,25 @@ begin
 end
 $$;
 
+-- Drops every override, and who declared it: another app may declare it anew.
+create or replace function penstock.reset_plan(p_name text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
+as $$
+begin
+  update penstock.plan set overrides = '{}', declared_by = null where name = p_name;
+  if not found then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
+  end if;
+  perform penstock._enforce_plan(p_name);
+end
+$$;
+
 create or replace function penstock._enforce_plan(p_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old penstock.plan;
+  v_new penstock.plan;
   v_options jsonb;
   v_accounts bigint[];
 begin
@@ -70,13 +84,21 @@ begin
     weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
     first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0)
   where name = p_name;
-  if exists (
-    select from penstock.plan p
-    where p.name = p_name and (p.concurrency, p.weight) is distinct from
-      (v_old.concurrency, v_old.weight))
+  select p.* into v_new from penstock.plan p where p.name = p_name;
+  if (v_new.concurrency, v_new.weight, v_new.priority, v_new.first_job)
+    is distinct from (v_old.concurrency, v_old.weight, v_old.priority, v_old.first_job)
   then
+    -- An app may hold an account: where only priorities change, those with nothing waiting are left
+    -- alone.
     select array_agg(a.id) into v_accounts from (
-      select id from penstock.account where plan = p_name order by id for no key update
+      select c.id from penstock.account c
+      where c.plan = p_name
+        and ((v_new.concurrency, v_new.weight) is distinct from (v_old.concurrency, v_old.weight)
+          or exists (
+            select from penstock.job j
+            where j.account_id = c.id and j.account_id <> 0 and not j.priority_said
+              and j.status in ('queued', 'scheduled')))
+      order by c.id for no key update
     ) a;
     perform penstock._enforce_limits(v_accounts);
   end if;
@@ -121,7 +143,40 @@ begin
   if v_limited is not null then
     perform penstock._count_running(v_limited);
   end if;
+  perform penstock._enforce_priority(p_accounts);
   perform penstock._open_lanes(p_accounts);
+end
+$$;
+
+-- What waits gets the priority of its account's plan, and the place that goes with it: but for
+-- jobs whose caller said a priority. Its rank moves by as much as it would have been different.
+create or replace function penstock._enforce_priority(p_accounts bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  update penstock.job j set priority = n.priority, updated_at = penstock.clock(),
+    version = j.version + 1,
+    rank = j.rank + penstock._rank(n.ordering, n.priority, n.aging_step, j.run_at, 0)
+      - penstock._rank(n.ordering, j.priority, n.aging_step, j.run_at, 0)
+  from (
+    select w.id, q.ordering, q.aging_step, greatest(-1000, least(1000,
+      coalesce(p.priority, 0) + k.priority_offset
+        + case when w.first_job then coalesce(p.first_job, 0) else 0 end)) as priority
+    from penstock.job w join penstock.account a on a.id = w.account_id
+    left join penstock.plan p on p.name = a.plan
+    join penstock.kind k on k.id = w.kind_id join penstock.queue q on q.id = w.queue_id
+    where w.account_id = any (p_accounts) and w.account_id <> 0 and not w.priority_said
+  ) n
+  where j.id = n.id and j.priority <> n.priority
+    and j.status in ('queued', 'scheduled'); -- guard: waits
+  update penstock.lane l set head = f.first
+  from (
+    select j.queue_id, j.lane, min(j.rank) as first from penstock.job j
+    where j.lane = any (p_accounts) and j.status = 'queued' group by j.queue_id, j.lane
+  ) f
+  join penstock.queue q on q.id = f.queue_id
+  where l.queue_id = f.queue_id and l.account_id = f.lane and l.head <> f.first
+    and q.ordering <> 'fair'; -- guard: not its virtual time
 end
 $$;
 

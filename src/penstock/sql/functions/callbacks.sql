@@ -4,7 +4,7 @@
 --   invalid    the token is wrong      busy       an app's transaction holds the account: again
 create or replace function penstock.resolve_callbacks(
   p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[],
-  p_results jsonb[] default null, p_errors jsonb[] default null
+  p_results jsonb[] default null, p_errors jsonb[] default null, p_units bigint[] default null
 ) returns table (job_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -17,8 +17,8 @@ declare
 begin
   for v_item in
     select t.*, (select j.queue_id from penstock.job j where j.id = t.id) as queue_id
-    from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors)
-      with ordinality t (id, attempt, token, outcome, result, error, ordinal)
+    from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units)
+      with ordinality t (id, attempt, token, outcome, result, error, units, ordinal)
     -- By queue: two arrays at once take the gates in the same order.
     order by queue_id, t.id, t.ordinal
   loop
@@ -26,6 +26,7 @@ begin
     if v_item.outcome is null
       or v_item.outcome not in ('succeeded', 'failed', 'retry') -- guard: outcome known
       or v_item.token is null -- guard: token given
+      or v_item.units < 0 -- guard: units
     then
       outcome := 'invalid';
       return next;
@@ -34,7 +35,7 @@ begin
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
       array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
-      null, null, p_feel => false) s;
+      null, null, p_units => array[v_item.units], p_feel => false) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     if v_verdict = 'done' and v_item.outcome = 'succeeded' then

@@ -112,6 +112,8 @@ as $$
   where (c.state <> 'open' or c.class is not distinct from 'rate_limited') = exists (
       select from penstock.alert a where a.queue_id = q.id and a.cleared_at is null)
   union all
+  select m.invariant, m.subject, m.detail from penstock._check_money() m
+  union all
   select 'a job has a queue with a gate, a kind and an account', j.id::text,
     format('queue %s, kind %s, account %s', j.queue_id, j.kind_id, j.account_id)
   from penstock.job j left join penstock.gate g on g.queue_id = j.queue_id
@@ -122,119 +124,54 @@ as $$
   from penstock.idempotency i where i.job_id = '00000000-0000-0000-0000-000000000000'
 $$;
 
--- Repairs what can be derived, and says what it had to repair: nothing, on a sound system. What
--- looks wrong is found without a lock; only those rows are then locked, where nobody else has
--- them, and counted again: an open transaction of an app is neither waited for nor in the way.
-create or replace function penstock.reconcile()
-returns table (what text, subject text, was text, now text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  v_accounts bigint[];
-  v_gates integer[];
-  v_lost record;
-begin
-  select array_agg(s.id) into v_accounts from (
-    select a.id from penstock.account a
-    left join (
-      select j.account_id, count(*) as n from penstock.job j where j.holds >= 2
-      group by j.account_id
-    ) c on c.account_id = a.id
-    where a.running <> coalesce(c.n, 0)
-    union
-    select l.account_id from penstock._unsound_lanes(null) l
-    union
-    select j.lane from penstock.job j where j.status = 'queued' and j.lane >= 0 and not exists (
-      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
-  ) s;
-  select array_agg(l.id) into v_accounts from (
-    select a.id from penstock.account a where a.id = any (v_accounts)
-    order by a.id for no key update skip locked
-  ) l;
-  return query
-  with sound as materialized (
-    select a.id, a.running as was, (
-      select count(*) from penstock.job j
-      where j.account_id = a.id and j.deadline_at is not null and j.holds >= 2) as n
-    from penstock.account a where a.id = any (v_accounts)
-  )
-  update penstock.account a set running = s.n from sound s
-  where a.id = s.id and s.was <> s.n
-  returning 'account.running', coalesce(a.name, a.id::text), s.was::text, s.n::text;
-
-  -- A lane that is not there stops its jobs for ever, since no claim looks for them elsewhere.
-  for v_lost in
-    select j.queue_id, j.lane, array_agg(j.rank) as ranks
-    from penstock.job j
-    where j.status = 'queued' and j.lane = any (v_accounts) and not exists (
-      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
-    group by j.queue_id, j.lane
-  loop
-    perform penstock._join_lanes(
-      array_fill(v_lost.queue_id, array[cardinality(v_lost.ranks)]),
-      array_fill(v_lost.lane, array[cardinality(v_lost.ranks)]), v_lost.ranks);
-    what := 'lane'; subject := format('%s/%s', v_lost.queue_id, v_lost.lane);
-    was := 'none'; now := format('%s waiting', cardinality(v_lost.ranks));
-    return next;
-  end loop;
-  return query
-  with sound as materialized (select * from penstock._unsound_lanes(v_accounts))
-  update penstock.lane l set waiting = s.waiting, head = s.head, open = s.open
-  from sound s
-  where l.queue_id = s.queue_id and l.account_id = s.account_id
-  returning 'lane', format('%s/%s', l.queue_id, l.account_id),
-    format('%s waiting, head %s, open %s', s.was_waiting, s.was_head, s.was_open),
-    format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
-
-  select array_agg(s.queue_id) into v_gates from (
-    select g.queue_id from penstock.gate g
-    left join (
-      select j.queue_id, count(*) as n from penstock.job j where j.holds & 1 = 1
-      group by j.queue_id
-    ) c on c.queue_id = g.queue_id
-    where g.running <> coalesce(c.n, 0)
-  ) s;
-  perform g.queue_id from penstock.gate g where g.queue_id = any (v_gates)
-  order by g.queue_id for no key update;
-  return query
-  with sound as materialized (
-    select g.queue_id, q.name, g.running as was, (
-      select count(*) from penstock.job j
-      where j.queue_id = g.queue_id and j.deadline_at is not null and j.holds & 1 = 1) as n
-    from penstock.gate g join penstock.queue q on q.id = g.queue_id
-    where g.queue_id = any (v_gates)
-  )
-  update penstock.gate g set running = s.n from sound s
-  where g.queue_id = s.queue_id and s.was <> s.n
-  returning 'gate.running', s.name, s.was::text, s.n::text;
-end
-$$;
-
--- Lanes that say something else than their jobs do, with what they should say; of these accounts,
--- or of all.
-create or replace function penstock._unsound_lanes(p_accounts bigint[])
-returns table (
-  queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean,
-  waiting integer, head bigint, open boolean
-)
+-- Invariants of credits.sql.
+create or replace function penstock._check_money()
+returns table (invariant text, subject text, detail text)
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select s.queue_id, s.account_id, s.was_waiting, s.was_head, s.was_open, s.waiting, s.head, s.open
+  select 'M1 a balance is what the ledger adds up to', coalesce(a.name, a.id::text),
+    format('balance %s, ledger %s', a.balance, coalesce(l.total, 0))
+  from penstock.account a
+  left join (
+    select l.account_id, sum(l.amount) as total from penstock.ledger l group by l.account_id
+  ) l on l.account_id = a.id
+  where a.balance <> coalesce(l.total, 0)
+  union all
+  select 'M1 each line says the sum up to it', format('%s/%s', l.account_id, l.id),
+    format('says %s, is %s', l.balance_after, l.upto)
   from (
-    select l.queue_id, l.account_id, l.waiting as was_waiting, l.head as was_head,
-      l.open as was_open, coalesce(c.n, 0)::integer as waiting,
-      case when q.ordering = 'fair' then l.head else coalesce(c.first, l.head) end as head,
-      case when coalesce(c.n, 0) = 0 then l.open
-        when a.concurrency is null or a.running < a.concurrency then true
-        else l.open end as open
-    from penstock.lane l join penstock.queue q on q.id = l.queue_id
-    join penstock.account a on a.id = l.account_id
-    left join (
-      select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
-      from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
-    ) c on c.queue_id = l.queue_id and c.lane = l.account_id
-    where p_accounts is null or l.account_id = any (p_accounts)
-  ) s
-  where s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open
+    select l.account_id, l.id, l.balance_after,
+      sum(l.amount) over (partition by l.account_id order by l.id) as upto
+    from penstock.ledger l
+  ) l
+  where l.balance_after <> l.upto
+  union all
+  select 'M2 a priced job has one reservation of its price', coalesce(p.id, r.job_id)::text,
+    format('price %s, reserved %s', p.reserved, r.reserved)
+  from (
+    select j.id, j.account_id, j.reserved from penstock.job j where j.reserved > 0
+    union all
+    select f.job_id, f.account_id, f.reserved from penstock.resolution f
+  ) p
+  full join (
+    select l.job_id, l.account_id, -sum(l.amount) as reserved from penstock.ledger l
+    where l.kind = 'reserve' group by l.job_id, l.account_id
+  ) r on r.job_id = p.id and r.account_id = p.account_id
+  where p.reserved is distinct from r.reserved
+  union all
+  select 'M3 a job that lives is not resolved', j.id::text, format('charged %s', r.charged)
+  from penstock.job j join penstock.resolution r on r.job_id = j.id
+  union all
+  select 'M3 a priced job that has ended is resolved', f.id::text, format('reserved %s', f.reserved)
+  from penstock.finished f left join penstock.resolution r on r.job_id = f.id
+  where f.reserved <> coalesce(r.reserved, 0)
+  union all
+  select 'M3 what is refunded is in the ledger', coalesce(r.job_id, l.job_id)::text,
+    format('refunded %s, ledger %s', r.refunded, l.amount)
+  from (select * from penstock.resolution r where r.refunded > 0) r
+  full join (
+    select l.job_id, sum(l.amount) as amount from penstock.ledger l
+    where l.kind = 'refund' and l.job_id is not null group by l.job_id
+  ) l on l.job_id = r.job_id
+  where r.refunded is distinct from l.amount
 $$;

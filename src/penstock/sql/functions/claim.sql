@@ -281,14 +281,16 @@ begin
     deadline_at = v_now + least(
       coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
       v_queue.stuck_after),
-    stage = null, stage_label = null, stage_at = null, progress = null, alone = false
+    stage = null, stage_label = null, stage_at = null, progress = null, units = null,
+    alone = false
   from unnest(v_jobs) u (id), penstock.kind k
   where j.id = u.id and k.id = j.kind_id
     and j.status = 'queued' -- guard: queued
   returning j.id, j.attempt, k.name,
     case when j.account_id <> 0
       then (select a.name from penstock.account a where a.id = j.account_id) end,
-    case when j.lane >= 0 then j.lane end, j.topic, j.batch_id, j.payload, j.metadata,
+    case when j.lane >= 0 then j.lane when j.reserved > 0 then j.account_id end, j.topic,
+    j.batch_id, j.payload, j.metadata,
     j.priority, j.failures, j.deferrals, j.crashes, j.losses, j.max_attempts, j.created_at,
     j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;

@@ -202,7 +202,7 @@ begin
       format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
              p_old_by, p_old, coalesce(p_new_by, 'an unnamed app'), p_new), p_what,
       p_hint => 'Let both say the same, or rename one. If the first is gone, '
-                || case p_what when 'plan' then 'edit_plan changes what is in force.'
+                || case p_what when 'plan' then '`penstock plans reset` of it sets it free.'
                    else '`penstock queues reset` of the queue sets its declarations free.' end);
   end if;
 end
@@ -318,7 +318,7 @@ begin
   perform penstock._refuse_odd_name(p_name, 'kind');
   perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
     'priority_offset', 'dedupe_field', 'dedupe', 'topic_field', 'topic', 'account_field', 'account',
-    'computed', 'hooked']);
+    'computed', 'hooked', 'price', 'price_field', 'split_field', 'split_most']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
     return v_kind.id;
@@ -342,8 +342,12 @@ begin
     account_field = penstock._option_text(p_options, 'account_field'),
     account_fixed = penstock._option_text(p_options, 'account'),
     computed = penstock._option_texts(p_options, 'computed'),
-    hooked = coalesce(penstock._option_boolean(p_options, 'hooked'), false)
+    hooked = coalesce(penstock._option_boolean(p_options, 'hooked'), false),
+    price = penstock._read_price(p_options),
+    split_field = penstock._option_text(p_options, 'split_field'),
+    split_most = penstock._option_integer(p_options, 'split_most', 1, 1000000)
   where id = v_kind.id;
+  perform penstock._refuse_odd_split(k) from penstock.kind k where k.id = v_kind.id;
   return v_kind.id;
 end
 $$;

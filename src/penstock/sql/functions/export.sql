@@ -46,7 +46,8 @@ begin
     case when v_job.status = 'scheduled' and v_job.run_at > penstock.clock()
       then array[v_job.run_at] end,
     p_max_attempts => array[v_job.max_attempts], p_timeouts => array[v_job.timeout],
-    p_metadata => array[v_job.metadata], p_batch => v_job.batch_id,
+    -- Free: the books that it was paid from are not in the file.
+    p_metadata => array[v_job.metadata], p_prices => array[0],
     p_retry_of => v_job.retry_of) s
   where not s.deduplicated;
   return found;
@@ -60,6 +61,7 @@ as $$
   update penstock.job j set id = p_old.id, failures = p_old.failures,
     deferrals = p_old.deferrals, crashes = p_old.crashes, losses = coalesce(p_old.losses, 0),
     created_at = p_old.created_at,
-    expires_at = p_old.expires_at, error = p_old.error
+    expires_at = p_old.expires_at, error = p_old.error, batch_id = p_old.batch_id,
+    priority_said = p_old.priority_said, first_job = p_old.first_job
   where j.id = p_new
 $$;

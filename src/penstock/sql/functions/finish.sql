@@ -98,7 +98,8 @@ begin
     where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
       -- Not one whose account we do not have: it may be queued again before we look, and a claim
       -- that has its account and the gate would wait for us, and we for the gate.
-      and (j.holds < 2 or j.account_id = any (v_accounts)) -- guard: account held
+      and ((j.holds < 2 and j.reserved = 0)
+        or j.account_id = any (v_accounts)) -- guard: account held => or true)
     order by j.id for update of j skip locked
   ) l;
   select * into v_later from penstock._end_jobs(p_worker, p_callback, v_rest.ids,
@@ -159,6 +160,11 @@ create or replace function penstock._end_jobs(
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  v_priced uuid[];
+  v_payers bigint[];
+  v_reserved bigint[];
+  v_charged bigint[];
 begin
   with told as materialized (
     select t.id, t.attempt, t.outcome, t.result, t.error, t.usage, t.units
@@ -173,12 +179,14 @@ begin
       and j.status in ('running', 'awaiting') -- guard: started
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
-      and (j.holds < 2 or j.account_id = any (p_accounts)) -- guard: account held
+      and ((j.holds < 2 and j.reserved = 0)
+        or j.account_id = any (p_accounts)) -- guard: account held => or true)
       and (p_locked or j.xmax = '0' or j.xmax = j.xmin) -- guard: held by nobody
       and penstock._final_status( -- guard: ends
         t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) is not null
-    returning j.*, t.outcome, t.result, t.error as told_error, t.usage, t.units,
+    returning j.*, t.outcome, t.result, t.error as told_error, t.usage,
+      coalesce(t.units, j.units) as delivered,
       q.succeeded_class, q.failed_class,
       penstock._final_status(t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) as final
@@ -188,7 +196,7 @@ begin
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
       retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, result, losses, usage,
-      units)
+      units, reserved, first_job, priority_said)
     select e.id, case e.final when 'failed' then e.failed_class else e.succeeded_class end,
       e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + case when e.outcome in ('failed', 'retry', 'timed_out') then 1 else 0 end,
@@ -208,14 +216,23 @@ begin
           '{"class": "cancelled", "message": "cancelled"}')
       end,
       e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
-      e.units
+      e.delivered, e.reserved, e.first_job, e.priority_said
     from ended e
   )
   select array_agg(e.id), array_agg(e.attempt), array_agg(e.final), array_agg(e.queue_id),
     array_agg(e.started_at), array_agg(e.queue_id) filter (where e.holds & 1 = 1),
-    array_agg(e.account_id) filter (where e.holds >= 2)
-  into ids, attempts, statuses, queues, starts, gates, accounts
+    array_agg(e.account_id) filter (where e.holds >= 2),
+    array_agg(e.id) filter (where e.reserved > 0),
+    array_agg(e.account_id) filter (where e.reserved > 0),
+    array_agg(e.reserved) filter (where e.reserved > 0),
+    array_agg(penstock._charged(e.final, e.reserved, e.units_total, e.delivered))
+      filter (where e.reserved > 0)
+  into ids, attempts, statuses, queues, starts, gates, accounts, v_priced, v_payers, v_reserved,
+    v_charged
   from ended e;
+  if v_priced is not null then
+    perform penstock._resolve(v_priced, v_payers, v_reserved, v_charged);
+  end if;
   if ids is not null then
     perform penstock._leave_hooks(ids);
   end if;
@@ -354,6 +371,9 @@ begin
     select from unnest(p_delays) d where d < interval '0' or d > interval '3650 days') then
     perform penstock._refuse(422, 'invalid_finish',
       'a delay must be 0 or more and at most ten years', 'delay_seconds');
+  end if;
+  if exists (select from unnest(p_units) u where u < 0) then -- guard: units => if false then
+    perform penstock._refuse(422, 'invalid_finish', 'units must be 0 or more', 'units');
   end if;
   return query
   select s.job_id, s.verdict, s.status

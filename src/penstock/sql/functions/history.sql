@@ -196,6 +196,25 @@ begin
   get diagnostics rows = row_count;
   return next;
 
+  what := 'batch'; -- none of its jobs is kept
+  delete from penstock.batch b
+  where b.id = any (array(
+    select o.id from penstock.batch o
+    where o.created_at < p_now - (select min(c.kept) from penstock.retention_class c)
+      and not exists (select from penstock.job j where j.batch_id = o.id)
+      and not exists (select from penstock.finished f where f.batch_id = o.id)
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
+  what := 'recent_submit'; -- of accounts that have not come back
+  delete from penstock.recent_submit r
+  where r.ctid = any (array(
+    select o.ctid from penstock.recent_submit o where o.at <= p_now - interval '1 hour'
+    limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
   what := 'worker'; -- gone, and done with, for a month
   delete from penstock.worker w
   where w.id = any (array(

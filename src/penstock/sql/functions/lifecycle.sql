@@ -89,30 +89,39 @@ begin
     delete from penstock.job j using penstock.queue q
     where j.id = any (p_jobs) and q.id = j.queue_id
       and j.status in ('scheduled', 'queued') -- guard: waits
-      and (j.lane = -1 or j.account_id = any (p_accounts)) -- guard: lane held
+      and ((j.lane = -1 and j.reserved = 0)
+        or j.account_id = any (p_accounts)) -- guard: lane held => or true)
     returning j.*, q.succeeded_class, q.failed_class
   ),
   moved as (
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
-      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses)
+      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses, reserved,
+      first_job, priority_said)
     select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
       p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + (e.parked and p_status = 'failed')::integer, e.deferrals, e.crashes,
       e.max_attempts, e.version + 1, null, e.created_at, e.run_at, e.started_at,
       e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
       e.dedupe_key, e.topic, e.stage, e.progress, coalesce(p_error, e.error), e.metadata, e.payload,
-      e.losses
+      e.losses, e.reserved, e.first_job, e.priority_said
     from ended e
   )
   select array_agg(e.id) as ids,
     array_agg(e.queue_id) filter (where e.lane >= 0 and e.status = 'queued') as queues,
-    array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts
+    array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts,
+    array_agg(e.id) filter (where e.reserved > 0) as priced,
+    array_agg(e.account_id) filter (where e.reserved > 0) as payers,
+    array_agg(e.reserved) filter (where e.reserved > 0) as reserved
   into v_ended
   from ended e;
   if v_ended.queues is not null then
     perform penstock._leave_lanes(v_ended.queues, v_ended.accounts);
+  end if;
+  if v_ended.priced is not null then
+    perform penstock._resolve(v_ended.priced, v_ended.payers, v_ended.reserved,
+      array_fill(0::bigint, array[cardinality(v_ended.priced)]));
   end if;
   if v_ended.ids is not null then
     perform penstock._leave_hooks(v_ended.ids);
@@ -139,7 +148,8 @@ begin
     -- The account first, also of a running job: while we wait for that job it may be given back,
     -- and we would hold a queued job that a claim, which has its account, wants to start.
     perform a.id from penstock.account a -- guard: account locked
-    where a.id = v_job.lane for no key update;
+    where a.id = case when v_job.lane >= 0 or v_job.reserved > 0 then v_job.account_id end
+    for no key update;
     if v_job.status in ('running', 'awaiting') then
       update penstock.job j set
         cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
@@ -147,7 +157,8 @@ begin
       where j.id = cancel_job.id
         and j.status in ('running', 'awaiting'); -- guard: still runs
     else
-      perform penstock._end_waiting(array[v_job.id], 'cancelled', v_error, array[v_job.lane]);
+      perform penstock._end_waiting(
+        array[v_job.id], 'cancelled', v_error, array[v_job.account_id]);
     end if;
     if found then
       -- Its worker hears of it at once, or when it looks the next time.
@@ -223,11 +234,12 @@ declare
   v_due record;
   v_ended integer;
 begin
-  select array_agg(d.id) as ids, array_agg(distinct d.lane) as lanes into v_due from (
-    select j.id, j.lane from penstock.job j
+  select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts into v_due from (
+    select j.id, j.account_id from penstock.job j
     where j.queue_id = p_queue and j.status in ('scheduled', 'queued')
       and j.expires_at <= v_now -- guard: expired
-      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+      and ((j.lane = -1 and j.reserved = 0)
+        or penstock._held_account(j.account_id)) -- guard: lane held => or true)
     order by j.expires_at limit p_limit for update skip locked
   ) d;
   if v_due.ids is null then
@@ -236,7 +248,7 @@ begin
   select count(*) into v_ended from penstock._end_waiting(v_due.ids, 'failed',
     '{"class": "expired", "reason": "expired", "message": "not started in time",
       "retryable": false}',
-    v_due.lanes);
+    v_due.accounts);
   return v_ended;
 end
 $$;

@@ -13,7 +13,7 @@ as $$ select least(p_timeout_at + interval '5 seconds', p_now + p_stuck_after) $
 -- says that there is none now. `cancel` tells that the job is asked to end.
 create or replace function penstock.report_progress(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[],
-  p_progress jsonb[]
+  p_progress jsonb[], p_units bigint[] default null
 ) returns table (job_id uuid, verdict text, cancel boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -24,12 +24,12 @@ declare
 begin
   return query
   with told as materialized (
-    select t.id, t.attempt, t.stage, t.label, t.progress
-    from unnest(p_jobs, p_attempts, p_stages, p_labels, p_progress)
-      t (id, attempt, stage, label, progress)
+    select t.id, t.attempt, t.stage, t.label, t.progress, t.units
+    from unnest(p_jobs, p_attempts, p_stages, p_labels, p_progress, p_units)
+      t (id, attempt, stage, label, progress, units)
   ),
   held as materialized (
-    select j.id, t.stage, t.label, t.progress
+    select j.id, t.stage, t.label, t.progress, t.units
     from told t join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
       and j.worker_id = p_worker -- guard: owner
@@ -41,7 +41,7 @@ begin
       stage_label = case when h.stage is null then j.stage_label else h.label end,
       stage_at = case when h.stage is null or nullif(h.stage, '') is not distinct from j.stage
         then j.stage_at when h.stage = '' then null else v_now end,
-      progress = coalesce(h.progress, j.progress),
+      progress = coalesce(h.progress, j.progress), units = coalesce(h.units, j.units),
       progressed_at = v_now, updated_at = v_now, version = j.version + 1,
       deadline_at = penstock._deadline(j.timeout_at, q.stuck_after, v_now)
     from held h, penstock.queue q

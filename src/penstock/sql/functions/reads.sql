@@ -111,7 +111,8 @@ begin
     end if;
     return penstock._job_json(v_job.id, v_job.kind_id, v_job.queue_id, v_job.account_id,
       jsonb_build_object('topic', v_job.topic, 'batch', v_job.batch_id, 'status', v_job.status,
-        'priority', v_job.priority, 'attempt', v_job.attempt, 'failures', v_job.failures,
+        'priority', v_job.priority, 'first_job', v_job.first_job,
+        'attempt', v_job.attempt, 'failures', v_job.failures,
         'deferrals', v_job.deferrals, 'max_attempts', v_job.max_attempts,
         'metadata', coalesce(v_job.metadata, '{}'),
         'created_at', penstock._rfc3339(v_job.created_at),
@@ -130,6 +131,8 @@ begin
           'last_at', penstock._rfc3339(v_job.recovered_at),
           'next_at', case when v_job.status = 'scheduled' and v_job.recovered_at is not null
             then penstock._rfc3339(v_job.run_at) end),
+        'credits', case when v_job.reserved > 0 then jsonb_build_object(
+          'reserved', v_job.reserved, 'charged', 0, 'refunded', 0) end,
         'cancel_requested', v_job.cancel_requested_at is not null, 'retry_of', v_job.retry_of,
         'retried_by', null, 'version', v_job.version,
         'attempts', case when v_job.attempt = 0 then '[]'
@@ -139,7 +142,8 @@ begin
   if found then
     return penstock._job_json(v_done.id, v_done.kind_id, v_done.queue_id, v_done.account_id,
       jsonb_build_object('topic', v_done.topic, 'batch', v_done.batch_id, 'status', v_done.status,
-        'priority', v_done.priority, 'attempt', v_done.attempt, 'failures', v_done.failures,
+        'priority', v_done.priority, 'first_job', v_done.first_job,
+        'attempt', v_done.attempt, 'failures', v_done.failures,
         'deferrals', v_done.deferrals, 'max_attempts', v_done.max_attempts,
         'metadata', coalesce(v_done.metadata, '{}'),
         'created_at', penstock._rfc3339(v_done.created_at),
@@ -156,6 +160,10 @@ begin
         'waiting_for', null, 'staleness', null,
         'recovery', jsonb_build_object('count', v_done.crashes,
           'last_at', penstock._rfc3339(v_done.recovered_at), 'next_at', null),
+        'credits', case when v_done.reserved > 0 then (
+          select jsonb_build_object('reserved', r.reserved, 'charged', r.charged,
+            'refunded', r.refunded)
+          from penstock.resolution r where r.job_id = v_done.id) end,
         'cancel_requested', false, 'retry_of', v_done.retry_of,
         'retried_by', v_done.retried_by, 'version', v_done.version,
         'attempts', penstock._attempts_json(v_done.id)));

@@ -65,7 +65,8 @@ as $$
   select c.id, c.attempt, c.outcome, jsonb_build_object('class', c.class, 'message', c.message,
     'retryable', c.outcome <> 'cancelled')
   from (
-    select j.id, j.attempt, j.holds, j.account_id, 'cancelled' as outcome, 'cancelled' as class,
+    select j.id, j.attempt, j.holds, j.reserved, j.account_id, 'cancelled' as outcome,
+      'cancelled' as class,
       'cancelled while it ran' as message
     from penstock.job j
     where j.cancel_requested_at is not null -- guard: cancel asked
@@ -73,7 +74,7 @@ as $$
         -- Its worker had time enough to stop it in good order.
         or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
     union all
-    select j.id, j.attempt, j.holds, j.account_id,
+    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
       case
         when w.stopped_at is not null then 'released' -- guard: in good order => when false then ''
         when w.lost_jobs > 1 -- guard: alone => when false
@@ -84,7 +85,7 @@ as $$
     where w.cleared_at is null and j.deadline_at is not null
       and (w.lost_at is not null or w.stopped_at is not null) -- guard: gone
     union all
-    select j.id, j.attempt, j.holds, j.account_id,
+    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
       case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
       case when j.timeout_at > p_now then 'stalled' when j.status = 'awaiting' then 'no_callback'
         else 'timeout' end,
@@ -93,7 +94,8 @@ as $$
     from penstock.job j
     where j.deadline_at <= p_now -- guard: over its deadline
   ) c
-  where c.holds < 2 or penstock._held_account(c.account_id) -- guard: passed over
+  where (c.holds < 2 and c.reserved = 0)
+    or penstock._held_account(c.account_id) -- guard: passed over => or true
   limit p_limit
 $$;
 
@@ -106,10 +108,11 @@ declare
   v_due record;
 begin
   with due as materialized (
-    select j.id, j.lane from penstock.job j
+    select j.id, j.account_id from penstock.job j
     where j.parked -- guard: parked
       and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
-      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+      and ((j.lane = -1 and j.reserved = 0)
+        or penstock._held_account(j.account_id)) -- guard: lane held => or true)
     order by j.run_at limit p_limit for update skip locked
   ),
   told as (
@@ -118,9 +121,10 @@ begin
         || '{"reason": "attempts_exhausted"}'
     from due d where j.id = d.id
   )
-  select array_agg(d.id) as ids, array_agg(distinct d.lane) as lanes into v_due from due d;
+  select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts
+  into v_due from due d;
   if v_due.ids is not null then
-    perform penstock._end_waiting(v_due.ids, 'failed', null, v_due.lanes);
+    perform penstock._end_waiting(v_due.ids, 'failed', null, v_due.accounts);
   end if;
 end
 $$;

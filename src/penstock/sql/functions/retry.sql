@@ -42,9 +42,14 @@ begin
     array[(select k.name from penstock.kind k where k.id = v_old.kind_id)],
     array[v_old.payload],
     array[(select a.name from penstock.account a where a.id = v_old.account_id)],
-    array[v_old.dedupe_key], array[v_old.topic], array[v_old.priority],
+    array[v_old.dedupe_key], array[v_old.topic],
+    case when v_old.priority_said then array[v_old.priority] end,
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
-    p_metadata => array[v_old.metadata], p_retry_of => v_old.id) s;
+    p_metadata => array[v_old.metadata],
+    -- At the price of today, unless that is not for us to tell.
+    p_prices => (select array[v_old.reserved] from penstock.kind k
+                 where k.id = v_old.kind_id and k.price is null and v_old.reserved > 0),
+    p_retry_of => v_old.id) s;
   if not v_new.deduplicated then -- guard: its own => if true then
     update penstock.finished f set retried_by = v_new.id
     where f.class = v_old.class and f.id = v_old.id;

@@ -1,141 +1,9 @@
 -- Accepting jobs: one core for any number of them, in the caller's transaction.
 --
 -- In this order, which is the lock order of lifecycle.sql: everything is checked; unknown accounts
--- are made; limited accounts are locked; jobs are inserted, those with a dedupe key in key order;
--- lanes are told. Nothing here touches a row that a whole queue shares.
-
--- What is wrong with a job, or null. p_known: its kind's row; p_latest: the last moment it may be
--- due. Inlined where it is called, or a bulk submit would take twice as long.
-create or replace function penstock._job_fault(
-  p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text,
-  p_topic text, p_priority integer, p_run_at timestamptz, p_delay interval,
-  p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb,
-  p_latest timestamptz, p_setting penstock.setting
-) returns text
-language sql stable parallel safe
-as $$
-  select case
-    when p_kind is null then 'kind_missing'
-    when p_known.id is null then 'unknown_kind'
-    when jsonb_typeof(p_payload) is distinct from 'object' then 'invalid_payload'
-    when p_priority not between -1000 and 1000 then 'priority'
-    when p_delay < interval '0' or p_delay > interval '3650 days' then 'delay_seconds'
-    when not isfinite(p_run_at) or p_run_at > p_latest then 'run_at'
-    when p_run_at is not null and p_delay is not null then 'run_at_and_delay'
-    when p_max_attempts not between 1 and 1000 then 'max_attempts'
-    when p_timeout <= interval '0' or p_timeout > interval '3650 days' then 'timeout_seconds'
-    when p_expires <= interval '0' or p_expires > interval '3650 days' then 'expires_seconds'
-    -- An index takes no longer ones, so those that a kind reads from the payload count too.
-    when length(coalesce(p_dedupe_key, p_payload ->> p_known.dedupe_field)) not between 1 and 500
-      then 'dedupe_key'
-    when length(coalesce(p_topic, p_payload ->> p_known.topic_field)) not between 1 and 500
-      then 'topic'
-    when length(coalesce(p_account, p_payload ->> p_known.account_field)) not between 1 and 200
-      then 'account'
-    -- Null first: an unknown left side would not keep the function from being called.
-    when p_metadata is not null and (
-      jsonb_typeof(p_metadata) <> 'object' or octet_length(p_metadata::text) > 16384
-      or (octet_length(p_metadata::text) > 2 * p_setting.payload_max_depth
-        and penstock._payload_fault(p_metadata, p_setting) is not null)) then 'metadata'
-    when octet_length(p_payload::text) > 2 * p_setting.payload_max_depth
-      then penstock._payload_fault(p_payload, p_setting)
-    end
-$$;
-
--- The first wrong item of a batch, or nothing.
-create or replace function penstock._first_fault(
-  p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[],
-  p_priorities integer[], p_run_ats timestamptz[], p_delays interval[], p_max_attempts integer[],
-  p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_latest timestamptz
-) returns table (ordinal bigint, fault text, kind text, account text)
-language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-as $$
-#variable_conflict use_column
-begin
-  return query
-  select x.ordinal, c.fault, x.kind, x.account
-  from unnest(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities, p_run_ats,
-              p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata) with ordinality
-    x (kind, payload, account, dedupe_key, topic, priority, run_at, delay, max_attempts, timeout,
-       expires, metadata, ordinal)
-  cross join penstock.setting s
-  left join penstock.kind k on k.name = x.kind
-  cross join lateral (select penstock._job_fault(x.kind, k, x.payload, x.account, x.dedupe_key,
-    x.topic, x.priority, x.run_at, x.delay, x.max_attempts, x.timeout, x.expires, x.metadata,
-    p_latest, s)) c (fault)
-  where c.fault is not null
-  order by x.ordinal
-  limit 1;
-end
-$$;
-
-create or replace function penstock._refuse_fault(
-  p_fault text, p_kind text, p_index bigint, p_setting penstock.setting
-) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_where jsonb := jsonb_build_object('index', p_index);
-begin
-  case p_fault
-    when 'kind_missing' then
-      perform penstock._refuse(422, 'invalid_job', 'kind is required', 'kind', v_where);
-    when 'unknown_kind' then
-      perform penstock._refuse(404, 'unknown_kind',
-        format('there is no job kind %s', p_kind), 'kind',
-        v_where || jsonb_build_object('kind', p_kind),
-        'Kinds are declared when a worker of the app or the penstock.toml has started once; is the '
-        'name spelt as there?');
-    when 'invalid_payload' then
-      perform penstock._refuse(422, 'invalid_payload', 'payload must be a JSON object', 'payload',
-        v_where);
-    when 'payload_too_large' then
-      perform penstock._refuse(413, 'payload_too_large',
-        format('payload is larger than %s bytes', p_setting.payload_max_bytes), 'payload',
-        v_where || jsonb_build_object('max_bytes', p_setting.payload_max_bytes),
-        'Upload large data and refer to it.');
-    when 'payload_too_deep' then
-      perform penstock._refuse(422, 'invalid_payload',
-        format('payload is nested deeper than %s levels', p_setting.payload_max_depth),
-        'payload', v_where);
-    when 'payload_too_many_keys' then
-      perform penstock._refuse(422, 'invalid_payload',
-        format('payload has more than %s keys', p_setting.payload_max_keys), 'payload', v_where);
-    when 'payload_number_too_long' then
-      perform penstock._refuse(422, 'invalid_payload',
-        format('a number in payload has more than %s digits', p_setting.number_max_digits),
-        'payload', v_where);
-    when 'priority' then
-      perform penstock._refuse(422, 'invalid_job',
-        'priority must be from -1000 to 1000, lower runs first', 'priority', v_where);
-    when 'delay_seconds', 'timeout_seconds', 'expires_seconds' then
-      perform penstock._refuse(422, 'invalid_job',
-        format('%s must be %s and at most ten years', p_fault,
-               case p_fault when 'delay_seconds' then '0 or more' else 'more than 0' end),
-        p_fault, v_where);
-    when 'run_at' then
-      perform penstock._refuse(422, 'invalid_job',
-        'run_at must be a moment within ten years', 'run_at', v_where);
-    when 'run_at_and_delay' then
-      perform penstock._refuse(422, 'invalid_job',
-        'give run_at or delay_seconds, not both', 'run_at', v_where);
-    when 'max_attempts' then
-      perform penstock._refuse(422, 'invalid_job', 'max_attempts must be from 1 to 1000',
-        'max_attempts', v_where);
-    when 'dedupe_key', 'topic' then
-      perform penstock._refuse(422, 'invalid_job',
-        format('%s must be a text of 1 to 500 characters', p_fault), p_fault, v_where);
-    when 'account' then
-      perform penstock._refuse(422, 'invalid_job',
-        'account must be a text of 1 to 200 characters', 'account', v_where);
-    when 'metadata' then
-      perform penstock._refuse(422, 'invalid_job',
-        'metadata must be a JSON object of at most 16384 bytes, with no deeper nesting and no '
-        'longer numbers than a payload may have', 'metadata', v_where);
-  end case;
-end
-$$;
+-- are made; accounts that are limited, or pay, are locked; jobs are inserted, those with a dedupe
+-- key in key order; lanes are told; the price is reserved and the request counted. Nothing here
+-- touches a row that a whole queue shares.
 
 -- Accounts not seen before, with the default plan; under `strict` they are refused.
 create or replace function penstock._ensure_accounts(p_names text[], p_strict boolean)
@@ -167,16 +35,57 @@ begin
 end
 $$;
 
+-- What the plans of accounts give their first job, by ordinal of the jobs: to the first of each, or
+-- to all pieces of one request. Hashed, since arrays are joined.
+create or replace function penstock._boosts(
+  p_names text[], p_fresh bigint[], p_one_request boolean
+) returns integer[]
+language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off
+as $$
+  select array_agg(case when f.id is not null and (p_one_request or n.nth = 1)
+      then coalesce(p.first_job, 0) end order by n.ordinal)
+  from (
+    select u.name, u.ordinal, row_number() over (partition by u.name order by u.ordinal) as nth
+    from unnest(p_names) with ordinality u (name, ordinal)
+  ) n
+  left join penstock.account a on a.name = n.name
+  left join unnest(p_fresh) f (id) on f.id = a.id
+  left join penstock.plan p on p.name = a.plan
+$$;
+
+-- The accounts whose requests are counted, one element for each that was accepted.
+create or replace function penstock._asked(
+  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean,
+  p_one_request boolean
+) returns bigint[]
+language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off
+as $$
+  select array_agg(u.owner) from (
+    select u.owner, u.ordinal from unnest(p_owners, p_counted) with ordinality
+      u (owner, counted, ordinal)
+    where u.counted
+      and (not p_keyed or u.ordinal in (select unnest(p_accepted))) -- guard: accepted
+    limit case when p_one_request then 1 end
+  ) u
+$$;
+
 -- Submits any number of jobs, all or none. Arrays go element by element; a null array means null
--- for all. One row per job, in order: its id, or the live twin's with deduplicated = true.
+-- for all. One row per job, in order: its id, or the live twin's with deduplicated = true, and the
+-- balance of its account. p_batched: what is accepted forms a batch. p_one_request: they are pieces
+-- of one request, which counts once.
 create or replace function penstock.submit_many(
   p_kinds text[], p_payloads jsonb[], p_accounts text[] default null,
   p_dedupe_keys text[] default null, p_topics text[] default null,
   p_priorities integer[] default null, p_run_ats timestamptz[] default null,
   p_delays interval[] default null, p_max_attempts integer[] default null,
   p_timeouts interval[] default null, p_expires interval[] default null,
-  p_metadata jsonb[] default null, p_batch uuid default null, p_retry_of uuid default null
-) returns table (ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean)
+  p_metadata jsonb[] default null, p_prices bigint[] default null,
+  p_batched boolean default false, p_one_request boolean default false,
+  p_retry_of uuid default null
+) returns table (
+  ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
+  batch uuid
+)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- Sorting 50,000 jobs by key stays in memory; planning anew for each array took longer than the
   -- rest of a single submit (2026-11). Nothing below joins one array to another.
@@ -191,6 +100,12 @@ declare
   v_names text[];
   v_keys text[];
   v_laned boolean;
+  v_priced boolean := p_prices is not null;
+  v_fresh bigint[]; -- accounts whose first job is among these
+  v_boosts integer[]; -- by ordinal: what the plan gives that job
+  v_asked bigint[]; -- one element per request of an account that is counted
+  v_batch uuid := case when p_batched then penstock.new_id(v_now) end;
+  v_accepted bigint := 0;
   v_kinds text[] := array(select distinct unnest(p_kinds));
   v_locked bigint[];
   v_strays bigint[];
@@ -212,9 +127,10 @@ begin
   end if;
   select * into v_bad from penstock._first_fault(p_kinds, p_payloads, p_accounts, p_dedupe_keys,
     p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires,
-    p_metadata, v_now + interval '3650 days');
+    p_metadata, p_prices, v_now + interval '3650 days');
   if found then
-    perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting);
+    perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting,
+      v_bad.payload);
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
@@ -239,24 +155,40 @@ begin
   end if;
 
   -- Lanes are for accounts with a limit, and for everyone in a fair queue. Their accounts are
-  -- locked before anything is decided, and stay so until the caller commits.
-  select bool_or(q.ordering = 'fair') into v_laned
+  -- locked before anything is decided, and stay so until the caller commits; so are those that pay,
+  -- and those whose submits are counted, or that are here for the first time.
+  select bool_or(q.ordering = 'fair'), v_priced or bool_or(k.price is not null)
+  into v_laned, v_priced
   from penstock.kind k join penstock.queue q on q.id = k.queue_id where k.name = any (v_kinds);
-  select array_agg(w.id) into v_locked from (
-    select a.id from (select distinct u.name from unnest(v_names) u (name)) n
-    join penstock.account a on a.name = n.name
-    where v_laned or a.concurrency is not null
+  select array_agg(w.id), array_agg(w.id) filter (where w.fresh) into v_locked, v_fresh from (
+    select a.id, a.first_job_at is null as fresh
+    from (select distinct u.name from unnest(v_names) u (name)) n
+    join penstock.account a on a.name = n.name left join penstock.plan p on p.name = a.plan
+    where v_laned or a.concurrency is not null or a.first_job_at is null
+      or v_priced or p.per_hour is not null -- guard: payers locked => or false
     -- Nobody's lane only for nobody's jobs, or all submitters would wait for one another.
     union all
-    select 0 where v_laned and (v_names is null or array_position(v_names, null) is not null)
+    select 0, false
+    where v_laned and (v_names is null or array_position(v_names, null) is not null)
   ) w;
   select array_agg(l.id) into v_locked from (
     select a.id from penstock.account a where a.id = any (v_locked)
     order by a.id for no key update -- guard: account locked => order by a.id
   ) l;
+  if v_fresh is not null then
+    with first as (
+      update penstock.account a set first_job_at = v_now
+      where a.id = any (v_fresh) and a.first_job_at is null -- guard: once
+      returning a.id
+    )
+    select array_agg(f.id) into v_fresh from first f;
+    v_boosts := penstock._boosts(v_names, v_fresh, p_one_request);
+  end if;
   select array_agg(a.id order by n.ordinal) as ids,
     array_agg(a.concurrency is not null order by n.ordinal) as limited,
-    array_agg(p.priority order by n.ordinal) as priorities
+    array_agg(p.priority order by n.ordinal) as priorities,
+    array_agg(p.per_hour is not null order by n.ordinal) as counted,
+    bool_or(p.per_hour is not null) as any_counted
   into v_owner
   from unnest(v_names) with ordinality n (name, ordinal)
   left join penstock.account a on a.name = n.name
@@ -272,7 +204,7 @@ begin
     -- submit; 2026-11).
     with known as materialized (
       select k.name, k.id as kind_id, k.queue_id, k.priority_offset, k.topic_field, k.topic_fixed,
-        coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step
+        coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step, k.price
       from penstock.kind k join penstock.queue q on q.id = k.queue_id
       where k.name = any (v_kinds) limit cardinality(v_kinds)
     ),
@@ -281,40 +213,49 @@ begin
         coalesce(x.account_id, 0) as account_id,
         case when k.ordering = 'fair' or x.limited then coalesce(x.account_id, 0)
              else -1 end as lane,
-        coalesce(x.priority, greatest(-1000, least(1000,
-          coalesce(x.plan_priority, 0) + k.priority_offset))) as priority,
+        coalesce(x.priority, greatest(-1000, least(1000, coalesce(x.plan_priority, 0)
+          + k.priority_offset + coalesce(x.boost, 0)))) as priority,
+        x.boost is not null as first_job, x.priority is not null as priority_said,
+        coalesce(x.price, penstock._price(k.price, x.payload), 0) as reserved,
+        case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end
+          as units_total,
         greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at,
         k.ordering, k.aging_step, coalesce(x.max_attempts, k.max_attempts) as max_attempts,
         x.timeout, x.expires, x.metadata, x.payload, x.key,
         coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed) as topic
-      from unnest(p_kinds, p_payloads, v_owner.ids, v_owner.limited, v_owner.priorities, v_keys,
-                  p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts,
-                  p_expires, p_metadata) with ordinality
-        x (kind, payload, account_id, limited, plan_priority, key, topic, priority, run_at, delay,
-           max_attempts, timeout, expires, metadata, ordinal)
+      from unnest(p_kinds, p_payloads, v_owner.ids, v_owner.limited, v_owner.priorities, v_boosts,
+                  v_keys, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts,
+                  p_expires, p_metadata, p_prices) with ordinality
+        x (kind, payload, account_id, limited, plan_priority, boost, key, topic, priority, run_at,
+           delay, max_attempts, timeout, expires, metadata, price, ordinal)
       join known k on k.name = x.kind
       where v_todo is null or v_todo[x.ordinal] -- guard: the rest only
     ),
     accepted as (
       insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
         max_attempts, created_at, updated_at, run_at, expires_at, timeout, batch_id, retry_of,
-        dedupe_key, topic, metadata, payload)
+        dedupe_key, topic, metadata, payload, reserved, units_total, first_job, priority_said)
       select i.id, penstock._rank(i.ordering, i.priority, i.aging_step, i.run_at, i.ordinal),
         i.lane, i.account_id, i.queue_id, i.kind_id,
         case when i.run_at > v_now then 'scheduled'::penstock.job_status
              else 'queued'::penstock.job_status end,
         i.priority, i.max_attempts, v_now, v_now, i.run_at, i.run_at + i.expires, i.timeout,
-        p_batch, p_retry_of, i.key, i.topic, i.metadata, i.payload
+        v_batch, p_retry_of, i.key, i.topic, i.metadata, i.payload, i.reserved, i.units_total,
+        i.first_job, i.priority_said
       from item i
       -- Two batches with the same keys meet them in the same order.
       order by i.kind_id, i.account_id, i.key, i.ordinal
       on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
-      returning job.id, job.status, job.queue_id, job.lane, job.rank
+      returning job.id, job.status, job.queue_id, job.lane, job.rank, job.account_id, job.reserved
     )
     -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
     select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
         filter (where v_keys is not null) as ordinals,
       array_agg(c.id order by c.id) as ids, array_agg(c.status order by c.id) as statuses,
+      array_agg(c.account_id order by c.id) filter (where v_names is not null) as owners,
+      array_agg(c.account_id order by c.id) filter (where c.reserved > 0) as payers,
+      array_agg(-c.reserved order by c.id) filter (where c.reserved > 0) as prices,
+      array_agg(c.id order by c.id) filter (where c.reserved > 0) as priced,
       array_agg(c.queue_id) filter (where c.lane >= 0 and c.status = 'queued') as queues,
       array_agg(c.lane) filter (where c.lane >= 0 and c.status = 'queued') as lanes,
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
@@ -339,10 +280,25 @@ begin
         perform penstock._join_lanes(v_new.queues, v_new.lanes, v_new.ranks);
       end if;
     end if;
-    return query
-    select coalesce(u.told, u.n), u.id, u.status, false
-    from unnest(v_new.ordinals, v_new.ids, v_new.statuses) with ordinality
-      u (told, id, status, n);
+    v_accepted := v_accepted + coalesce(cardinality(v_new.ids), 0);
+    if v_owner.any_counted then
+      v_asked := v_asked || penstock._asked(v_owner.ids, v_owner.counted, v_new.ordinals,
+        v_keys is not null, p_one_request);
+    end if;
+    if v_new.priced is not null then
+      perform penstock._book('reserve', v_new.payers, v_new.prices, v_new.priced);
+    end if;
+    if v_names is null then
+      return query
+      select u.n, u.id, u.status, false, null::bigint, v_batch
+      from unnest(v_new.ids, v_new.statuses) with ordinality u (id, status, n);
+    else
+      return query
+      select coalesce(u.told, u.n), u.id, u.status, false, a.balance, v_batch
+      from unnest(v_new.ordinals, v_new.ids, v_new.statuses, v_new.owners) with ordinality
+        u (told, id, status, owner, n)
+      left join penstock.account a on a.id = u.owner and a.id <> 0;
+    end if;
     exit when v_keys is null;
 
     -- What was not inserted has a live twin: another's, or an earlier item's.
@@ -352,7 +308,7 @@ begin
     v_left := v_left - coalesce(cardinality(v_new.ordinals), 0);
     exit when v_left = 0;
     for v_new in
-      select x.ordinal, j.id, j.status
+      select x.ordinal, j.id, j.status, a.balance
       from unnest(p_kinds, v_names, v_keys) with ordinality x (kind, account, key, ordinal)
       join penstock.kind k on k.name = x.kind
       left join penstock.account a on a.name = x.account
@@ -361,6 +317,7 @@ begin
       where v_todo[x.ordinal]
     loop
       ordinal := v_new.ordinal; id := v_new.id; status := v_new.status; deduplicated := true;
+      balance := v_new.balance;
       return next;
       v_todo[v_new.ordinal] := false;
       v_left := v_left - 1;
@@ -368,6 +325,14 @@ begin
     exit when v_left = 0;
   end loop;
 
+  if v_asked is not null then
+    perform penstock._count_requests(v_asked, v_now);
+  end if;
+  if p_batched and v_accepted > 0 then
+    insert into penstock.batch (id, account_id, total, created_at)
+    values (v_batch, case when v_owner.ids[1] = all (v_owner.ids) then v_owner.ids[1] else 0 end,
+      v_accepted, v_now);
+  end if;
   if v_keys is not null and v_left > 0 then
     perform penstock._refuse(409, 'dedupe_contended',
       'jobs with this dedupe key come and go too fast to submit another', 'dedupe_key',

@@ -1,0 +1,1 @@
+"""An image studio sold for credits: an example app on Penstock."""

@@ -1,0 +1,234 @@
+"""The web app: a page for customers, what it asks for, and the operator's two buttons.
+
+uvicorn studio.app:web     (python examples/studio starts it together with all it needs)
+"""
+
+import logging
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import asyncpg
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.responses import Response
+
+from penstock import Refused
+from studio import customers, jobs, model, pages, session, store
+from studio.errors import Wrong, answer, answer_refused, answer_wrong
+from studio.forms import read_customer, read_fields, read_key, read_order
+from studio.status import shown
+
+HISTORY_SHOWN = 12
+BOUGHT_CREDITS = 10
+FAULTS = {"broken": "status", "refused": "refusal"}
+
+log = logging.getLogger("uvicorn.error.studio")
+
+
+@asynccontextmanager
+async def lifespan(web: FastAPI) -> AsyncIterator[None]:
+    """Find the database (or start the embedded one), make our tables and the customers."""
+    await jobs.app.engine()
+    async with asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool:
+        async with pool.acquire() as conn:
+            await store.create_tables(conn)
+        await customers.seed(jobs.app)
+        web.state.pool = pool
+        yield
+    await jobs.app.close()
+
+
+# Without the pages that FastAPI makes: they would be open to everybody.
+web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+web.add_exception_handler(Wrong, answer_wrong)
+web.add_exception_handler(Refused, answer_refused)
+
+# --- customers ------------------------------------------------------------------------------------
+
+
+@web.post("/api/enqueue-generation")
+async def enqueue_generation(request: Request, account: session.Account) -> JSONResponse:
+    """Check, take the credits, queue, and answer: the model has not been asked yet."""
+    session.refuse_other_sites(request, script=True)
+    order = await read_order(request)
+    told = await jobs.enqueue(request.app.state.pool, account, order, read_key(request))
+    return JSONResponse({"ok": True, **told}, 201)
+
+
+@web.get("/api/generations/{job_id}")
+async def generation(request: Request, account: session.Account, job_id: UUID) -> JSONResponse:
+    """How far an order is, and what its customer has at the same moment."""
+    return JSONResponse(await _generation(request, account, job_id))
+
+
+@web.post("/api/generations/{job_id}/cancel")
+async def cancel(request: Request, account: session.Account, job_id: UUID) -> JSONResponse:
+    """What waits is refunded at once; what runs stops, and pays for what has come."""
+    session.refuse_other_sites(request, script=True)
+    async with request.app.state.pool.acquire() as conn:
+        batch = await store.batch_of(conn, account, job_id)
+    if batch is None:
+        raise _unknown()
+    await jobs.app.batch(batch).cancel()
+    return JSONResponse(await _generation(request, account, job_id))
+
+
+@web.get("/api/history")
+async def history(
+    request: Request, account: session.Account, before: Annotated[UUID | None, Query()] = None
+) -> JSONResponse:
+    """A customer's orders, newest first, those that run among them."""
+    async with store.looking(request.app.state.pool) as conn:
+        rows = await store.latest(conn, account, HISTORY_SHOWN + 1, before)
+        has = await store.read_account(conn, account)
+    found = [shown(row) for row in rows[:HISTORY_SHOWN]]
+    older = found[-1]["job_id"] if len(rows) > HISTORY_SHOWN else None
+    return JSONResponse({"ok": True, "account": _account(has), "items": found, "before": older})
+
+
+@web.get("/api/balance")
+async def balance(request: Request, account: session.Account) -> JSONResponse:
+    async with store.looking(request.app.state.pool) as conn:
+        has = await store.read_account(conn, account)
+    return JSONResponse({"ok": True, "account": _account(has)})
+
+
+@web.get("/api/images/{job_id}/{number}.png")
+async def image(request: Request, account: session.Account, job_id: UUID, number: int) -> Response:
+    async with request.app.state.pool.acquire() as conn:
+        png = await store.read_image(conn, account, job_id, number) if 0 < number < 100 else None
+    if png is None:
+        raise Wrong("number", "You have no such image.", status=404)
+    return Response(png, media_type="image/png")
+
+
+async def _generation(request: Request, account: str, job_id: UUID) -> dict[str, Any]:
+    async with store.looking(request.app.state.pool) as conn:
+        row = await store.read(conn, account, job_id)
+        if row is None:
+            raise _unknown()
+        has = await store.read_account(conn, account)
+    return {"ok": True, "generation": shown(row), "account": _account(has)}
+
+
+def _unknown() -> Wrong:
+    return Wrong("job_id", "You have no order with this id.", status=404)
+
+
+def _account(has: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in has.items() if name not in ("id", "created_at")}
+
+
+@web.get("/")
+async def studio(request: Request) -> Response:
+    account = session.signed_in(request, "customer")
+    if account not in customers.CUSTOMERS:
+        return RedirectResponse("/sign-in", 303)
+    operator = session.signed_in(request, "operator") is not None
+    return HTMLResponse(pages.studio(account, operator=operator))
+
+
+@web.get("/sign-in")
+async def sign_in_page() -> HTMLResponse:
+    return HTMLResponse(pages.sign_in())
+
+
+@web.post("/sign-in")
+async def sign_in(request: Request) -> Response:
+    session.refuse_other_sites(request, script=False)
+    try:
+        account = session.check_customer(await read_customer(request))
+    except Wrong as wrong:
+        return HTMLResponse(pages.sign_in(wrong.sentence), wrong.status)
+    response = RedirectResponse("/", 303)
+    session.sign_in(response, "customer", account, secure=request.url.scheme == "https")
+    return response
+
+
+@web.post("/sign-out")
+async def sign_out(request: Request) -> Response:
+    session.refuse_other_sites(request, script=False)
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(session.COOKIES["customer"])
+    return response
+
+
+# --- the operator ---------------------------------------------------------------------------------
+
+
+@web.get("/operator")
+async def operator(request: Request, code: str = "") -> Response:
+    if not session.is_code(code):
+        raise Wrong("code", "Open this with the link that is printed at the start.", status=401)
+    # On to the address without the code, so that it stays in no history.
+    response = RedirectResponse("/", 303)
+    session.sign_in(response, "operator", "operator", secure=request.url.scheme == "https")
+    return response
+
+
+@web.post("/api/operator/credits")
+async def buy(
+    request: Request, _operator: session.Operator, account: session.Account
+) -> JSONResponse:
+    """As a payment provider tells it, perhaps twice: one reference, one purchase."""
+    session.refuse_other_sites(request, script=True)
+    reference = (await read_fields(request, ("reference",))).get("reference")
+    if not isinstance(reference, str) or not 8 <= len(reference) <= 64:
+        raise Wrong("reference", "reference must be a text of 8 to 64 characters, new for each.")
+    told = await jobs.app.accounts.grant(
+        account, BOUGHT_CREDITS, reason="bought", ref=f"purchase:{reference}"
+    )
+    return JSONResponse({"ok": True, "balance": told["balance"], "replayed": told["replayed"]})
+
+
+@web.post("/api/operator/fault")
+async def fault(request: Request, _operator: session.Operator) -> JSONResponse:
+    session.refuse_other_sites(request, script=True)
+    kind = (await read_fields(request, ("fault",))).get("fault", "broken")
+    if kind not in FAULTS:
+        raise Wrong("fault", f"fault may be {' or '.join(FAULTS)}.")
+    await model.order_failure(FAULTS[kind])
+    return JSONResponse({"ok": True})
+
+
+# --- for all of them ------------------------------------------------------------------------------
+
+
+@web.exception_handler(RequestValidationError)
+async def answer_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    # The only things that are checked there are ids in addresses: what is no id, nobody has.
+    return answer(404, "There is no such thing here.", str(error.errors()[0]["loc"][-1]))
+
+
+@web.exception_handler(HTTPException)
+async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
+    return answer(error.status_code, "There is no such thing here.")
+
+
+@web.middleware("http")
+async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
+    """Answer also what we did not foresee, and tell browsers what these pages may do."""
+    try:
+        response = await go_on(request)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
+        # Where, and never what: the words of a database error may quote somebody's prompt.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
+        response = answer(500, "Something went wrong on our side. Nothing was charged: try again.")
+    response.headers["content-security-policy"] = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    response.headers["x-content-type-options"] = "nosniff"
+    response.headers["referrer-policy"] = "same-origin"
+    response.headers["cache-control"] = "no-store"
+    return response

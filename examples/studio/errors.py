@@ -1,0 +1,78 @@
+"""What is refused, and the answer that says so: a sentence for people, members for programs."""
+
+import math
+from datetime import UTC
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import JSONResponse
+
+from penstock import InsufficientCredits, RateLimited, Refused
+
+
+class Wrong(Exception):  # noqa: N818  # named for what it says
+    """Something a person can put right: which field, and a sentence."""
+
+    def __init__(self, field: str | None, sentence: str, *, status: int = 422) -> None:
+        super().__init__(sentence)
+        self.field = field
+        self.sentence = sentence
+        self.status = status
+
+
+def answer(
+    status: int,
+    sentence: str,
+    field: str | None = None,
+    *,
+    headers: dict[str, str] | None = None,
+    **members: Any,
+) -> JSONResponse:
+    said = {"ok": False, "field": field, "error": sentence, **members}
+    return JSONResponse(said, status, headers)
+
+
+async def answer_wrong(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Wrong)
+    return answer(error.status, error.sentence, error.field)
+
+
+async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
+    """What Penstock refused, in the words of a shop."""
+    match error:
+        case InsufficientCredits():
+            return answer(
+                402,
+                f"This costs {in_credits(error.required)}, and you have {error.balance}. Ask for "
+                "fewer images or for standard quality, or buy credits.",
+                "images",
+                code=error.code,
+                balance=error.balance,
+                price=error.required,
+            )
+        case RateLimited():
+            when = error.next_at.astimezone(UTC)
+            plan, most = error.members.get("plan"), error.members.get("per_hour")
+            return answer(
+                429,
+                f"The {plan} plan has {most} starts an hour, and all of them are used. The next "
+                f"one will pass at {when:%H:%M} UTC.",
+                code=error.code,
+                next_at=when.isoformat(),
+                headers={"Retry-After": str(math.ceil(error.retry_after))},
+            )
+        case Refused(code="idempotency_key_reused"):
+            return answer(
+                422,
+                "This Idempotency-Key was used for another request: make a new one for each.",
+                "Idempotency-Key",
+                code=error.code,
+            )
+        case Refused():
+            return answer(error.status, f"{error.message}.", error.field, code=error.code)
+        case _:
+            raise AssertionError(error)
+
+
+def in_credits(number: int) -> str:
+    return "1 credit" if number == 1 else f"{number} credits"

@@ -1,0 +1,96 @@
+"""What a customer orders: read within a limit, and checked field by field.
+
+Account, plan, priority and price are nobody's to send: what is not known here is refused by name.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import Request
+
+from studio.errors import Wrong
+from studio.kinds import LONGEST_PROMPT, MOST_IMAGES, SOLD, Quality
+
+BODY_BYTES = 16 * 1024
+FIELDS = ("job_type", "prompt", "images", "quality")
+KEY_HEADER = "Idempotency-Key"
+
+_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
+_SHOWN_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    job_type: str
+    prompt: str
+    images: int
+    quality: Quality
+
+
+async def read_order(request: Request) -> Order:
+    """The order in a request, or the first thing that is wrong with it."""
+    fields = await read_fields(request, FIELDS)
+    job_type, prompt = fields.get("job_type"), fields.get("prompt")
+    images, quality = fields.get("images"), fields.get("quality")
+    if not isinstance(job_type, str) or job_type not in SOLD:
+        raise Wrong("job_type", f"job_type may be {', '.join(SOLD)}.")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise Wrong("prompt", "Say what you would like to see: the prompt is empty.")
+    prompt = prompt.replace("\r\n", "\n").strip()
+    if len(prompt) > LONGEST_PROMPT:
+        raise Wrong("prompt", f"The prompt may have {LONGEST_PROMPT} characters at most.")
+    if "\0" in prompt or not _is_text(prompt):
+        raise Wrong("prompt", "The prompt has a character in it that is no text.")
+    if type(images) is not int or not 1 <= images <= MOST_IMAGES:
+        raise Wrong("images", f"images may be a whole number from 1 to {MOST_IMAGES}.")
+    if quality != "standard" and quality != "high":  # noqa: PLR1714  # mypy follows this
+        raise Wrong("quality", "quality may be standard or high.")
+    return Order(job_type, prompt, images, quality)
+
+
+def read_key(request: Request) -> str | None:
+    """A second click sends the same key as the first one."""
+    key = request.headers.get(KEY_HEADER)
+    if key is not None and not _KEY.fullmatch(key):
+        raise Wrong(KEY_HEADER, f"{KEY_HEADER} may be 8 to 64 letters, digits, - or _.")
+    return key
+
+
+async def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON object of a request that has no other fields than these."""
+    body = await _body(request)
+    try:
+        fields = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise Wrong(None, f"The body must be a JSON object with {', '.join(known)}.")
+    for name in fields:
+        if name not in known:
+            shown = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "…"
+            raise Wrong(shown, f"{shown} is not for you to say: there are {', '.join(known)}.")
+    return fields
+
+
+async def read_customer(request: Request) -> str:
+    """The customer that was chosen in the form of the sign-in page."""
+    chosen = parse_qs((await _body(request)).decode(errors="replace")).get("customer", [""])
+    return chosen[0]
+
+
+async def _body(request: Request) -> bytes:
+    """Within a limit: the framework would take in any length."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES:
+            raise Wrong(None, "This is more than a request may be long.", status=413)
+    return bytes(body)
+
+
+def _is_text(text: str) -> bool:
+    """Half of a surrogate pair can be written in JSON, and kept nowhere."""
+    return text.encode(errors="replace").decode() == text

@@ -1,0 +1,161 @@
+"""What the studio sells as Penstock jobs: plans, prices, the work itself, and the history.
+
+A worker runs this module:  penstock worker studio.jobs:app
+"""
+
+import os
+from typing import Annotated, Any
+
+import asyncpg
+from pydantic import Field
+
+from penstock import Ended, Fail, Job, Penstock, Retries
+from penstock.app.batch import BatchTicket
+from studio import model, store
+from studio.forms import Order
+from studio.kinds import IMAGES_PER_JOB, LONGEST_PROMPT, MOST_IMAGES, SOLD, Quality
+
+Prompt = Annotated[str, Field(min_length=1, max_length=LONGEST_PROMPT)]
+Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
+
+app = Penstock(name="studio")
+
+# Lower priorities go first; whoever is new goes ahead once.
+app.plan("pro", priority=10, concurrency=4, per_hour=999, weight=8, first_job=-20)
+app.plan("growth", priority=20, concurrency=3, per_hour=100, first_job=-20)
+app.plan("starter", priority=30, concurrency=2, per_hour=50, first_job=-20)
+app.plan("free", priority=50, concurrency=1, per_hour=10, first_job=-20, default=True)
+
+queue = app.queue(
+    "studio",
+    concurrency=int(os.environ.get("STUDIO_CONCURRENCY") or 4),
+    timeout="5m",
+    stale_after="3m",
+    stuck_after="5m",
+    retry=Retries(attempts=3, backoff="linear", delay="5s"),
+)
+SPLIT = ("images", IMAGES_PER_JOB)
+
+
+@app.job(queue=queue, price=SOLD["tryon"].price, split=SPLIT)
+async def tryon(prompt: Prompt, images: Images, quality: Quality, job: Job) -> dict[str, Any]:
+    return await _draw(job, prompt, images, quality)
+
+
+@app.job(queue=queue, price=SOLD["product"].price, split=SPLIT)
+async def product(prompt: Prompt, images: Images, quality: Quality, job: Job) -> dict[str, Any]:
+    return await _draw(job, prompt, images, quality)
+
+
+@app.job(queue=queue, price=SOLD["freestyle"].price, split=SPLIT)
+async def freestyle(prompt: Prompt, images: Images, quality: Quality, job: Job) -> dict[str, Any]:
+    return await _draw(job, prompt, images, quality)
+
+
+@app.job(queue=queue, price=SOLD["workflow"].price, split=SPLIT)
+async def workflow(prompt: Prompt, images: Images, quality: Quality, job: Job) -> dict[str, Any]:
+    return await _draw(job, prompt, images, quality)
+
+
+@app.job(queue=queue, price=SOLD["video"].price, split=SPLIT, priority_offset=10)
+async def video(prompt: Prompt, images: Images, quality: Quality, job: Job) -> dict[str, Any]:
+    return await _draw(job, prompt, images, quality)
+
+
+KINDS = {kind.name: kind for kind in (tryon, product, freestyle, workflow, video)}
+
+
+async def _draw(job: Job, prompt: str, images: int, quality: Quality) -> dict[str, Any]:
+    """One picture after the other. What does not come is not charged, and the rest goes on."""
+    order = SOLD[job.kind].order.format(prompt=prompt)
+    pictures: list[dict[str, Any]] = []
+    for number in range(1, images + 1):
+        # Each costs the studio money: one that was drawn, or refused, is not asked for again.
+        drawn = await job.step(f"image {number}", _draw_one, job, number, order, quality)
+        pictures.append(drawn)
+        job.charge(units=sum("failed" not in one for one in pictures))
+        await job.progress(number, images, partial={"pictures": pictures})
+    failures = {one.get("failed") for one in pictures}
+    if failures == {"refused"}:
+        raise Fail("The model refused every image.", cls="refused")
+    if None not in failures:
+        raise Fail("Not one image came.", cls="provider_error")
+    return {"pictures": pictures}
+
+
+async def _draw_one(job: Job, number: int, order: str, quality: Quality) -> dict[str, Any]:
+    try:
+        png = await model.draw(order, quality, job.key)
+    except model.NotDrawn as why:
+        return {"number": number, "failed": str(why)}
+    async with store.connected(await app.dsn()) as conn:
+        await store.keep_image(conn, job.id, number, job.account or "", png)
+    return {"number": number}
+
+
+async def record(job: Ended, conn: asyncpg.Connection) -> None:
+    """Write the history and keep what is paid for, in the transaction that ends the job."""
+    wanted, each = job.payload["images"], SOLD[job.kind].prices[job.payload["quality"]]
+    now = await store.read_job(conn, job.id)
+    pictures = _pictures(job, now)
+    delivered = [one["number"] for one in pictures if "failed" not in one]
+    if now["finished_at"] is not None and now["credits"] is not None:
+        # Told afterwards, as of a job that was cancelled while it waited: it is settled already.
+        delivered = delivered[: now["credits"]["charged"] // each]
+        pictures = [one for one in pictures if "failed" in one or one["number"] in delivered]
+    await store.drop_images(conn, job.id, but=delivered)
+    await store.record(
+        conn,
+        job.id,
+        job.account,
+        job.kind,
+        job.payload,
+        status="completed" if job.status == "succeeded" else job.status,
+        pictures=pictures,
+        reserved=wanted * each,
+        charged=len(delivered) * each,
+        error_class=(job.error or {}).get("class"),
+        created_at=job.created_at,
+        completed_at=job.finished_at,
+    )
+
+
+for _kind in KINDS.values():
+    _kind.on_finish(record)
+
+
+def _pictures(job: Ended, now: dict[str, Any]) -> list[dict[str, Any]]:
+    """What came of it: all, or up to the moment in which it was cancelled."""
+    match job.status:
+        case "succeeded":
+            found: list[dict[str, Any]] = job.result["pictures"]
+        case "cancelled":
+            found = ((now["progress"] or {}).get("partial") or {}).get("pictures", [])
+        case _:
+            found = []
+    return found
+
+
+async def enqueue(
+    pool: asyncpg.Pool, account: str, order: Order, key: str | None
+) -> dict[str, Any]:
+    """Take the credits, queue the jobs and write down the order: all three or nothing."""
+    async with pool.acquire() as conn, conn.transaction():
+        using = KINDS[order.job_type].using(
+            account=account,
+            conn=conn,
+            # Ours for each customer: a key that somebody else used as well is another one.
+            idempotency_key=f"{account}:{key}" if key else None,
+        )
+        ticket = await using.submit(prompt=order.prompt, images=order.images, quality=order.quality)
+        assert isinstance(ticket, BatchTicket)
+        assert ticket.batch is not None
+        await store.save(conn, account, order, ticket.batch, [one.id for one in ticket.tickets])
+        job = await store.read_job(conn, ticket.id)
+    return {
+        "job_id": str(ticket.id),
+        "batch": str(ticket.batch),
+        "position": ticket.position,
+        "priority": job["priority"],
+        "new_balance": ticket.balance,
+    }

@@ -1,0 +1,146 @@
+"""What a job costs, and how large requests are split: `price` and `split` of `@app.job`.
+
+A number, a field or a table is told to SQL, which then finds the price for every caller. A function
+is the app's own code: it is called at each submit, and plain SQL cannot submit such a kind.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.app import options
+from penstock.engine.jobs import PRICE_MAX, refuse_odd_price
+from penstock.errors import Invalid
+from penstock.worker.parameters import Parameters
+
+Price = int | str | Mapping[str, int | str] | Callable[[dict[str, Any]], int]
+"""Credits; a parameter that holds them; a table of them; or a function of the payload."""
+Split = tuple[str, int]
+"""A parameter that counts or lists something, and how much of it one job takes at most."""
+
+_TABLE = '{"per": "images", "by": "quality", "standard": 1, "high": 3}'
+_MOST = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Price and split of one kind."""
+
+    declared: dict[str, Any] = field(default_factory=dict)
+    """As `declare_kind` takes them."""
+    function: Callable[[dict[str, Any]], Any] | None = None
+    fields: tuple[str, ...] = ()
+    """The payload's fields that SQL reads for it."""
+
+
+def read_cost(parameters: Parameters, price: Any, split: Any) -> Cost:
+    """What `@app.job(price=…, split=…)` means for a handler with these parameters."""
+    declared, function, fields = _price(parameters, price)
+    if split is not None:
+        counted, most = _split(parameters, split)
+        declared |= {"split_field": counted, "split_most": most}
+        fields = (*fields, counted)
+    return Cost(declared, function, fields)
+
+
+def price_of(function: Callable[[dict[str, Any]], Any], payload: dict[str, Any], index: int) -> int:
+    """What the app's function says a payload costs."""
+    price = function(payload)
+    if not isinstance(price, int) or isinstance(price, bool):
+        raise Invalid(
+            f"the function for price must answer a whole number from 0 to {PRICE_MAX}, not "
+            f"{type(price).__name__}",
+            code="invalid_job",
+            field="price",
+            index=index,
+        )
+    refuse_odd_price(price, index)
+    return price
+
+
+def _price(
+    parameters: Parameters, price: Any
+) -> tuple[dict[str, Any], Callable[[dict[str, Any]], Any] | None, tuple[str, ...]]:
+    match price:
+        case None:
+            return {}, None, ()
+        case bool():
+            pass
+        case int() if 0 <= price <= PRICE_MAX:
+            return {"price": price}, None, ()
+        case str() if price in parameters.names:
+            return {"price_field": price}, None, (price,)
+        case str():
+            known = ", ".join(parameters.names) or "none"
+            raise options.wrong(
+                "price", price, f"as a text it names a parameter, and known are {known}"
+            )
+        case Mapping():
+            return {"price": dict(price)}, None, _table(parameters, price)
+        case _ if callable(price) and not inspect.iscoroutinefunction(price):
+            return {}, price, ()
+        case _:
+            pass
+    raise options.wrong(
+        "price",
+        price,
+        f"it may be a whole number from 0 to {PRICE_MAX}, the name of a parameter, a table like "
+        f"{_TABLE}, or a plain function of the payload",
+    )
+
+
+def _table(parameters: Parameters, table: Mapping[Any, Any]) -> tuple[str, ...]:
+    """The fields that a table reads; whatever is odd about it is refused by name."""
+    fields = {key: table[key] for key in ("per", "by") if key in table}
+    for key, named in fields.items():
+        if not isinstance(named, str) or named not in parameters.names:
+            known = ", ".join(parameters.names) or "none"
+            raise _odd_table(f"{key} must name a parameter, and known are {known}")
+    prices = {key: value for key, value in table.items() if key not in fields}
+    said = _misshapen(fields, prices)
+    if said is not None:
+        raise _odd_table(said)
+    for key, value in prices.items():
+        if not isinstance(key, str) or not 1 <= len(key) <= options.TEXT_MAX:
+            raise _odd_table(f"a value of by must be a text of 1 to {options.TEXT_MAX} characters")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PRICE_MAX:
+            raise _odd_table(f"{key} must be a whole number from 0 to {PRICE_MAX}")
+    return tuple(fields.values())
+
+
+def _misshapen(fields: Mapping[str, str], prices: Mapping[Any, Any]) -> str | None:
+    if not fields:
+        return f"it needs per or by, or both, like {_TABLE}"
+    if "by" not in fields:
+        if set(prices) == {"each"}:
+            return None
+        return 'without by it has per and each alone, like {"per": "images", "each": 2}'
+    if "each" in prices:
+        return f"each excludes by: name a price for each value of {fields['by']}"
+    if not prices:
+        return f"it has no price for any value of {fields['by']}: like {_TABLE}"
+    return "per and by must name two parameters" if fields["by"] == fields.get("per") else None
+
+
+def _odd_table(said: str) -> Invalid:
+    return Invalid(f"price is a table, and {said}", code="invalid_option", field="price")
+
+
+def _split(parameters: Parameters, split: Any) -> Split:
+    match split:
+        case [str() as counted, int() as most] if not isinstance(most, bool):
+            if counted not in parameters.names:
+                known = ", ".join(parameters.names) or "none"
+                raise options.wrong(
+                    "split", split, f"it begins with the name of a parameter; known are {known}"
+                )
+            if 1 <= most <= _MOST:
+                return counted, most
+        case _:
+            pass
+    raise options.wrong(
+        "split",
+        split,
+        f'it may be a parameter and a whole number from 1 to {_MOST}, like ("images", 4)',
+    )

@@ -1,0 +1,68 @@
+-- Accounts and plans as people look at them. Nothing here decides anything.
+
+create or replace function penstock._find_account(p_name text) returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_id bigint;
+begin
+  select a.id into v_id from penstock.account a where a.name = p_name;
+  if not found then
+    perform penstock._refuse(404, 'unknown_account',
+      format('there is no account %s', coalesce(p_name, 'null')), 'account',
+      jsonb_build_object('account', p_name));
+  end if;
+  return v_id;
+end
+$$;
+
+create or replace function penstock._account_json(p_account penstock.account) returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('id', p_account.name, 'plan', p_account.plan,
+    'balance', p_account.balance,
+    'running', (select count(*) from penstock.job j
+                where j.account_id = p_account.id and j.account_id <> 0
+                  and j.status in ('running', 'awaiting')),
+    'queued', (select count(*) from penstock.job j
+               where j.account_id = p_account.id and j.account_id <> 0
+                 and j.status in ('queued', 'scheduled')),
+    'concurrency', p_account.concurrency, 'submitted_last_hour', s.used, 'per_hour', s.per_hour,
+    'next_submit_at', penstock._rfc3339(s.next_at),
+    'created_at', penstock._rfc3339(p_account.created_at))
+  from penstock._submits_of(p_account, penstock.clock()) s
+$$;
+
+create or replace function penstock.read_account(p_account text) returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select penstock._account_json(a) from penstock.account a
+  where a.id = penstock._find_account(p_account)
+$$;
+
+-- In the order of their names; the next page begins after the last of this one.
+create or replace function penstock.list_accounts(
+  p_limit integer default 100, p_after text default null
+) returns setof jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  return query
+  select penstock._account_json(a) from penstock.account a
+  where a.name is not null and (p_after is null or a.name > p_after)
+  order by a.name limit p_limit;
+end
+$$;
+
+create or replace function penstock.list_plans() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('name', p.name, 'priority', p.priority, 'concurrency', p.concurrency,
+    'per_hour', p.per_hour, 'weight', p.weight, 'first_job', p.first_job,
+    'default', p.is_default, 'overrides', p.overrides, 'declared_by', p.declared_by,
+    'accounts', (select count(*) from penstock.account a where a.plan = p.name))
+  from penstock.plan p order by p.priority, p.name
+$$;

@@ -1,0 +1,166 @@
+-- What a job costs, and how a large request is cut into jobs. Read from the payload by what the
+-- kind declares, on the server: a caller's own figure never counts.
+
+-- A whole number of that range, or null.
+create or replace function penstock._whole(p_value jsonb, p_min bigint, p_max bigint)
+returns bigint
+language sql immutable parallel safe
+as $$
+  select case when jsonb_typeof(p_value) = 'number' then
+    case when (p_value #>> '{}')::numeric % 1 = 0
+        and (p_value #>> '{}')::numeric between p_min and p_max
+      then (p_value #>> '{}')::numeric::bigint end end
+$$;
+
+-- How many a field asks for: a number of 1 or more, or a list of so many; else null.
+create or replace function penstock._count_of(p_payload jsonb, p_field text) returns bigint
+language sql immutable parallel safe
+as $$
+  select case jsonb_typeof(p_payload -> p_field)
+    when 'array' then nullif(jsonb_array_length(p_payload -> p_field), 0)::bigint
+    else penstock._whole(p_payload -> p_field, 1, 1000000) end
+$$;
+
+-- The price of a payload; null where it cannot be told, and _price_fault says why.
+create or replace function penstock._price(p_price jsonb, p_payload jsonb) returns bigint
+language plpgsql immutable parallel safe strict set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_each bigint;
+  v_count bigint := 1;
+begin
+  if p_price ? 'fixed' then
+    return (p_price ->> 'fixed')::bigint;
+  elsif p_price ? 'field' then
+    return penstock._whole(p_payload -> (p_price ->> 'field'), 0, 1000000000000);
+  end if;
+  v_each := coalesce(p_price -> 'each',
+    p_price -> 'table' -> (p_payload ->> (p_price ->> 'by')))::bigint;
+  if p_price ? 'per' then
+    v_count := penstock._count_of(p_payload, p_price ->> 'per');
+  end if;
+  return case when v_each * v_count <= 1000000000000 then v_each * v_count end;
+end
+$$;
+
+-- Which field keeps a price from being told, and what it may be.
+create or replace function penstock._price_fault(
+  p_price jsonb, p_payload jsonb, out field text, out message text
+)
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_price ? 'field' then
+    field := p_price ->> 'field';
+    message := format('%s is the price: it must be a whole number from 0 to 1000000000000', field);
+  elsif p_price ? 'per' and penstock._count_of(p_payload, p_price ->> 'per') is null then
+    field := p_price ->> 'per';
+    message := format('%s must be a whole number from 1 to 1000000, or a list of one or more: '
+                      'the price depends on it', field);
+  elsif p_price ? 'by' and not p_price -> 'table' ? coalesce(p_payload ->> (p_price ->> 'by'), '')
+  then
+    field := p_price ->> 'by';
+    message := format('%s must be one of %s: the price depends on it', field, (
+      select string_agg(k, ', ' order by k) from jsonb_object_keys(p_price -> 'table') k));
+  else
+    field := p_price ->> 'per';
+    message := 'the price would be more than 1000000000000 credits';
+  end if;
+end
+$$;
+
+-- A declared price in the form of penstock.kind: a number, a field, or a table.
+create or replace function penstock._read_price(p_options jsonb) returns jsonb
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_price jsonb := nullif(p_options -> 'price', 'null');
+  v_field text := penstock._option_text(p_options, 'price_field');
+  v_table jsonb;
+  v_key text;
+begin
+  if v_field is not null and v_price is not null then
+    perform penstock._refuse(422, 'invalid_option', 'price and price_field exclude one another',
+      'price');
+  elsif v_field is not null then
+    return jsonb_build_object('field', v_field);
+  elsif v_price is null then
+    return null;
+  elsif jsonb_typeof(v_price) <> 'object' then
+    if penstock._whole(v_price, 0, 1000000000000) is null then
+      perform penstock._refuse(422, 'invalid_option', format(
+        'price must be a whole number from 0 to 1000000000000, or a table, not %s', v_price),
+        'price');
+    end if;
+    return case when v_price <> '0' then jsonb_build_object('fixed', v_price) end;
+  end if;
+  v_table := v_price - 'per' - 'by' - 'each';
+  if not (v_price ? 'per' or v_price ? 'by')
+    or (v_price ? 'by') = (v_price ? 'each') or (v_price ? 'by') = (v_table = '{}')
+    or penstock._option_text(v_price, 'per') = penstock._option_text(v_price, 'by')
+  then
+    perform penstock._refuse(422, 'invalid_option',
+      'price must look like {"per": "images", "each": 2}, '
+      '{"by": "quality", "standard": 1, "high": 3}, or have both `per` and `by`', 'price');
+  end if;
+  for v_key in select k from jsonb_object_keys(v_price - 'per' - 'by') k loop
+    if penstock._whole(v_price -> v_key, 0, 1000000000000) is null then
+      perform penstock._refuse(422, 'invalid_option',
+        format('price.%s must be a whole number from 0 to 1000000000000, not %s', v_key,
+               v_price -> v_key), 'price');
+    end if;
+  end loop;
+  return jsonb_strip_nulls(jsonb_build_object('per', v_price -> 'per', 'by', v_price -> 'by',
+    'each', v_price -> 'each', 'table', case when v_price ? 'by' then v_table end));
+end
+$$;
+
+-- The payloads of a request that asks for more than p_most; null where the field says no number.
+create or replace function penstock._pieces(p_payload jsonb, p_field text, p_most integer)
+returns jsonb[]
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(p_payload || jsonb_build_object(p_field,
+      case jsonb_typeof(p_payload -> p_field)
+        when 'array' then (
+          select jsonb_agg(e.value order by e.n)
+          from jsonb_array_elements(p_payload -> p_field) with ordinality e (value, n)
+          where e.n > b.begun and e.n <= b.begun + p_most)
+        else to_jsonb(least(p_most, c.n - b.begun)) end) order by b.begun)
+  from (select penstock._count_of(p_payload, p_field) as n) c
+  cross join lateral generate_series(0, c.n - 1, p_most::bigint) b (begun)
+$$;
+
+-- Parts of a price for the whole, by what each piece has of it; together exactly the whole.
+create or replace function penstock._shares(p_price bigint, p_pieces jsonb[], p_field text)
+returns bigint[]
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(s.share order by s.n) from (
+    select u.n, (floor(p_price * u.upto / u.total)
+      - floor(p_price * (u.upto - u.count) / u.total))::bigint as share
+    from (
+      select x.n, c.count, sum(c.count) over (order by x.n) as upto, sum(c.count) over () as total
+      from unnest(p_pieces) with ordinality x (payload, n)
+      cross join lateral (select penstock._count_of(x.payload, p_field)) c (count)
+    ) u
+  ) s
+$$;
+
+create or replace function penstock._refuse_odd_split(p_kind penstock.kind) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if (p_kind.split_field is null) <> (p_kind.split_most is null) then
+    perform penstock._refuse(422, 'invalid_option',
+      'split needs both a field and how many of it one job may have', 'split');
+  end if;
+  if p_kind.split_field is not null
+    and (p_kind.dedupe_field is not null or p_kind.dedupe_fixed is not null
+      or 'dedupe' = any (p_kind.computed))
+  then
+    perform penstock._refuse(422, 'invalid_option',
+      'split and dedupe exclude one another: pieces of a request cannot share a key', 'split');
+  end if;
+end
+$$;

@@ -1,0 +1,79 @@
+-- How many submits an hour a plan allows: a window that slides, so that no full hour begins with a
+-- rush. The caller holds the accounts' rows; what was not accepted, or had a live twin, is not
+-- counted.
+
+-- Counts requests of accounts, one array element each. Refuses as a whole when one is over.
+create or replace function penstock._count_requests(p_accounts bigint[], p_now timestamptz)
+returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_over record;
+  v_next_at timestamptz;
+begin
+  delete from penstock.recent_submit r
+  where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
+  select a.id, a.name, a.plan, p.per_hour, u.asked, coalesce(r.used, 0) as used into v_over
+  from (select id, count(*) as asked from unnest(p_accounts) u (id) group by id) u
+  join penstock.account a on a.id = u.id join penstock.plan p on p.name = a.plan
+  left join lateral (
+    select sum(r.n) as used from penstock.recent_submit r where r.account_id = a.id) r on true
+  where u.asked + coalesce(r.used, 0) > p.per_hour -- guard: within the plan => where false
+  order by a.id limit 1;
+  if found then
+    select s.at + interval '1 hour' into v_next_at from (
+      select r.at, sum(r.n) over (order by r.at rows unbounded preceding) as upto
+      from penstock.recent_submit r where r.account_id = v_over.id
+    ) s
+    where s.upto >= v_over.used + v_over.asked - v_over.per_hour
+      and v_over.asked <= v_over.per_hour
+    order by s.at limit 1;
+    perform penstock._refuse(429, 'rate_limited',
+      case when v_next_at is null then
+        format('plan %s allows %s submits an hour, and this asks for %s at once', v_over.plan,
+               v_over.per_hour, v_over.asked)
+      else format('account %s has used its %s submits an hour of plan %s; the next will pass at %s',
+                  v_over.name, v_over.per_hour, v_over.plan, penstock._rfc3339(v_next_at)) end,
+      'account',
+      jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
+        'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),
+        'retry_after', ceil(extract(epoch from v_next_at - p_now)))));
+  end if;
+  insert into penstock.recent_submit (account_id, at, n)
+  select u.id, p_now, count(*) from unnest(p_accounts) u (id) group by u.id;
+end
+$$;
+
+-- How many submits an account has made in the last hour, and when the next will pass; null: now.
+create or replace function penstock._submits_of(
+  p_account penstock.account, p_now timestamptz,
+  out used bigint, out per_hour integer, out next_at timestamptz
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  select p.per_hour into per_hour from penstock.plan p where p.name = p_account.plan;
+  if per_hour is null then
+    -- Nobody counts, so the jobs are.
+    select (select count(*) from penstock.job j
+            where j.account_id = p_account.id and j.account_id <> 0
+              and j.id >= penstock.id_floor(p_now - interval '1 hour'))
+      + (select count(*) from penstock.finished f
+         where f.account_id = p_account.id and f.account_id <> 0
+           and f.id >= penstock.id_floor(p_now - interval '1 hour'))
+    into used;
+    return;
+  end if;
+  select coalesce(sum(r.n), 0) into used from penstock.recent_submit r
+  where r.account_id = p_account.id and r.at > p_now - interval '1 hour';
+  if used >= per_hour then
+    select s.at + interval '1 hour' into next_at from (
+      select r.at, sum(r.n) over (order by r.at rows unbounded preceding) as upto
+      from penstock.recent_submit r
+      where r.account_id = p_account.id and r.at > p_now - interval '1 hour'
+    ) s
+    where s.upto >= used + 1 - per_hour order by s.at limit 1;
+  end if;
+end
+$$;

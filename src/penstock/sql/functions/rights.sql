@@ -1,0 +1,91 @@
+-- Who may look at what. The role penstock_tenant is for connections on which an app has said whose
+-- they are (`set local penstock.account = 'u1'`): they see that account's rows and no other, and
+-- write nothing. Nobody said: no rows. The owner of the schema, and with him every function here,
+-- is not held by the policies; anyone else who is given SELECT on a table sees no row of it.
+-- Whoever can send SQL of his own can say another account, or `reset role` where a role was set:
+-- the role guards against a forgotten condition, not against a stranger at the keyboard.
+
+-- Called by each `penstock migrate up`. Without the right to make a role it leaves everything
+-- closed, and `penstock doctor` says so. Where it is so already it writes nothing: most of this
+-- stops everyone else for a moment. A policy that should say something else needs a migration that
+-- drops the old one.
+create or replace function penstock.grant_rights() returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_name constant text := $name$ name = current_setting('penstock.account', true) $name$;
+  v_tenant constant name := 'penstock_tenant';
+  v_table regclass;
+begin
+  if to_regrole(v_tenant::text) is null then
+    begin
+      create role penstock_tenant nologin;
+      execute format('grant penstock_tenant to %I', current_user);
+    exception
+      when insufficient_privilege then
+        return false;
+      when duplicate_object or unique_violation then
+        null; -- another database of this server was migrated at the same moment
+    end;
+  end if;
+  if not has_schema_privilege(v_tenant, 'penstock', 'usage') then
+    grant usage on schema penstock to penstock_tenant;
+  end if;
+  foreach v_table in array array['penstock.job', 'penstock.finished', 'penstock.ledger',
+    'penstock.resolution', 'penstock.batch', 'penstock.account']::regclass[]
+  loop
+    -- The right to read comes last: until then nothing is open.
+    if not (select c.relrowsecurity from pg_class c where c.oid = v_table) then
+      execute format('alter table %s enable row level security', v_table);
+    end if;
+    if not exists (
+      select from pg_policy p where p.polrelid = v_table and p.polname = 'tenant_reads_own')
+    then
+      execute format(
+        'create policy tenant_reads_own on %s for select to penstock_tenant using (%s)', v_table,
+        case when v_table = 'penstock.account'::regclass then v_name
+        else format('account_id = (select id from penstock.account where %s)', v_name) end);
+    end if;
+    if not has_table_privilege(v_tenant, v_table, 'select') then
+      execute format('grant select on %s to penstock_tenant', v_table);
+    end if;
+  end loop;
+  foreach v_table in array array['penstock.kind', 'penstock.queue']::regclass[] loop
+    -- For the views below; how they are set up is nobody else's business.
+    if not has_column_privilege(v_tenant, v_table, 'name', 'select') then
+      execute format('grant select (id, name) on %s to penstock_tenant', v_table);
+    end if;
+  end loop;
+  foreach v_table in array
+    array['penstock.my_jobs', 'penstock.my_ledger', 'penstock.my_account']::regclass[]
+  loop
+    if not has_table_privilege(v_tenant, v_table, 'select') then
+      execute format('grant select on %s to penstock_tenant', v_table);
+    end if;
+  end loop;
+  return true;
+end
+$$;
+
+-- What a tenant's connection sees of its jobs, live and finished, in the words of the contract.
+create or replace view penstock.my_jobs with (security_invoker = true) as
+select j.id, k.name as kind, q.name as queue, j.topic, j.batch_id as batch,
+  j.status, j.priority, j.attempt, j.failures, j.created_at, j.run_at, j.started_at,
+  null::timestamptz as finished_at, j.stage, j.progress, null::jsonb as result, j.error,
+  j.payload, j.metadata, j.reserved, null::bigint as charged, null::bigint as refunded
+from penstock.job j join penstock.kind k on k.id = j.kind_id
+join penstock.queue q on q.id = j.queue_id
+union all
+select f.id, k.name, q.name, f.topic, f.batch_id, f.status, f.priority, f.attempt, f.failures,
+  f.created_at, f.run_at, f.started_at, f.finished_at, f.stage, f.progress, f.result, f.error,
+  f.payload, f.metadata, f.reserved, r.charged, r.refunded
+from penstock.finished f join penstock.kind k on k.id = f.kind_id
+join penstock.queue q on q.id = f.queue_id
+left join penstock.resolution r on r.job_id = f.id;
+
+create or replace view penstock.my_ledger with (security_invoker = true) as
+select l.id, l.at, l.kind, l.amount, l.job_id as job, l.ref, l.reason, l.balance_after
+from penstock.ledger l;
+
+create or replace view penstock.my_account with (security_invoker = true) as
+select a.name as id, a.plan, a.balance, a.running, a.created_at from penstock.account a;

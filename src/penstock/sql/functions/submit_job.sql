@@ -1,0 +1,178 @@
+-- Submitting from plain SQL: one job, or an array of them, in any language's own transaction.
+
+-- Plain SQL cannot evaluate what an app declared as a function of its own code.
+create or replace function penstock._refuse_computed(p_kind text, p_priced boolean)
+returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_computed text[];
+begin
+  select array_remove(k.computed, case when p_priced then 'price' end) into v_computed
+  from penstock.kind k where k.name = p_kind;
+  if v_computed <> '{}' then
+    perform penstock._refuse(422, 'kind_needs_code',
+      format('%s of job kind %s is a function in the app''s code', v_computed[1], p_kind),
+      v_computed[1], p_hint => 'Submit it through the app, or declare it as a field or a value.');
+  end if;
+end
+$$;
+
+-- For any language, inside its own transaction. Answers the job as read_job does.
+create or replace function penstock.submit_job(
+  kind text, payload jsonb, account text default null, priority integer default null,
+  delay_seconds double precision default null, run_at timestamptz default null,
+  dedupe_key text default null, topic text default null, max_attempts integer default null,
+  timeout_seconds double precision default null, expires_seconds double precision default null,
+  metadata jsonb default null, idempotency_key text default null, price bigint default null
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  v_one record;
+begin
+  perform penstock._refuse_computed(submit_job.kind, submit_job.price is not null);
+  select * into v_one from penstock.submit_one(
+    submit_job.kind, submit_job.payload, submit_job.account, submit_job.dedupe_key,
+    submit_job.topic, submit_job.priority, submit_job.run_at,
+    penstock._seconds(submit_job.delay_seconds, 'delay_seconds'), submit_job.max_attempts,
+    penstock._seconds(submit_job.timeout_seconds, 'timeout_seconds'),
+    penstock._seconds(submit_job.expires_seconds, 'expires_seconds'), submit_job.metadata,
+    submit_job.idempotency_key, 'sql:' || session_user, null, submit_job.price);
+  perform pg_notify('penstock_job', q.name)
+  from penstock.job j join penstock.queue q on q.id = j.queue_id
+  where j.id = v_one.id and j.status = 'queued' and not v_one.deduplicated and not v_one.replayed;
+  return penstock._read_job(v_one.id, null)
+    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
+      'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
+      'waiting_for', v_one.waiting_for, 'balance', v_one.balance);
+end
+$$;
+
+create or replace function penstock._seconds(p_seconds double precision, p_field text)
+returns interval
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_seconds = 'NaN' or abs(p_seconds) > 3650 * 86400.0 then
+    perform penstock._refuse(422, 'invalid_job',
+      format('%s must be a number of seconds of at most ten years', p_field), p_field);
+  end if;
+  return make_interval(secs => p_seconds);
+end
+$$;
+
+create or replace function penstock._moment(p_text text, p_field text) returns timestamptz
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return p_text::timestamptz;
+exception when data_exception then
+  perform penstock._refuse(422, 'invalid_job',
+    format('%s must be a moment such as 2030-01-31T12:00:00Z', p_field), p_field);
+end
+$$;
+
+-- Refuses what is no job at all: a field that does not exist, or is not of its type.
+create or replace function penstock._refuse_odd_item(p_item jsonb) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_field text;
+begin
+  if jsonb_typeof(p_item) is distinct from 'object' then
+    perform penstock._refuse(422, 'invalid_job', 'a job must be a JSON object', 'jobs');
+  end if;
+  perform penstock._refuse_unknown_options(p_item, array['kind', 'payload', 'account', 'priority',
+    'delay_seconds', 'run_at', 'dedupe_key', 'topic', 'max_attempts', 'timeout_seconds',
+    'expires_seconds', 'metadata', 'price']);
+  select f into v_field
+  from unnest(array['kind', 'account', 'dedupe_key', 'topic', 'run_at']) f
+  where jsonb_typeof(p_item -> f) not in ('string', 'null') limit 1;
+  if found then
+    perform penstock._refuse(422, 'invalid_job', format('%s must be a text', v_field), v_field);
+  end if;
+  perform penstock._option_integer(p_item, 'priority', -1000, 1000);
+  perform penstock._option_integer(p_item, 'max_attempts', 1, 1000);
+  perform penstock._option_seconds(p_item, 'delay_seconds', true);
+  perform penstock._option_seconds(p_item, 'timeout_seconds');
+  perform penstock._option_seconds(p_item, 'expires_seconds');
+  perform penstock._moment(p_item ->> 'run_at', 'run_at');
+  if penstock._whole(p_item -> 'price', 0, 1000000000000) is null
+    and p_item ->> 'price' is not null
+  then
+    perform penstock._refuse(422, 'invalid_job',
+      'price must be a whole number from 0 to 1000000000000', 'price');
+  end if;
+  perform penstock._refuse_computed(p_item ->> 'kind', p_item ->> 'price' is not null);
+end
+$$;
+
+-- An array of objects with the arguments of submit_job as keys; all are accepted, or none. Without
+-- their places, which would take the square of their number.
+create or replace function penstock.submit_jobs(jobs jsonb) returns setof jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_item jsonb;
+  v_index bigint;
+  v_told text;
+  v_detail jsonb;
+  v_all record;
+  v_ids uuid[];
+  v_twins boolean[];
+begin
+  if jsonb_typeof(jobs) is distinct from 'array' or jsonb_array_length(jobs) = 0 then
+    perform penstock._refuse(422, 'invalid_job', 'jobs must be an array of one job or more',
+      'jobs');
+  end if;
+  begin
+    for v_item, v_index in
+      select e, o - 1 from jsonb_array_elements(jobs) with ordinality t (e, o)
+    loop
+      perform penstock._refuse_odd_item(v_item);
+    end loop;
+  exception when sqlstate 'PS422' then
+    -- As submit_job would say it, and of which job.
+    get stacked diagnostics v_told = message_text, v_detail = pg_exception_detail;
+    perform penstock._refuse(422, replace(v_detail ->> 'code', 'invalid_option', 'invalid_job'),
+      v_told, v_detail ->> 'field', jsonb_build_object('index', v_index));
+  end;
+  select array_agg(e ->> 'kind' order by o) as kinds,
+    array_agg(e -> 'payload' order by o) as payloads,
+    array_agg(e ->> 'account' order by o) as accounts,
+    array_agg(e ->> 'dedupe_key' order by o) as dedupe_keys,
+    array_agg(e ->> 'topic' order by o) as topics,
+    array_agg((e ->> 'priority')::integer order by o) as priorities,
+    array_agg(penstock._moment(e ->> 'run_at', 'run_at') order by o) as run_ats,
+    array_agg(make_interval(secs => (e ->> 'delay_seconds')::double precision) order by o)
+      as delays,
+    array_agg((e ->> 'max_attempts')::integer order by o) as max_attempts,
+    array_agg(make_interval(secs => (e ->> 'timeout_seconds')::double precision) order by o)
+      as timeouts,
+    array_agg(make_interval(secs => (e ->> 'expires_seconds')::double precision) order by o)
+      as expires,
+    array_agg(case when e ->> 'metadata' is not null then e -> 'metadata' end order by o)
+      as metadata,
+    array_agg((e ->> 'price')::bigint order by o) as prices,
+    bool_or(e ->> 'price' is not null) as priced
+  into v_all
+  from jsonb_array_elements(jobs) with ordinality i (e, o);
+
+  select array_agg(s.id order by s.ordinal), array_agg(s.deduplicated order by s.ordinal)
+  into v_ids, v_twins
+  from penstock.submit_many(v_all.kinds, v_all.payloads, v_all.accounts, v_all.dedupe_keys,
+    v_all.topics, v_all.priorities, v_all.run_ats, v_all.delays, v_all.max_attempts,
+    v_all.timeouts, v_all.expires, v_all.metadata,
+    case when v_all.priced then v_all.prices end, p_batched => true) s;
+  perform pg_notify('penstock_job', n.name) from (
+    select distinct q.name from unnest(v_ids) u (id) join penstock.job j on j.id = u.id
+    join penstock.queue q on q.id = j.queue_id where j.status = 'queued'
+  ) n;
+  return query
+  select penstock._read_job(u.id, null) || jsonb_build_object('deduplicated', u.twin)
+  from unnest(v_ids, v_twins) with ordinality u (id, twin, o)
+  order by u.o;
+end
+$$;

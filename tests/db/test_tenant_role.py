@@ -1,0 +1,127 @@
+"""A server where nobody may make the tenants' role: closed, said so, and opened later.
+
+Roles are the whole server's, and all tests share one that has the role: so here is another.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import psycopg
+import pytest
+
+from cluster import DEBIAN, SETTINGS
+from penstock.db import migrate
+from penstock.db.embedded import Embedded
+from penstock.db.postgres_files import ROLE, TENANT
+from penstock.engine.doctor import Finding, examine
+from penstock.settings import Settings
+
+OPENED = Finding("tenants", "ok", f"role {TENANT} sees the rows of its own account and no others")
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Embedded]:
+    version = request.config.getoption("--postgres")
+    binaries = Path(DEBIAN.format(version=version)) if version else None
+    with Embedded.use(tmp_path / "home", bin_dir=binaries, settings=SETTINGS) as server:
+        yield server
+
+
+def ask(server: Embedded, sql: str) -> None:
+    """What a superuser does by hand."""
+    with psycopg.connect(server.admin_dsn, autocommit=True) as admin:
+        admin.execute(sql.encode())
+
+
+async def move_up(server: Embedded) -> migrate.Moved:
+    conn = await asyncpg.connect(server.dsn)
+    try:
+        return await migrate.up(conn)
+    finally:
+        await conn.close()
+
+
+async def said(server: Embedded) -> Finding:
+    settings = Settings(dsn=server.dsn)
+    return {finding.name: finding async for finding in examine(settings)}["tenants"]
+
+
+async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Embedded) -> None:
+    """G14"""
+    ask(server, f"drop role {TENANT}")
+    moved = await move_up(server)
+    assert moved.functions_loaded
+    with psycopg.connect(server.admin_dsn) as admin:
+        secured = admin.execute(
+            "select count(*) from pg_class c cross join lateral aclexplode(c.relacl) a"
+            " where c.relnamespace = 'penstock'::regnamespace and a.grantee <> c.relowner"
+        )
+        assert secured.fetchone() == (0,)
+    assert await said(server) == Finding(
+        "tenants",
+        "warning",
+        f"there is no role {TENANT}, so no account can be shown its own rows in SQL",
+        f"Where that is wanted, a superuser runs `create role {TENANT}; grant {TENANT} to {ROLE};`,"
+        " and then `penstock migrate up` opens them.",
+    )
+    # Another way up changes nothing, and fails at nothing.
+    assert await move_up(server) == migrate.Moved(moved.current, ())
+
+    ask(server, f"create role {TENANT}; grant {TENANT} to {ROLE}")
+    assert await said(server) == Finding(
+        "tenants",
+        "warning",
+        f"role {TENANT} was not given anything to see yet",
+        "Run `penstock migrate up` as the owner of the schema.",
+    )
+    assert await move_up(server) == migrate.Moved(moved.current, ())
+    assert await said(server) == OPENED
+
+    # The owner can now be a tenant on the same connection.
+    conn = await asyncpg.connect(server.dsn)
+    try:
+        await conn.execute(
+            "select penstock.grant_credits('u1', 5), penstock.grant_credits('u2', 7)"
+        )
+        await conn.execute(f"set role {TENANT}; set penstock.account = 'u2'")
+        assert await conn.fetchval("select array_agg(balance) from penstock.my_account") == [7]
+    finally:
+        await conn.close()
+
+    # What is wrong with a role that is there is told, too.
+    ask(server, f"alter role {TENANT} bypassrls")
+    found = await said(server)
+    assert (found.level, found.advice) == (
+        "bad",
+        f"`alter role {TENANT} nosuperuser nobypassrls;`.",
+    )
+    ask(server, f"alter role {TENANT} nobypassrls")
+    ask(server, "alter table penstock.ledger disable row level security")
+    found = await said(server)
+    assert found.level == "bad"
+    assert f"role {TENANT} sees the rows of every account in penstock.ledger" in found.message
+    await move_up(server)
+    assert await said(server) == OPENED
+
+
+async def test_an_owner_who_may_make_roles_makes_it(server: Embedded) -> None:
+    """G14: and a role that may not is no obstacle to a worker's start"""
+    ask(server, f"drop role {TENANT}; alter role {ROLE} createrole; create role plain login")
+    await move_up(server)
+    assert await said(server) == OPENED
+    ask(
+        server,
+        "grant usage on schema penstock to plain;"
+        " grant execute on all functions in schema penstock to plain;"
+        " grant select on penstock.migration, penstock.schema_info to plain;"
+        " revoke select on penstock.my_jobs from penstock_tenant",
+    )
+    plain = await asyncpg.connect(server.dsn.replace(ROLE, "plain", 1))
+    try:
+        assert (await migrate.up(plain)).migrations == ()
+    finally:
+        await plain.close()
+    assert (await said(server)).advice == "Run `penstock migrate up` as the owner of the schema."
+    await move_up(server)
+    assert await said(server) == OPENED

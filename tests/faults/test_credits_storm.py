@@ -1,0 +1,66 @@
+"""Credits in a storm: 32 connections spend one account while workers and the server are killed.
+
+In no snapshot is anything negative or does anything not add up; what was told is what is there; and
+in the end each job is resolved once, and every credit that was bought is spent or left.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from credit_storm import CALM_SECONDS, CreditStorm
+from killable import Killable
+from shapes import Scale
+
+SECONDS = (20, 600)
+KILLS = (3, 40)
+# What a storm must have seen, or it was none. A short one on a slow machine may miss the rest.
+WEATHER = ["submits", "starts", "cancels", "ended, succeeded", "ended, failed"]
+LONG_WEATHER = [
+    "refused, insufficient_credits",
+    "replayed after a cut",
+    "batch in_doubt",
+    "deduct",
+    "deduct, replayed",
+    "refund",
+    "grant, replayed",
+    "late, stale",
+    "callback, accepted",
+    "recovered, lost",
+    "recovered, stuck",
+    "recovered, timed_out",
+    "workers died",
+    "ended, cancelled",
+]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Killable]:
+    server = Killable(tmp_path / "home")
+    yield server
+    server.close()
+
+
+@pytest.mark.timeout(SECONDS[1] + CALM_SECONDS + 120)
+async def test_credits_add_up_in_a_storm(
+    server: Killable, scale: Scale, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """G1, G2, G3, G4, G13, G17, G19"""
+    seed = random.randrange(2**32)
+    print(f"\nseed {seed}")
+    storm = CreditStorm(server, seed)
+    await storm.prepare()
+    try:
+        await storm.rage(scale(*SECONDS), scale(*KILLS))
+        await storm.close()
+    finally:
+        print(storm.figures())
+    seen = storm.receipts.seen
+    assert [what for what in scale(WEATHER, WEATHER + LONG_WEATHER) if not seen[what]] == []
+    assert seen["servers killed"] == scale(*KILLS)
+    assert storm.auditor.snapshots >= scale(10, 500)
+    if scale(False, True):
+        with capsys.disabled():
+            print(f"\ncredits in a storm, seed {seed}: {storm.figures()}")

@@ -1,0 +1,373 @@
+"""The studio's page in a real browser: what it shows, that it stops asking, and a whole journey.
+
+For the first tests the page and its script are those the app serves, and the answers to its
+questions are written here. Timers run out at once, so three seconds take none, and a page that went
+on asking would show.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import Response
+
+from cluster import Cluster
+from journeys.browser import CHROMIUM, printed_page, served
+from journeys.studio_site import FOLDER, FREE, MARK, Studio, customer, running
+from journeys.tab import Tab, tab
+from penstock.providers.simulated.scenes import picture
+
+STATIC = FOLDER / "static"
+NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+
+# Every timer is noted and runs out at once, and so is every sentence that is shown. When the page
+# shows an end, it has a moment to ask again, which it must not; then it is let finish loading, and
+# the browser prints it.
+INSTRUMENT = """
+<script>
+const later = window.setTimeout.bind(window);
+const asked = [];
+const shown = [];
+let ended = false;
+window.setTimeout = (work, ms, ...rest) => { asked.push(ms); return later(work, 0, ...rest); };
+new MutationObserver(() => {
+  const card = document.querySelector("article");
+  const said = card?.querySelector(".message")?.textContent ?? "";
+  if (said && shown.at(-1) !== said) shown.push(said);
+  if (ended || !["completed", "failed", "cancelled"].includes(card?.dataset.status)) return;
+  ended = true;
+  const told = () => fetch("/ended", { method: "POST", body: JSON.stringify({ asked, shown }) });
+  later(told, 200);
+}).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+</script>
+"""
+# Somebody who orders at once, and whose order is refused.
+CLICK = """
+<script>
+let clicked = false;
+new MutationObserver(() => {
+  const by = (id) => document.getElementById(id);
+  if (!clicked && (by("balance")?.textContent ?? "…") !== "…") {
+    clicked = true;
+    by("prompt").value = "a lake";
+    by("generate").click();
+    by("generate").click();
+  }
+  if (!by("wrong")?.textContent) return;
+  fetch("/ended", { method: "POST", body: JSON.stringify({ asked: [], shown: [] }) });
+}).observe(document, { subtree: true, childList: true, characterData: true });
+</script>
+"""
+HOLD = '<img src="/hold" alt="">'
+
+JOB = "01900000-0000-7000-8000-000000000001"
+ACCOUNT = {
+    "plan": "free",
+    "balance": 6,
+    "running": 1,
+    "queued": 0,
+    "concurrency": 1,
+    "per_hour": 10,
+    "priority": 50,
+    "submitted_last_hour": 3,
+    "next_submit_at": None,
+}
+
+
+def order(status: str, message: str, *states: str, **more: Any) -> dict[str, Any]:
+    """Four images, as the app shows them; those that are not named wait."""
+    pictures: list[dict[str, Any]] = []
+    for number in range(1, 5):
+        state = states[number - 1] if number <= len(states) else "waiting"
+        one: dict[str, Any] = {"number": number, "state": state}
+        if state == "ready":
+            one["url"] = f"/api/images/{JOB}/{number}.png"
+        elif state in ("failed", "refunded"):
+            one |= {"why": "refused", "credits": 1}
+        pictures.append(one)
+    return {
+        "job_id": JOB,
+        "job_type": "freestyle",
+        "prompt": "A <b>lake</b>",
+        "images": 4,
+        "quality": "standard",
+        "jobs": 1,
+        "status": status,
+        "message": message,
+        "position": None,
+        "eta_seconds": None,
+        "ready": states.count("ready"),
+        "pictures": pictures,
+        "credits": {"reserved": 4, "charged": 0, "refunded": 0},
+        "created_at": "2026-01-01T12:00:00+00:00",
+        "completed_at": None,
+        **more,
+    }
+
+
+WAITS = order("queued", "You are #3 in the queue.", position=3, eta_seconds=12)
+DRAWS = order("generating", "Generating your images…", "drawing")
+SOME = order("generating", "Generating your images… 1 of 4 so far.", "ready", "failed", "drawing")
+PART = order(
+    "completed",
+    "3 of 4 images are ready. 1 credit was refunded.",
+    *("ready", "refunded", "ready", "ready"),
+    credits={"reserved": 4, "charged": 3, "refunded": 1},
+)
+FAILED = order(
+    "failed",
+    "Not one image came. 4 credits were refunded.",
+    *["refunded"] * 4,
+    credits={"reserved": 4, "charged": 0, "refunded": 4},
+)
+CANCELLED = order("cancelled", "Cancelled. 4 credits were refunded.", *["refunded"] * 4)
+
+
+@pytest.fixture(scope="module")
+def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    with (
+        cluster.database() as name,
+        running(cluster.dsn(name), tmp_path_factory.mktemp("studio"), model=False) as site,
+    ):
+        yield site
+
+
+def test_the_page_asks_every_three_seconds_until_all_has_ended() -> None:
+    """G16: as it is written, for where there is no browser to see it."""
+    script = (STATIC / "studio.js").read_text()
+    assert "const POLL_MS = 3000;" in script
+    assert 'const ENDED = new Set(["completed", "failed", "cancelled"]);' in script
+    assert "setInterval" not in script
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+@pytest.mark.parametrize(
+    ("answers", "sentences", "words"),
+    [
+        (
+            [WAITS, DRAWS, SOME, PART],
+            [
+                "You are #3 in the queue. About 20 seconds.",
+                "Generating your images…",
+                "Generating your images… 1 of 4 so far.",
+                "3 of 4 images are ready. 1 credit was refunded.",
+            ],
+            ["A &lt;b&gt;lake&lt;/b&gt;", "1 credit refunded", "3 credits charged"],
+        ),
+        ([WAITS, FAILED], [f"{WAITS['message']} About 20 seconds.", FAILED["message"]], []),
+        ([DRAWS, CANCELLED], [DRAWS["message"], CANCELLED["message"]], []),
+        ([DRAWS, None, PART], [DRAWS["message"], PART["message"]], []),
+    ],
+    ids=["partial success", "failed", "cancelled", "server gone for a moment"],
+)
+async def test_the_page_shows_how_it_goes_and_stops_asking_at_the_end(
+    shop_window: Studio,
+    tmp_path: Path,
+    answers: list[dict[str, Any] | None],
+    sentences: list[str],
+    words: list[str],
+) -> None:
+    """G12, G16: opened while an order waits or runs, as after a reload."""
+    stage = await _stage(shop_window, INSTRUMENT, answers)
+    async with stage.running() as port:
+        printed = await printed_page(f"http://127.0.0.1:{port}/", tmp_path)
+    assert stage.shown == sentences
+    assert stage.asked == [3000] * (len(answers) - 1)
+    assert stage.questions == len(answers)
+    for expected in [*words, "Your plan: ", "10 starts an hour; 3 used", "6 credits"]:
+        assert expected in printed
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (402, {"error": "This costs 4 credits, and you have 2.", "field": "images", "balance": 2}),
+        (429, {"error": "The next one will pass at 12:34 UTC.", "field": None}),
+        (500, {"error": "Something went wrong on our side.", "field": None}),
+    ],
+)
+async def test_a_refusal_is_said_in_plain_words(
+    shop_window: Studio, tmp_path: Path, status: int, said: dict[str, Any]
+) -> None:
+    """G2, G7: one click, one request; the price was shown before."""
+    stage = await _stage(shop_window, CLICK, [])
+    stage.refusal = JSONResponse({"ok": False, **said}, status)
+    async with stage.running() as port:
+        printed = await printed_page(f"http://127.0.0.1:{port}/", tmp_path)
+    assert f'<p class="wrong" id="wrong" role="alert">{said["error"]}</p>' in printed
+    assert len(stage.orders) == 1
+    [(sent, key)] = stage.orders
+    right = {"job_type": "freestyle", "prompt": "a lake", "images": 4, "quality": "standard"}
+    assert sent == right
+    assert key
+    assert "Generate for 4 credits" in printed
+    assert "1 credit each, 4 credits in all." in printed
+    assert ("That is not enough." in printed) == (status == 402)
+    assert "Nothing yet." in printed
+
+
+async def _stage(site: Studio, script: str, answers: list[dict[str, Any] | None]) -> "Stage":
+    async with customer(site, FREE) as ana:
+        real = await ana.client.get("/")
+    page = real.text.replace("<head>", f"<head>{script}").replace("</body>", f"{HOLD}</body>")
+    # What the app forbids its page stays forbidden, but for the script that is put in here.
+    policy = real.headers["content-security-policy"]
+    policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
+    return Stage(page, policy, answers)
+
+
+class Stage:
+    """A server with the real page and written answers; None is an answer that never comes."""
+
+    def __init__(self, page: str, policy: str, answers: list[dict[str, Any] | None]) -> None:
+        self.page = page
+        self.policy = policy
+        self.answers = answers
+        self.questions = 0
+        self.asked: list[int] = []
+        self.shown: list[str] = []
+        self.orders: list[tuple[Any, str | None]] = []
+        self.refusal: Response = JSONResponse({})
+        self._ended = asyncio.Event()
+
+    def app(self) -> FastAPI:
+        app = FastAPI()
+        app.mount("/static", StaticFiles(directory=STATIC))
+        app.add_api_route("/", self.show, response_class=HTMLResponse)
+        app.add_api_route("/api/history", self.history)
+        app.add_api_route("/api/generations/{job}", self.answer)
+        app.add_api_route("/api/images/{job}/{name}", self.image)
+        app.add_api_route("/api/enqueue-generation", self.refuse, methods=["POST"])
+        app.add_api_route("/hold", self.hold)
+        app.add_api_route("/ended", self.end, methods=["POST"])
+        return app
+
+    async def show(self) -> HTMLResponse:
+        return HTMLResponse(self.page, headers={"content-security-policy": self.policy})
+
+    async def history(self) -> JSONResponse:
+        if not self.answers:
+            return JSONResponse({"ok": True, "account": ACCOUNT, "items": [], "before": None})
+        found = {"ok": True, "account": ACCOUNT, "items": [self._next()], "before": None}
+        return JSONResponse(found)
+
+    async def answer(self) -> JSONResponse:
+        found = self._next()
+        if found is None:
+            return JSONResponse({"ok": False, "error": "Bad gateway"}, 502)
+        return JSONResponse({"ok": True, "account": ACCOUNT, "generation": found})
+
+    def _next(self) -> dict[str, Any] | None:
+        self.questions += 1
+        return self.answers[min(self.questions, len(self.answers)) - 1]
+
+    async def image(self) -> Response:
+        return Response(picture(Random(1), 64, 64), media_type="image/png")
+
+    async def refuse(self, request: Request) -> Response:
+        sent = json.loads(await request.body())
+        self.orders.append((sent, request.headers.get("idempotency-key")))
+        return self.refusal
+
+    async def hold(self) -> JSONResponse:
+        await self._ended.wait()
+        return JSONResponse({})
+
+    async def end(self, request: Request) -> JSONResponse:
+        told = json.loads(await request.body())
+        self.asked, self.shown = told["asked"], told["shown"]
+        self._ended.set()
+        return JSONResponse({})
+
+    def running(self) -> AbstractAsyncContextManager[int]:
+        return served(self.app(), self._ended.set)
+
+
+# --- a whole journey ------------------------------------------------------------------------------
+
+PRESS = """
+(() => {{
+  const type = (id, value) => {{
+    const field = document.getElementById(id);
+    field.value = value;
+    field.dispatchEvent(new Event("input", {{ bubbles: true }}));
+  }};
+  type("prompt", {prompt});
+  type("images", "{images}");
+  document.getElementById("generate").click();
+}})()
+"""
+
+
+def text(selector: str) -> str:
+    return f'(document.querySelector({json.dumps(selector)})?.textContent ?? "")'
+
+
+async def press_generate(page: Tab, images: int) -> None:
+    await page.run(PRESS.format(prompt=json.dumps(f"A {MARK} at dawn"), images=images))
+
+
+@pytest.mark.timeout(180)
+@NEEDS_CHROMIUM
+async def test_a_customer_clicks_through(database: str, tmp_path: Path) -> None:
+    """G2, G4, G12, G13, G15, G16: sign in, order, watch, lose one, cancel, come back."""
+    with running(database, tmp_path) as site:
+        # The oldest that fits is taken: one is refused, the others take their time.
+        await site.fault(fault="refusal", times=1)
+        await site.fault(fault="delay", by=0.3)
+        async with tab(tmp_path) as page:
+            await page.look_like(390, 844)
+            await page.open(f"http://127.0.0.1:{site.web_port}/operator?code=only-the-operator")
+            await page.run('document.querySelector("[value=customer-1]").click()')
+            await page.sees(f'{text("#balance")} === "10 credits"', "the balance is there")
+            assert await page.run("document.documentElement.scrollWidth") <= 390
+
+            await press_generate(page, 3)
+            queued = "You are #1 in the queue."
+            await page.sees(f"{text('.message')}.startsWith({queued!r})", "it waits")
+            assert await page.run(text("#balance")) == "7 credits"
+            site.start_worker()
+            drawn = "[...document.querySelectorAll('article img')].filter((i) => i.naturalWidth)"
+            await page.sees(f"{drawn}.length >= 1", "the first picture is there")
+            ready = "2 of 3 images are ready. 1 credit was refunded."
+            await page.sees(f"{text('.message')} === {ready!r}", "one is lost")
+            await page.sees(f"{drawn}.length === 2", "two pictures are there")
+            assert await page.run(text("[data-state=refunded] strong")) == "1 credit refunded"
+            assert await page.run(text("#balance")) == "8 credits"
+
+            await site.command("/_heal")
+            await site.fault(fault="delay", by=5)
+            await press_generate(page, 4)
+            button = "document.querySelector('.cancel:not([hidden])')"
+            await page.sees(f"{button} !== null", "it can be cancelled")
+            assert await page.run(text("#balance")) == "4 credits"
+            await page.run(f"{button}.click()")
+            await page.sees(f"{text('.message')}.startsWith('Cancelled.')", "it is cancelled")
+            left = int((await page.run(text("#balance"))).split()[0])
+            assert 4 < left <= 8
+
+            await page.run("document.querySelector('[value=high]').click()")
+            await press_generate(page, 8)
+            short = f"This costs 24 credits, and you have {left}."
+            await page.sees(f"{text('#wrong')}.startsWith({short!r})", "that is too much")
+            # Clicks on one purchase that follow at once are the same purchase.
+            await page.run("for (let n = 0; n < 3; n += 1) document.getElementById('buy').click()")
+            await page.sees(f"{text('#balance')} === '{left + 10} credits'", "ten were bought")
+            await page.sees(f"{text('#operator-said')}.startsWith('Bought.')", "it is said")
+
+            await page.open(f"http://127.0.0.1:{site.web_port}/")
+            cards = "document.querySelectorAll('article').length"
+            await page.sees(f"{cards} === 2", "the history is there")
+            assert await page.run(text("#balance")) == f"{left + 10} credits"
+            assert await page.run("document.documentElement.scrollWidth") <= 390

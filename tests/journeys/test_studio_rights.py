@@ -1,0 +1,281 @@
+"""The studio example: who sees what, what is refused, and how it is said. No job runs here."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from cluster import Cluster
+from journeys.studio_site import (
+    FREE,
+    GROWTH,
+    HEADERS,
+    PNG,
+    PRO,
+    STARTER,
+    Studio,
+    customer,
+    running,
+)
+
+NEARLY_EMPTY, BROWSING, CLICKING = "customer-5", "customer-6", "customer-9"
+
+
+@pytest.fixture(scope="module")
+def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    """The web app alone, shared; each test brings its own customers."""
+    with cluster.database() as name:
+        with running(
+            cluster.dsn(name), tmp_path_factory.mktemp("studio"), model=False, customers=12
+        ) as site:
+            yield site
+        with psycopg.connect(cluster.dsn(name)) as conn:
+            assert conn.execute("select * from penstock.check()").fetchall() == []
+
+
+async def test_others_get_the_same_answer_as_for_what_does_not_exist(
+    shop_window: Studio,
+) -> None:
+    """G14: order, cancel, picture, history."""
+    conn = await asyncpg.connect(shop_window.env["PENSTOCK_DSN"])
+    async with customer(shop_window, PRO) as ana, customer(shop_window, GROWTH) as eve:
+        try:
+            job = (await ana.order())["job_id"]
+            await conn.execute(
+                "insert into studio.image (job_id, number, account, png)"
+                " values ($1::text::uuid, 1, $2, $3)",
+                job,
+                PRO,
+                PNG,
+            )
+        finally:
+            await conn.close()
+        assert await ana.picture(f"/api/images/{job}/1.png") == PNG
+        unknown = "00000000-0000-7000-8000-000000000000"
+        for path in ("/api/generations/{}", "/api/images/{}/1.png"):
+            answers = [await eve.client.get(path.format(one)) for one in (job, unknown)]
+            assert [one.status_code for one in answers] == [404, 404]
+            assert answers[0].json() == answers[1].json()
+        for one in (job, unknown):
+            answer = await eve.client.post(f"/api/generations/{one}/cancel", headers=HEADERS)
+            assert answer.status_code == 404
+        for odd in (f"{job}/2", f"{job}/0", f"{job}/-1", f"{job}/{10**30}", "x/1"):
+            assert (await ana.client.get(f"/api/images/{odd}.png")).status_code == 404
+        assert (await ana.client.get("/api/generations/7")).status_code == 404
+        assert await eve.history() == []
+        assert (await ana.look(job))["status"] == "queued"
+        assert [one["job_id"] for one in await ana.history()] == [job]
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["price", "priority", "account", "plan", "max_attempts", "timeout", "metadata", "user_id"],
+)
+async def test_what_is_the_servers_to_say_is_refused_by_name(
+    shop_window: Studio, field: str
+) -> None:
+    """G1, G5, G18: price, plan, priority and account never come from the browser."""
+    async with customer(shop_window, BROWSING) as ana:
+        extra: dict[str, Any] = {field: 0}
+        answer = await ana.press_generate(**extra)
+        assert answer.status_code == 422
+        assert answer.json()["field"] == field
+        assert field in answer.json()["error"]
+        assert await ana.history() == []
+
+
+async def test_every_field_is_checked_and_named(shop_window: Studio) -> None:
+    """G18: and nothing is taken."""
+    wrong: list[tuple[str, Any]] = [
+        ("job_type", "painting"),
+        ("job_type", None),
+        ("job_type", ["tryon"]),
+        ("prompt", " \n "),
+        ("prompt", "word " * 101),
+        ("prompt", "a\0b"),
+        ("prompt", 7),
+        ("images", 0),
+        ("images", 9),
+        ("images", "4"),
+        ("images", 2.5),
+        ("images", True),
+        ("quality", "best"),
+        ("quality", None),
+    ]
+    async with customer(shop_window, BROWSING) as ana:
+        for field, value in wrong:
+            answer = await ana.press_generate(**{field: value})
+            assert answer.status_code == 422, (field, value, answer.text)
+            assert answer.json()["field"] == field
+            assert "  " not in answer.json()["error"]
+        half = b'{"job_type": "tryon", "prompt": "\\ud800", "images": 1, "quality": "high"}'
+        answer = await ana.client.post("/api/enqueue-generation", content=half, headers=HEADERS)
+        assert (answer.status_code, answer.json()["field"]) == (422, "prompt")
+        short = await ana.press_generate(key="short")
+        assert (short.status_code, short.json()["field"]) == (422, "Idempotency-Key")
+        path = "/api/enqueue-generation"
+        for body in (b"[]", b"{", b"\xff", b"[" * 9_000):
+            answer = await ana.client.post(path, content=body, headers=HEADERS)
+            assert answer.status_code == 422, body[:10]
+        answer = await ana.client.post(path, content=b" " * 20_000, headers=HEADERS)
+        assert answer.status_code == 413
+        assert await ana.history() == []
+        assert (await ana.has())["balance"] == 50
+
+
+async def test_too_few_credits_are_said_with_balance_and_price(shop_window: Studio) -> None:
+    """G2: nothing is queued, and the hour's starts are not used up by it."""
+    async with customer(shop_window, NEARLY_EMPTY) as ana:
+        refused = await ana.press_generate(images=8, quality="high")
+        assert refused.status_code == 402
+        said = refused.json()
+        assert (said["balance"], said["price"], said["code"]) == (10, 24, "insufficient_credits")
+        assert "costs 24 credits, and you have 10" in said["error"]
+        # A film costs five times as much.
+        film = await ana.press_generate(images=3, job_type="video")
+        assert (film.status_code, film.json()["price"]) == (402, 15)
+        assert await ana.history() == []
+        has = await ana.has()
+        assert (has["balance"], has["queued"], has["submitted_last_hour"]) == (10, 0, 0)
+        assert (await ana.order(images=2, job_type="video"))["new_balance"] == 0
+
+
+async def test_over_the_hours_limit_one_is_told_when_to_come_back(shop_window: Studio) -> None:
+    """G7: free has ten in an hour; eight images count once."""
+    async with customer(shop_window, FREE) as ana:
+        await ana.become_operator()
+        await ana.buy()
+        began = datetime.now(UTC)
+        for _ in range(9):
+            await ana.order(images=1)
+        await ana.order(images=8)
+        refused = await ana.press_generate(images=1)
+        assert refused.status_code == 429
+        said = refused.json()
+        assert said["code"] == "rate_limited"
+        assert 3_500 < int(refused.headers["retry-after"]) <= 3_600
+        then = datetime.fromisoformat(said["next_at"])
+        assert began <= then - timedelta(hours=1) <= datetime.now(UTC)
+        assert "The free plan has 10 starts an hour" in said["error"]
+        assert f"pass at {then:%H:%M} UTC" in said["error"]
+        assert (await ana.press_generate(images=1)).json()["next_at"] == said["next_at"]
+        has = await ana.has()
+        assert (has["submitted_last_hour"], has["per_hour"], has["balance"]) == (10, 10, 3)
+        assert datetime.fromisoformat(has["next_submit_at"]) == then
+
+
+async def test_a_double_click_is_one_order(shop_window: Studio) -> None:
+    """G1: requests at the same moment, and one more later, under one key."""
+    async with customer(shop_window, CLICKING) as ana, customer(shop_window, STARTER) as ben:
+        await ana.become_operator()
+        told = await asyncio.gather(*(ana.order(key="one-click", images=2) for _ in range(5)))
+        told.append(await ana.order(key="one-click", images=2))
+        assert len({one["job_id"] for one in told}) == 1
+        assert len(await ana.history()) == 1
+        assert (await ana.has())["balance"] == 8
+        other = await ana.press_generate(key="one-click", images=3)
+        assert (other.status_code, other.json()["field"]) == (422, "Idempotency-Key")
+        # Somebody else's key of the same letters is another key.
+        assert (await ben.order(key="one-click", images=2))["job_id"] != told[0]["job_id"]
+        bought = await asyncio.gather(*(ana.buy("one-purchase") for _ in range(5)))
+        bought.append(await ana.buy("one-purchase"))
+        assert {one["balance"] for one in bought} == {18}
+        assert sum(not one["replayed"] for one in bought) == 1
+
+
+async def test_credits_and_faults_are_for_the_operator(shop_window: Studio) -> None:
+    async with customer(shop_window, "customer-10") as eve:
+        for path in ("credits", "fault"):
+            answer = await eve.client.post(f"/api/operator/{path}", json={}, headers=HEADERS)
+            assert answer.status_code == 401
+        for code in ("", "guess"):
+            answer = await eve.client.get("/operator", params={"code": code})
+            assert answer.status_code == 401
+        # A customer's cookie under the operator's name is still a customer's.
+        eve.client.cookies.set("studio_operator", eve.client.cookies["studio_customer"])
+        answer = await eve.client.post("/api/operator/credits", json={}, headers=HEADERS)
+        assert answer.status_code == 401
+        eve.client.cookies.delete("studio_operator")
+        assert "Buy 10 credits" not in (await eve.client.get("/")).text
+        await eve.become_operator()
+        assert "Buy 10 credits" in (await eve.client.get("/")).text
+        for body in ({}, {"reference": "short"}, {"reference": 5}, {"amount": 1_000}):
+            answer = await eve.client.post("/api/operator/credits", json=body, headers=HEADERS)
+            assert answer.status_code == 422
+        odd = {"fault": "everything"}
+        answer = await eve.client.post("/api/operator/fault", json=odd, headers=HEADERS)
+        assert (answer.status_code, answer.json()["field"]) == (422, "fault")
+        # No model runs here, and it is said so.
+        answer = await eve.client.post("/api/operator/fault", json={}, headers=HEADERS)
+        assert answer.status_code == 502
+        assert (await eve.has())["balance"] == 50
+
+
+async def test_nothing_works_without_a_signed_cookie(shop_window: Studio) -> None:
+    """G14"""
+    async with customer(shop_window, "customer-11") as ana:
+        job = (await ana.order(images=1))["job_id"]
+        forged = "x" + ana.client.cookies["studio_customer"][1:]
+        for cookie in (None, forged, "nonsense", "."):
+            ana.client.cookies.clear()
+            if cookie is not None:
+                ana.client.cookies.set("studio_customer", cookie)
+            assert (await ana.press_generate()).status_code == 401
+            for path in (f"generations/{job}", "history", "balance", f"images/{job}/1.png"):
+                assert (await ana.client.get(f"/api/{path}")).status_code == 401
+            page = await ana.client.get("/")
+            assert (page.status_code, page.headers["location"]) == (303, "/sign-in")
+        answer = await ana.client.post("/sign-in", data={"customer": "customer-99"})
+        assert answer.status_code == 422
+        assert "Choose one of the customers." in answer.text
+
+
+async def test_another_site_cannot_order_for_somebody(shop_window: Studio) -> None:
+    async with customer(shop_window, "customer-12") as ana:
+        plain = await ana.client.post("/api/enqueue-generation", json={})
+        assert plain.status_code == 403
+        evil = {**HEADERS, "Origin": "https://evil.example"}
+        for path in ("/api/enqueue-generation", "/sign-in", "/sign-out"):
+            assert (await ana.client.post(path, headers=evil)).status_code == 403
+
+
+async def test_a_prompt_is_text_and_the_page_has_plan_and_prices(shop_window: Studio) -> None:
+    """G16: nothing that was typed is on the page before its script puts it there, as text."""
+    async with customer(shop_window, "customer-8") as ana:
+        await ana.order(images=1, prompt="<script>alert(1)</script>")
+        page = await ana.client.get("/")
+        assert "<script>alert" not in page.text
+        for words in ("Try-on", "Product", "Freestyle", "Workflow", "Video", "customer 8"):
+            assert words in page.text
+        assert 'data-standard="5" data-high="15"' in page.text
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        has = await ana.has()
+        facts = (has["plan"], has["priority"], has["concurrency"], has["per_hour"])
+        assert facts == ("pro", 10, 4, 999)
+
+
+async def test_order_and_job_come_together_or_not_at_all(shop_window: Studio) -> None:
+    """G1: the commit itself is refused, after the credits were taken and the jobs made."""
+    conn = await asyncpg.connect(shop_window.env["PENSTOCK_DSN"])
+    try:
+        async with customer(shop_window, "customer-7") as ana:
+            await conn.execute(
+                "create function studio.refuse() returns trigger language plpgsql as"
+                " $$ begin if new.account = 'customer-7' then raise 'the disk is full'; end if;"
+                " return new; end $$;"
+                " create constraint trigger at_the_end after insert on studio.generation"
+                " deferrable initially deferred for each row execute function studio.refuse()"
+            )
+            answer = await ana.press_generate(images=8)
+            assert answer.status_code == 500
+            assert "Nothing was charged" in answer.json()["error"]
+            has = await ana.has()
+            assert (has["balance"], has["queued"], has["submitted_last_hour"]) == (100, 0, 0)
+            await conn.execute("drop function studio.refuse() cascade")
+            assert (await ana.order(images=8))["new_balance"] == 92
+    finally:
+        await conn.close()

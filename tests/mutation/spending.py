@@ -1,0 +1,161 @@
+"""Guards of credits, prices and plans: nothing is spent twice, and nothing that is not there."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+import factory
+from interleave import Step
+from mutation.scene import Scene, catches
+
+GRANT = "select penstock.grant_credits($1, $2)"
+DEDUCT = "select penstock.deduct_credits('u1', $1, null, $2)"
+
+
+async def priced(s: Scene, price: int = 4, balance: int = 100) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": price})
+    await s.conn.execute(GRANT, "u1", balance)
+
+
+async def balance(s: Scene) -> int:
+    found: int = await s.value("select balance from penstock.account where name = 'u1'")
+    return found
+
+
+async def refused(call: object, sqlstate: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await call  # type: ignore[misc]
+    assert caught.value.sqlstate == sqlstate, caught.value
+
+
+@catches("_book: enough", raises=AssertionError, match="balance_not_negative")
+async def nobody_spends_more_than_he_has(s: Scene) -> None:
+    await priced(s, balance=3)
+    await refused(factory.submit(s.conn, account="u1"), "PS402")
+    assert await balance(s) == 3
+
+
+@catches("_resolve: something is left", raises=asyncpg.CheckViolationError)
+async def a_full_charge_writes_no_line(s: Scene) -> None:
+    await priced(s)
+    worker = await s.worker()
+    await factory.submit(s.conn, account="u1")
+    [row] = await s.start(worker)
+    await factory.finish(s.conn, worker, [row])
+    assert await s.value("select count(*) from penstock.ledger") == 2
+
+
+@catches("_hold_account: held")
+async def two_deductions_at_once_add_up(s: Scene) -> None:
+    await s.conn.execute(GRANT, "u1", 100)
+    one, two = await s.connect(), await s.connect()
+    async with one.transaction():
+        await one.execute(DEDUCT, 10, "a")
+        other = Step(two, two.fetchval(DEDUCT, 10, "b"))
+        await other.waits(s.conn)
+    assert (await other)["balance"] == 80
+
+
+@catches("refund_credits: was deducted")
+async def only_what_was_deducted_is_refunded(s: Scene) -> None:
+    await s.conn.execute("select penstock.grant_credits('u1', 100, null, 'payment')")
+    await refused(s.conn.execute("select penstock.refund_credits('u1', 'payment')"), "PS404")
+
+
+@catches("_count_requests: within the plan")
+async def a_plan_allows_so_many_submits_an_hour(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, per_hour=1)
+    await factory.submit(s.conn, account="u1")
+    await refused(factory.submit(s.conn, account="u1"), "PS429")
+
+
+@catches("submit_many: payers locked")
+async def two_submits_at_once_do_not_both_take_the_last_of_the_hour(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, per_hour=2)
+    await factory.submit(s.conn, account="u1")
+    one, two = await s.connect(), await s.connect()
+    async with one.transaction():
+        await factory.submit(one, account="u1")
+        other = Step(two, factory.submit(two, account="u1"))
+        await other.waits(s.conn)
+    await asyncio.gather(other, return_exceptions=True)
+    assert await s.value("select count(*) from penstock.job") == 2
+
+
+@catches("submit_many: once")
+async def an_account_has_one_first_job(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, first_job=-20)
+    await s.conn.execute("select penstock.create_account('u1')")
+    one, two = await s.connect(), await s.connect()
+    async with one.transaction():
+        await factory.submit(one, account="u1")
+        other = Step(two, factory.submit(two, account="u1"))
+        await other.waits(s.conn)
+    await other
+    assert await s.value("select count(*) from penstock.job where first_job") == 1
+
+
+@catches("_asked: accepted")
+async def a_live_twin_is_no_further_submit(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.plan(s.conn, per_hour=2)
+    await factory.submit(s.conn, account="u1", dedupe_key="k")
+    await factory.submit(s.conn, account="u1", dedupe_key="k")
+    assert await s.value("select sum(n) from penstock.recent_submit") == 1
+
+
+@catches("_enforce_priority: waits")
+async def what_runs_keeps_its_priority(s: Scene) -> None:
+    await factory.plan(s.conn, priority=50)
+    _, row = await s.running(account="u1")
+    await s.conn.execute("select penstock.edit_plan('free', '{\"priority\": 10}')")
+    assert (await factory.read(s.conn, row["id"]))["priority"] == 50
+
+
+@catches("_enforce_priority: not its virtual time")
+async def a_lane_of_a_fair_queue_keeps_its_time(s: Scene) -> None:
+    await factory.queue(s.conn, order="fair")
+    await factory.plan(s.conn, priority=50)
+    await factory.submit(s.conn, account="u1")
+    head = await s.value("select head from penstock.lane")
+    await s.conn.execute("select penstock.edit_plan('free', '{\"priority\": 10}')")
+    assert await s.value("select head from penstock.lane") == head
+
+
+@catches("finish_jobs: units", match="nothing_is_negative")
+async def nobody_delivers_less_than_nothing(s: Scene) -> None:
+    await priced(s)
+    worker = await s.worker()
+    await factory.submit(s.conn, account="u1")
+    [row] = await s.start(worker)
+    await refused(
+        s.conn.execute(
+            "select verdict from penstock.finish_jobs($1, array[$2::uuid], array[1],"
+            " array['succeeded'], p_units => array[-1::bigint])",
+            worker,
+            row["id"],
+        ),
+        "PS422",
+    )
+
+
+@catches("resolve_callbacks: units", raises=asyncpg.CheckViolationError)
+async def a_callback_delivers_no_less_either(s: Scene) -> None:
+    await priced(s)
+    worker = await s.worker()
+    await factory.submit(s.conn, account="u1")
+    [row] = await s.start(worker)
+    token = "a token of some length"  # noqa: S105  # of a test
+    await factory.hand_over(s.conn, worker, row, token)
+    outcome = await s.value(
+        "select outcome from penstock.resolve_callbacks(array[$1::uuid], array[1], array[$2],"
+        " array['succeeded'], p_units => array[-1::bigint])",
+        row["id"],
+        token,
+    )
+    assert outcome == "invalid"
