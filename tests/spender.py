@@ -111,9 +111,11 @@ class Spender:
                 payload.get("cost"),
             )
 
+        cuts = self._wire.cuts
         answer = await self._unless_refused(submit)
         if answer is None or answer["deduplicated"]:
-            request.fate = Fate.ROLLED_BACK
+            # After a cut, the first call may be under way still, and find credits again.
+            request.fate = Fate.ROLLED_BACK if cuts == self._wire.cuts else Fate.IN_DOUBT
             return
         self._receipts.seen["replayed after a cut"] += answer["replayed"]
         assert answer["balance"] >= 0, f"told a balance below zero: {answer}"
@@ -130,7 +132,7 @@ class Spender:
             self._receipts.batches.append(batch)
 
     async def _unless_refused(self, call: Callable[[asyncpg.Connection], Awaitable[T]]) -> T | None:
-        """Its answer, however often the connection is cut; None: refused, and nothing is there."""
+        """Its answer, however often the connection is cut; None: refused."""
         while True:
             try:
                 return await self._wire.insist(call)
@@ -259,8 +261,9 @@ class Spender:
 
     async def _book(self, entry: Entry, ref: str, call: str, *arguments: Any) -> None:
         """Told until there is an answer; the reference keeps it from happening twice."""
-        was = entry.fate
+        was, cuts = entry.fate, self._wire.cuts
         answer = await self._unless_refused(lambda conn: conn.fetchval(call, *arguments))
+        entry.is_loose |= cuts < self._wire.cuts
         if answer:
             assert (answer["ref"], abs(answer["amount"])) == (ref, entry.amount)
             assert answer["balance"] >= 0, f"told a balance below zero: {answer}"

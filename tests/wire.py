@@ -31,6 +31,7 @@ class Wire:
         self._dsn = dsn
         self._up = up  # unset while the server is known to be away: nobody knocks then
         self._conn: asyncpg.Connection | None = None
+        self.cuts = 0  # calls whose outcome is not known
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncpg.Connection]:
@@ -44,6 +45,7 @@ class Wire:
             yield self._conn
         except _GONE as error:
             self.cut()
+            self.cuts += 1
             raise Cut from error
 
     def cut(self) -> None:

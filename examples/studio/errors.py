@@ -1,7 +1,7 @@
 """What is refused, and the answer that says so: a sentence for people, members for programs."""
 
 import math
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Request
@@ -50,8 +50,8 @@ async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
                 balance=error.balance,
                 price=error.required,
             )
-        case RateLimited():
-            when = error.next_at.astimezone(UTC)
+        case RateLimited(next_at=datetime() as when, retry_after=float() as wait):
+            when = when.astimezone(UTC)
             plan, most = error.members.get("plan"), error.members.get("per_hour")
             return answer(
                 429,
@@ -59,7 +59,7 @@ async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
                 f"one will pass at {when:%H:%M} UTC.",
                 code=error.code,
                 next_at=when.isoformat(),
-                headers={"Retry-After": str(math.ceil(error.retry_after))},
+                headers={"Retry-After": str(math.ceil(wait))},
             )
         case Refused(code="idempotency_key_reused"):
             return answer(

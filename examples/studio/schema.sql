@@ -52,12 +52,12 @@ create table if not exists studio.generation_jobs (
   constraint failed_is_free check (status <> 'failed' or credits_charged = 0)
 );
 
--- A batch with its jobs; null once they are pruned.
-create or replace function studio.read_batch(p_batch uuid) returns jsonb
+-- A job as it is now; null once it is pruned.
+create or replace function studio.read_job(p_job uuid) returns jsonb
 language plpgsql stable
 as $$
 begin
-  return penstock.read_batch(p_batch);
+  return penstock.read_job(p_job);
 exception
   when sqlstate 'PS404' then
     return null;

@@ -15,11 +15,10 @@ from studio.kinds import SOLD
 from studio.store import Row
 
 ENDED = ("completed", "failed", "cancelled")
-AWAY = (
-    "The image model does not answer at the moment. Your place is kept, and it goes on by itself."
-)
-PAUSED = "The studio has a break. Your place is kept."
-NO_WORKER = "Nobody is at work yet. Your place is kept."
+AWAY = "The image model does not answer at the moment; it goes on by itself."
+PAUSED = "The studio has a break."
+NO_WORKER = "Nobody is at work yet."
+OWN_LIMIT = "It starts when another of your jobs ends."
 AGAIN = "That did not work yet; it is tried again by itself."
 WHY_NOT = {"refused": "The model refused this prompt.", "timeout": "It took too long."}
 NONE_CAME = "Not one image came."
@@ -31,20 +30,43 @@ _WORDS = {
     "running": "generating",
     "awaiting": "generating",
 }
-_HELD_UP = {"circuit_open": AWAY, "rate_limit": AWAY, "paused": PAUSED, "no_worker": NO_WORKER}
+# Neither in the history nor in the queue: somebody took it out by hand.
+_LOST: Row = {
+    "status": "failed",
+    "size": 0,
+    "pictures": [],
+    "reserved": 0,
+    "charged": 0,
+    "refunded": 0,
+    "why": None,
+    "waiting_for": None,
+    "completed_at": "",
+}
+_HELD_UP = {
+    "circuit_open": AWAY,
+    "rate_limit": AWAY,
+    "paused": PAUSED,
+    "no_worker": NO_WORKER,
+    "account_limit": OWN_LIMIT,
+    "backoff": AGAIN,
+}
 
 
 def shown(row: Row) -> dict[str, Any]:
     """An order with its jobs, for a page, as JSON."""
     each = SOLD[row["job_type"]].prices[row["quality"]]
-    batch: Row = row["batch_now"] or {}
     written = {one["job_id"]: one for one in row["ended"]}
-    live = {one["id"]: one for one in batch.get("items", ())}
+    live = {one["id"]: one for one in row["live"]}
     parts = [_part(str(job), written, live, each) for job in row["job_ids"]]
     pictures: list[Row] = []
     for part in parts:
         pictures += _places(part, each, len(pictures))
     status = _status([part["status"] for part in parts])
+    # As one: it begins when the first of its jobs does.
+    waits = [job for job in live.values() if job["position"] is not None]
+    first = (
+        min(waits, key=lambda job: job["position"], default=None) if status == "queued" else None
+    )
     money = {
         name: sum(part[name] for part in parts) for name in ("reserved", "charged", "refunded")
     }
@@ -57,9 +79,9 @@ def shown(row: Row) -> dict[str, Any]:
         "quality": row["quality"],
         "jobs": len(parts),
         "status": status,
-        "message": _sentence(status, (ready, row["images"]), money["refunded"], batch, parts),
-        "position": batch.get("position") if status == "queued" else None,
-        "eta_seconds": batch.get("eta_seconds") if status == "queued" else None,
+        "message": _sentence(status, (ready, row["images"]), money["refunded"], first, parts),
+        "position": first and first["position"],
+        "eta_seconds": first and first["eta_seconds"],
         "ready": ready,
         "pictures": pictures,
         "credits": money,
@@ -83,7 +105,8 @@ def _part(job_id: str, written: dict[str, Row], live: dict[str, Row], each: int)
             "waiting_for": None,
             "completed_at": row["completed_at"],
         }
-    job = live[job_id]
+    if (job := live.get(job_id)) is None:
+        return _LOST | {"job": job_id}
     begun = job["attempt"] > 0
     status = _WORDS.get(job["status"], "generating" if begun else "queued")
     partial = (job["progress"] or {}).get("partial") or {}
@@ -140,19 +163,16 @@ def _status(parts: list[str]) -> str:
 
 
 def _sentence(
-    status: str, images: tuple[int, int], refunded: int, batch: Row, parts: list[Row]
+    status: str, images: tuple[int, int], refunded: int, first: Row | None, parts: list[Row]
 ) -> str:
     ready, wanted = images
     back = _refunded(refunded)
     match status:
-        case "queued" | "generating" if (held := _held_up(parts)) is not None:
-            return held
-        case "queued" if batch.get("position") is not None:
-            own = all(part["waiting_for"] == "account_limit" for part in parts)
-            why = " It starts when another of your jobs ends." if own else ""
-            return f"You are #{batch['position']} in the queue.{why}"
         case "queued":
-            return "Your images are in the queue."
+            place = f"#{first['position']} in" if first else "in"
+            return " ".join(filter(None, [f"You are {place} the queue.", _held_up(parts)]))
+        case "generating" if (held := _held_up(parts)) is not None:
+            return held
         case "generating" if ready:
             return f"Generating your images… {ready} of {wanted} so far."
         case "generating":
@@ -175,10 +195,6 @@ def _refunded(number: int) -> str:
 
 
 def _held_up(parts: list[Row]) -> str | None:
-    """Why nothing goes on, where the customer cannot help it; None while it does."""
-    live = [part for part in parts if part["status"] not in ENDED]
-    waits = {part["waiting_for"] for part in live}
-    if len(waits) != 1:
-        return None
-    [waits_for] = waits
-    return AGAIN if waits_for == "backoff" else _HELD_UP.get(waits_for or "")
+    """Why nothing goes on; None while something does, or waits for its turn only."""
+    waits = {part["waiting_for"] for part in parts if part["status"] not in ENDED}
+    return _HELD_UP.get(waits.pop() or "") if len(waits) == 1 else None

@@ -21,15 +21,18 @@ Row = dict[str, Any]
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_LOCK = 0x53545544494F  # "STUDIO": no other program's number
 
-# With what has been written down of its jobs; the batch is asked while some of that is missing.
+# With what has been written down of its jobs, and how the others are now.
 _GENERATIONS = """
-select g.id, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at, h.rows as ended,
-  case when h.count < cardinality(g.job_ids) then studio.read_batch(g.batch)::text end as batch_now
+select g.id, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at,
+  (
+    select coalesce(jsonb_agg(to_jsonb(e)), '[]') from studio.generation_jobs e
+    where e.job_id = any (g.job_ids)
+  )::text as ended,
+  (
+    select coalesce(jsonb_agg(studio.read_job(j.id)), '[]') from unnest(g.job_ids) j (id)
+    where not exists (select from studio.generation_jobs e where e.job_id = j.id)
+  )::text as live
 from studio.generation g
-cross join lateral (
-  select count(*), coalesce(jsonb_agg(to_jsonb(e)), '[]')::text as rows
-  from studio.generation_jobs e where e.job_id = any (g.job_ids)
-) h
 """
 
 
@@ -202,7 +205,7 @@ def _rows(found: list[asyncpg.Record]) -> list[Row]:
         {
             **row,
             "ended": json.loads(row["ended"]),
-            "batch_now": json.loads(row["batch_now"]) if row["batch_now"] else None,
+            "live": [one for one in json.loads(row["live"]) if one is not None],
         }
         for row in found
     ]

@@ -106,14 +106,16 @@ class RateLimited(Refused):
     sqlstate = "PS429"
 
     @property
-    def retry_after(self) -> float:
-        """After how many seconds it may be tried again."""
-        return float(self.members["retry_after"])
+    def retry_after(self) -> float | None:
+        """After how many seconds it may be tried again; None: it asks for too much at once."""
+        seconds = self.members.get("retry_after")
+        return None if seconds is None else float(seconds)
 
     @property
-    def next_at(self) -> datetime:
+    def next_at(self) -> datetime | None:
         """The moment of that."""
-        return datetime.fromisoformat(self.members["next_at"])
+        moment = self.members.get("next_at")
+        return None if moment is None else datetime.fromisoformat(moment)
 
 
 class Misconfigured(PenstockError):

@@ -113,9 +113,11 @@ async def test_who_submits_too_much_hears_when_to_come_back(app: Penstock) -> No
         await work.submit()
     error = caught.value
     assert (error.status, error.code) == (429, "rate_limited")
+    assert error.retry_after is not None
     assert 3_500 < error.retry_after <= 3_600
     shown = await app.accounts.show("u1")
     assert (shown["submitted_last_hour"], shown["per_hour"]) == (2, 2)
+    assert error.next_at is not None
     assert error.next_at.tzinfo is not None
     assert error.next_at.isoformat()[:19] == shown["next_submit_at"][:19]
 

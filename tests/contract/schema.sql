@@ -626,6 +626,9 @@ CREATE FUNCTION penstock._price_fault(p_price jsonb, p_payload jsonb, OUT field 
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -1651,7 +1654,7 @@ ALTER TABLE ONLY penstock.attempt_rest
     ADD CONSTRAINT attempt_rest_pkey PRIMARY KEY (job_id, attempt);
 
 ALTER TABLE penstock.account
-    ADD CONSTRAINT balance_is_bounded CHECK ((balance <= '1000000000000000'::bigint)) NOT VALID;
+    ADD CONSTRAINT balance_is_bounded CHECK ((balance <= '1000000000000000000'::bigint)) NOT VALID;
 
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
@@ -1837,9 +1840,6 @@ ALTER TABLE ONLY penstock.gate
 
 ALTER TABLE ONLY penstock.kind
     ADD CONSTRAINT kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id);
-
-ALTER TABLE ONLY penstock.ledger
-    ADD CONSTRAINT ledger_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
 
 ALTER TABLE ONLY penstock.pace
     ADD CONSTRAINT pace_kind_id_fkey FOREIGN KEY (kind_id) REFERENCES penstock.kind(id) ON DELETE CASCADE;

@@ -143,6 +143,9 @@ class Studio:
 
     def start_web(self) -> Program:
         words = ["uvicorn", "studio.app:web", "--port", str(self.web_port)]
+        # On a slow machine five seconds pass between two clicks; a connection that the server has
+        # just closed then looks like a crash.
+        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS)]
         return self._start("web", words, self.web_port)
 
     def start_model(self, *options: str) -> Program:

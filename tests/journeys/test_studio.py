@@ -48,6 +48,8 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"fault": "reset"}, "broken"),
     ({"fault": "truncated_json"}, "broken"),
 ]
+AWAY = "The image model does not answer at the moment; it goes on by itself."
+AGAIN = "That did not work yet; it is tried again by itself."
 WHY_NONE = {"refused": "The model refused this prompt.", "broken": "Not one image came."}
 
 
@@ -71,7 +73,7 @@ async def test_from_the_order_to_the_history(studio: Studio) -> None:
         assert (told["position"], told["priority"]) == (1, 10)
         waiting = await ana.look(told["job_id"])
         assert waiting["status"] == "queued"
-        assert waiting["message"] == "You are #1 in the queue."
+        assert waiting["message"] == "You are #1 in the queue. Nobody is at work yet."
         assert waiting["credits"] == {"reserved": 9, "charged": 0, "refunded": 0}
         assert [one["state"] for one in waiting["pictures"]] == ["waiting"] * 3
 
@@ -153,6 +155,25 @@ async def test_a_busy_model_is_waited_for(studio: Studio, conn: asyncpg.Connecti
     calls = await studio.report()
     assert [call["status"] for call in calls].count(429) == 1
     assert len(calls) == 6
+    assert await conn.fetchval("select max(failures) from penstock.finished") == 0
+
+
+async def test_a_model_that_is_away_fails_nobody(studio: Studio, conn: asyncpg.Connection) -> None:
+    """It goes on by itself, after what is there already; no attempt is spent."""
+    async with customer(studio) as ana:
+        await studio.fault(fault="delay", by=0.5)
+        studio.start_worker()
+        told = await ana.order(images=3)
+        await ana.sees(told["job_id"], "the first is there", ready=1)
+        await studio.command("/_stop")
+        held = await ana.sees(told["job_id"], "it waits", message=(AWAY, AGAIN))
+        assert (held["status"], held["credits"]["reserved"]) == ("generating", 3)
+        await studio.command("/_heal")
+        done = await ana.sees_end(told["job_id"])
+        assert done["status"] == "completed"
+        # The one that was being drawn then is the only one that may be lost.
+        assert done["ready"] in (2, 3)
+        assert done["credits"]["charged"] == done["ready"]
     assert await conn.fetchval("select max(failures) from penstock.finished") == 0
 
 

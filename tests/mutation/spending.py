@@ -159,3 +159,17 @@ async def a_callback_delivers_no_less_either(s: Scene) -> None:
         token,
     )
     assert outcome == "invalid"
+
+
+@catches("report_progress: units")
+async def nor_does_progress_say_less_than_nothing(s: Scene) -> None:
+    worker, row = await s.running(account="u1")
+    await refused(
+        s.conn.execute(
+            "select verdict from penstock.report_progress($1, array[$2::uuid], array[1], null,"
+            " null, null, array[-1::bigint])",
+            worker,
+            row["id"],
+        ),
+        "PS422",
+    )

@@ -595,7 +595,7 @@ async def test_what_is_asked_together_waits_until_all_of_it_may_pass(
         async with nothing_moves(ready, 429, "rate_limited", "account") as told:
             await factory.submit_rows(ready, [job | {"kind": "free"}] * n)
         assert not {"next_at", "retry_after"} & told.keys()
-        assert f"allows 3 submits an hour, and this asks for {n}" in told["message"]
+        assert f"asks for {n} at once" in told["message"]
     for seconds in (0, 60, 120):
         await clock.freeze(NOON + timedelta(seconds=seconds))
         await factory.submit(ready, **job)

@@ -121,8 +121,8 @@ def _way_out(error: Refused) -> str | None:
         case InsufficientCredits():
             account = error.members.get("account", "NAME")
             return f"`penstock account grant {account} AMOUNT` gives more."
-        case RateLimited() if "retry_after" in error.members:
-            return f"That is in {seconds(error.retry_after)}."
+        case RateLimited(retry_after=float() as wait):
+            return f"That is in {seconds(wait)}."
     return None
 
 

@@ -137,6 +137,10 @@ as $$
   ) l on l.account_id = a.id
   where a.balance <> coalesce(l.total, 0)
   union all
+  select 'M1 a line is of an account', format('%s/%s', l.account_id, l.id), l.kind
+  from penstock.ledger l left join penstock.account a on a.id = l.account_id
+  where a.id is null
+  union all
   select 'M1 each line says the sum up to it', format('%s/%s', l.account_id, l.id),
     format('says %s, is %s', l.balance_after, l.upto)
   from (

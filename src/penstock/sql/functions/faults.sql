@@ -30,9 +30,9 @@ as $$
       then 'account'
     when p_price not between 0 and 1000000000000 then 'price'
     when p_price is null and p_known.price is not null
-      and penstock._price(p_known.price, p_payload) is null then 'price_of'
+      and penstock._price_of(p_known.price, p_payload) is null then 'price_of'
     when (p_price > 0 or p_known.price is not null)
-      and coalesce(p_price, penstock._price(p_known.price, p_payload)) > 0
+      and coalesce(p_price, penstock._price_of(p_known.price, p_payload)) > 0
       and coalesce(p_account, p_payload ->> p_known.account_field, p_known.account_fixed) is null
       then 'account_required'
     when p_known.split_field is not null and p_dedupe_key is not null then 'split_key'

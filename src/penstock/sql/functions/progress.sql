@@ -22,6 +22,9 @@ as $$
 declare
   v_now timestamptz := penstock.clock();
 begin
+  if exists (select from unnest(p_units) u where u < 0) then -- guard: units => if false then
+    perform penstock._refuse(422, 'invalid_progress', 'units must be 0 or more', 'units');
+  end if;
   return query
   with told as materialized (
     select t.id, t.attempt, t.stage, t.label, t.progress, t.units

@@ -31,10 +31,11 @@ begin
     order by s.at limit 1;
     perform penstock._refuse(429, 'rate_limited',
       case when v_next_at is null then
-        format('plan %s allows %s submits an hour, and this asks for %s at once', v_over.plan,
+        format('plan %s allows %s per hour, and this asks for %s at once', v_over.plan,
                v_over.per_hour, v_over.asked)
-      else format('account %s has used its %s submits an hour of plan %s; the next will pass at %s',
-                  v_over.name, v_over.per_hour, v_over.plan, penstock._rfc3339(v_next_at)) end,
+      else format('plan %s allows %s per hour, and account %s has used them; the next submit will '
+                  'pass at %s', v_over.plan, v_over.per_hour, v_over.name,
+                  penstock._rfc3339(v_next_at)) end,
       'account',
       jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
         'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),

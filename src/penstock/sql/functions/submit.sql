@@ -216,7 +216,7 @@ begin
         coalesce(x.priority, greatest(-1000, least(1000, coalesce(x.plan_priority, 0)
           + k.priority_offset + coalesce(x.boost, 0)))) as priority,
         x.boost is not null as first_job, x.priority is not null as priority_said,
-        coalesce(x.price, penstock._price(k.price, x.payload), 0) as reserved,
+        coalesce(x.price, penstock._price_of(k.price, x.payload), 0) as reserved,
         case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end
           as units_total,
         greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at,

@@ -144,18 +144,18 @@ begin
     array_agg(e ->> 'account' order by o) as accounts,
     array_agg(e ->> 'dedupe_key' order by o) as dedupe_keys,
     array_agg(e ->> 'topic' order by o) as topics,
-    array_agg((e ->> 'priority')::integer order by o) as priorities,
+    array_agg((e ->> 'priority')::numeric::integer order by o) as priorities,
     array_agg(penstock._moment(e ->> 'run_at', 'run_at') order by o) as run_ats,
     array_agg(make_interval(secs => (e ->> 'delay_seconds')::double precision) order by o)
       as delays,
-    array_agg((e ->> 'max_attempts')::integer order by o) as max_attempts,
+    array_agg((e ->> 'max_attempts')::numeric::integer order by o) as max_attempts,
     array_agg(make_interval(secs => (e ->> 'timeout_seconds')::double precision) order by o)
       as timeouts,
     array_agg(make_interval(secs => (e ->> 'expires_seconds')::double precision) order by o)
       as expires,
     array_agg(case when e ->> 'metadata' is not null then e -> 'metadata' end order by o)
       as metadata,
-    array_agg((e ->> 'price')::bigint order by o) as prices,
+    array_agg((e ->> 'price')::numeric::bigint order by o) as prices,
     bool_or(e ->> 'price' is not null) as priced
   into v_all
   from jsonb_array_elements(jobs) with ordinality i (e, o);

@@ -89,9 +89,15 @@ begin
     -- A large request of a kind that splits becomes several jobs, which are one batch.
     select * into v_kind from penstock.kind k where k.name = p_kind and k.split_field is not null;
     if found and p_dedupe_key is null then
+      -- Before they are made: who asks for a million may not be able to pay for one.
+      if penstock._count_of(p_payload, v_kind.split_field) > 1000::bigint * v_kind.split_most then
+        perform penstock._refuse(422, 'invalid_payload',
+          format('%s may be at most %s: a request becomes 1000 jobs at most', v_kind.split_field,
+                 1000::bigint * v_kind.split_most), v_kind.split_field);
+      end if;
       v_pieces := penstock._pieces(p_payload, v_kind.split_field, v_kind.split_most);
       -- The price is the request's: its pieces share it.
-      p_price := coalesce(p_price, penstock._price(v_kind.price, p_payload));
+      p_price := coalesce(p_price, penstock._price_of(v_kind.price, p_payload));
     end if;
     v_n := coalesce(cardinality(v_pieces), 1);
     with submitted as (
@@ -101,9 +107,9 @@ begin
         array_fill(p_run_at, array[v_n]), array_fill(p_delay, array[v_n]),
         array_fill(p_max_attempts, array[v_n]), array_fill(p_timeout, array[v_n]),
         array_fill(p_expires, array[v_n]), array_fill(p_metadata, array[v_n]),
-        case when p_price is not null and v_n > 1
+        case when p_price between 0 and 1000000000000 and v_n > 1
           then penstock._shares(p_price, v_pieces, v_kind.split_field)
-          when p_price is not null then array[p_price] end,
+          when p_price is not null then array_fill(p_price, array[v_n]) end,
         p_batched => v_pieces is not null, p_one_request => true) s
     )
     select (array_agg(s.id order by s.ordinal))[1], (array_agg(s.status order by s.ordinal))[1],

@@ -19,9 +19,10 @@ alter table penstock.finished add column first_job boolean not null default fals
 alter table penstock.finished add column priority_said boolean not null default false;
 
 alter table penstock.account add column first_job_at timestamptz;
--- Cached; so far from the end of the numbers that no sum can overflow.
+-- Cached; so far from the end of the numbers that no sum can overflow. A grant stops at a
+-- thousandth of it: what jobs give back must always find room.
 alter table penstock.account add constraint balance_is_bounded
-  check (balance <= 1000000000000000) not valid;
+  check (balance <= 1000000000000000000) not valid;
 
 -- {"fixed": 3}, {"field": "cost"}, {"per": "images", "each": 2},
 -- {"per": "images", "by": "quality", "table": {"standard": 1, "high": 3}}; null: free.
@@ -32,7 +33,8 @@ alter table penstock.kind add column split_most integer;
 
 -- The books: every credit that came or went, and never a line changed. Never pruned.
 create table penstock.ledger (
-  account_id bigint not null references penstock.account,
+  -- Whoever writes a line holds this account; a foreign key would look for it once more.
+  account_id bigint not null,
   id bigint generated always as identity,
   at timestamptz not null,
   kind text not null,
