@@ -524,6 +524,9 @@ CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempt
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._last_balance(p_account bigint) RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._leave_hooks(p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -536,7 +539,7 @@ CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[]) RETURNS bigint[]
+CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait boolean DEFAULT false) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -722,7 +725,7 @@ CREATE FUNCTION penstock._session_age() RETURNS interval
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait boolean DEFAULT false) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -952,7 +955,7 @@ CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait boolean DEFAULT false) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1153,7 +1156,7 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'

@@ -175,6 +175,11 @@ class Studio:
         """Tell the model to misbehave."""
         await self.command("/_order", {"path": "/v1/images", **fault})
 
+    async def slow_after(self, pictures: int, seconds: float = 30) -> None:
+        """These come soon; the next one takes long enough to do something meanwhile."""
+        await self.fault(fault="delay", by=0.05, times=pictures)
+        await self.fault(fault="delay", by=seconds, times=1)
+
     async def report(self) -> list[Shown]:
         """What was asked of the model."""
         calls: list[Shown] = (await self.command("/_calls", method="GET"))["calls"]

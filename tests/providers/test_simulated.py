@@ -144,7 +144,12 @@ async def test_a_picture_follows_from_prompt_seed_quality_and_number() -> None:
 
         first, second = await drawn(n=2)
         assert await drawn() == [first]
-        others = [{"prompt": "a boat"}, {"seed": 7}, {"quality": "high"}, {"model": "other"}]
+        others: list[dict[str, Any]] = [
+            {"prompt": "a boat"},
+            {"seed": 7},
+            {"quality": "high"},
+            {"model": "other"},
+        ]
         assert len({first, second, *[(await drawn(**other))[0] for other in others]}) == 6
         # Small enough for a page with many.
         assert max(len(base64.b64decode(one)) for one in (first, second)) < 40_000

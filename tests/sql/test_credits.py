@@ -309,15 +309,30 @@ async def test_the_reservation_belongs_to_the_callers_transaction(
     assert await balance(conn) == 100
 
 
-async def test_a_retry_by_hand_reserves_again_at_todays_price(conn: asyncpg.Connection) -> None:
+async def test_a_retry_by_hand_reserves_again_what_the_job_had(conn: asyncpg.Connection) -> None:
+    """Whatever the kind costs today: a share, or what a caller said, is in no declaration."""
     await priced(conn)
     await rich(conn)
-    worker, row = await started(conn)
-    await factory.finish(conn, worker, [row], "failed")
+    worker = await factory.worker(conn)
+    for price in (None, 9, 0):
+        await factory.submit(conn, account="u1", price=price)
+    for row in await factory.claim(conn, worker, limit=3):
+        await factory.finish(conn, worker, [row], "failed")
     await conn.execute("select penstock.declare_kind('q', 'q', '{\"price\": 6}')")
-    again = await conn.fetchval("select penstock.retry_job($1)", row["id"])
-    assert again["credits"]["reserved"] == 6
-    assert await balance(conn) == 94
+    rows = await conn.fetch("select penstock.retry_job(id) as job from penstock.finished")
+    found = [(row["job"]["credits"] or {"reserved": 0})["reserved"] for row in rows]
+    assert sorted(found) == [0, 4, 9]
+    assert await balance(conn) == 87
+
+
+async def test_a_refusal_names_the_account_that_is_short(conn: asyncpg.Connection) -> None:
+    """G2"""
+    await priced(conn, 6)
+    await rich(conn, "a", 10)
+    await rich(conn, "b", 1)
+    with refused(402, "insufficient_credits", "account") as told:
+        await factory.submit_rows(conn, [{"kind": "q", "account": name} for name in "ab"])
+    assert (told["account"], told["balance"], told["required"]) == ("b", 1, 6)
 
 
 async def test_an_idempotent_submit_reserves_once(conn: asyncpg.Connection) -> None:

@@ -101,6 +101,23 @@ async def test_racing_submits_never_pass_more_than_the_hour_allows(
     assert sum(passed) == 5
 
 
+async def test_an_old_snapshot_does_not_count_too_little(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """G7"""
+    await factory.queue(conn)
+    await factory.plan(conn, per_hour=2)
+    await factory.submit(conn, account="u1")
+    late = await connect()
+    old = late.transaction(isolation="repeatable_read")
+    await old.start()
+    assert await late.fetchval("select count(*) from penstock.job") == 1
+    await factory.submit(conn, account="u1")
+    with pytest.raises(asyncpg.SerializationError):
+        await factory.submit(late, account="u1")
+    await old.rollback()
+
+
 async def test_another_plan_counts_what_was_submitted_before(conn: asyncpg.Connection) -> None:
     """G8"""
     await factory.queue(conn)

@@ -243,11 +243,20 @@ class Jobs:
         return await self.finish_told(worker, told, conn=conn) if told else []
 
     async def finish_told(
-        self, worker: int, told: Sequence[Told], *, conn: Any = None, all_done: bool = True
+        self,
+        worker: int,
+        told: Sequence[Told],
+        *,
+        conn: Any = None,
+        all_done: bool = True,
+        wait: bool = False,
     ) -> list[Verdict]:
-        """The same for rows that are ready. Without `all_done`, what took effect is left out."""
+        """The same for rows that are ready. Without `all_done`, what took effect is left out.
+
+        `wait`: for accounts that others hold, a moment each, instead of the answer `busy`.
+        """
         sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
-        rows = await self._on(conn)(sql, finish_arguments(worker, told))
+        rows = await self._on(conn)(sql, finish_arguments(worker, told, wait=wait))
         return [_verdict(row) for row in rows]
 
     async def hand_over(self, worker: int, started: Sequence[tuple[Claimed, str]]) -> list[Verdict]:

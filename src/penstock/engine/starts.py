@@ -78,11 +78,11 @@ def tell(
 
 FINISH = (
     "select job_id, verdict, status::text from penstock.finish_jobs($1, $2, $3, $4,"
-    " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8, $9::text[]::jsonb[], $10)"
+    " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8, $9::text[]::jsonb[], $10, $11)"
 )
 
 
-def finish_arguments(worker: int, told: Sequence[Told]) -> tuple[Any, ...]:
+def finish_arguments(worker: int, told: Sequence[Told], *, wait: bool) -> tuple[Any, ...]:
     """What FINISH takes. A column that nobody uses is absent, which costs nothing."""
     jobs, attempts, accounts, outcomes, results, errors, delays, usages, units = zip(
         *told, strict=True
@@ -98,6 +98,7 @@ def finish_arguments(worker: int, told: Sequence[Told]) -> tuple[Any, ...]:
         list({account for account in accounts if account is not None}),
         _column(usages),
         _column(units),
+        wait,
     )
 
 

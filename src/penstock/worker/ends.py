@@ -2,7 +2,8 @@
 
 While one batch is being written the next gathers, so a slow job is told at once and thousands of
 fast ones share a commit. An outage keeps the batch; a batch that is refused is split until the bad
-row is found; what an app's open transaction holds is told again a moment later, by itself.
+row is found; what an app's open transaction holds is told again a moment later, by itself, and
+then with a little patience.
 """
 
 import asyncio
@@ -20,12 +21,13 @@ from penstock.engine.starts import Told, tell
 from penstock.errors import Conflict, Refused
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.reports import Desk
-from penstock.worker.start import Start
+from penstock.worker.start import IMPATIENT_TRIES, Start
 
 BATCH = 500
 AWAY_SECONDS = (0.05, 1.0)
 BUSY_SECONDS = 0.05
 LATER_SECONDS = 5.0
+PATIENT_SECONDS = 1.0
 
 _log = logging.getLogger("penstock.worker")
 
@@ -70,11 +72,14 @@ class Ends:
                 self._quiet.set()
 
     def _next_batch(self) -> list[End]:
-        """Of one identity: a worker that was lost and registered again has two."""
-        worker = self._waiting[0][0].worker
+        """Of one identity: a worker that was lost and registered again has two.
+
+        What waits for an account goes with others of that account, and with nothing else.
+        """
+        first = self._waiting[0][0]
         batch: list[End] = []
         jobs: set[UUID] = set()
-        while self._waiting and len(batch) < BATCH and self._waiting[0][0].worker == worker:
+        while self._waiting and len(batch) < BATCH and _goes_with(first, self._waiting[0][0]):
             job = self._waiting[0][1].job_id
             if job in jobs:  # two starts of one job: verdicts come by job
                 break
@@ -112,8 +117,12 @@ class Ends:
             try:
                 if self._desk.busy and any(self._desk.has(start) for start, _ in batch):
                     await self._desk.flush()
+                first = batch[0][0]
                 verdicts = await self._engine.jobs.finish_told(
-                    batch[0][0].worker, [told for _, told in batch], all_done=False
+                    first.worker,
+                    [told for _, told in batch],
+                    all_done=False,
+                    wait=first.patient,
                 )
                 odd = {verdict.job_id: verdict.verdict for verdict in verdicts}
             except AWAY:
@@ -126,7 +135,9 @@ class Ends:
         for start, told in batch:
             verdict = odd.get(told.job_id)
             if verdict == "busy":
-                self._again(start, told)
+                start.busies += 1
+                pause = BUSY_SECONDS * 2 ** max(0, start.busies - IMPATIENT_TRIES)
+                self._again(start, told, min(PATIENT_SECONDS, pause))
                 continue
             if verdict == "stale":
                 _log.info(
@@ -143,6 +154,13 @@ class Ends:
     def _back(self, start: Start, told: Told) -> None:
         self._apart -= 1
         self.add(start, told)
+
+
+def _goes_with(first: Start, other: Start) -> bool:
+    """Whether both ends may be told in one transaction."""
+    if first.worker != other.worker or first.patient != other.patient:
+        return False
+    return not first.patient or first.claimed.slot_account == other.claimed.slot_account
 
 
 def _is_final(error: Exception) -> bool:

@@ -80,6 +80,7 @@ class Hooks:
                         verdict = undone.verdict
                 if verdict != "busy":
                     return True
+                start.busies += 1
                 await asyncio.sleep(BUSY_SECONDS)
             except HookFailed as error:
                 cause = error.__cause__ or error
@@ -108,7 +109,9 @@ class Hooks:
             ended = await self._engine.hooks.hold(start.worker, told, conn=conn)
             if ended is not None:
                 await self._tell(ended, conn)
-            [verdict] = await self._engine.jobs.finish_told(start.worker, [told], conn=conn)
+            [verdict] = await self._engine.jobs.finish_told(
+                start.worker, [told], conn=conn, wait=start.patient
+            )
             if verdict.verdict == "done" and ended is not None:
                 await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
             elif ended is not None:

@@ -29,6 +29,9 @@ _log = logging.getLogger("penstock.worker")
 
 # When a handler that swallows its cancellation is told again. One that cleans up has so long.
 _INSIST_SECONDS = 5.0
+# After so many answers of busy the database waits for the account: where many callers queue for
+# one, who only tries finds it taken for seconds.
+IMPATIENT_TRIES = 2
 
 
 class Start:
@@ -36,6 +39,7 @@ class Start:
 
     __slots__ = (
         "begun",
+        "busies",
         "cancelled",
         "claimed",
         "desk",
@@ -77,12 +81,19 @@ class Start:
         """Its handler has ended, and its slot is given when the end is told."""
         self.refusals = 0
         """How often the database would not take its end."""
+        self.busies = 0
+        """How often somebody else held what its end needs."""
         self.seq = 0
         self.steps: dict[str, Any] = {}
         """What is kept of this job, by name; of earlier starts once it was read."""
         self.steps_read = claimed.attempt == 1
         self.usage: dict[str, Any] | None = None
         self.units: int | None = None
+
+    @property
+    def patient(self) -> bool:
+        """Whether its end had better wait for who holds its account."""
+        return self.busies >= IMPATIENT_TRIES
 
     def begin(self) -> bool:
         """The task runs now; False when the start was stopped before.

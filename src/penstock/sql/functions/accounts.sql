@@ -127,6 +127,8 @@ as $$
 declare
   v_limited bigint[];
 begin
+  -- Before claims are stopped, which is for a moment only.
+  perform penstock._enforce_priority(p_accounts);
   select array_agg(a.id) into v_limited
   from penstock.account a join penstock.plan p on p.name = a.plan
   where a.id = any (p_accounts) and a.concurrency is null and p.concurrency is not null;
@@ -143,13 +145,13 @@ begin
   if v_limited is not null then
     perform penstock._count_running(v_limited);
   end if;
-  perform penstock._enforce_priority(p_accounts);
   perform penstock._open_lanes(p_accounts);
 end
 $$;
 
--- What waits gets the priority of its account's plan, and the place that goes with it: but for
--- jobs whose caller said a priority. Its rank moves by as much as it would have been different.
+-- Jobs get the priority of their account's plan, and what waits the place that goes with it: but
+-- for those whose caller said a priority, and those that somebody has at this moment. The rank
+-- moves by as much as it would have been different.
 create or replace function penstock._enforce_priority(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -162,13 +164,15 @@ begin
     select w.id, q.ordering, q.aging_step, greatest(-1000, least(1000,
       coalesce(p.priority, 0) + k.priority_offset
         + case when w.first_job then coalesce(p.first_job, 0) else 0 end)) as priority
-    from penstock.job w join penstock.account a on a.id = w.account_id
-    left join penstock.plan p on p.name = a.plan
+    from (
+      select h.id, h.first_job, h.account_id, h.kind_id, h.queue_id from penstock.job h
+      where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_said
+      order by h.id for no key update skip locked -- guard: held by nobody => order by h.id
+    ) w
+    join penstock.account a on a.id = w.account_id left join penstock.plan p on p.name = a.plan
     join penstock.kind k on k.id = w.kind_id join penstock.queue q on q.id = w.queue_id
-    where w.account_id = any (p_accounts) and w.account_id <> 0 and not w.priority_said
   ) n
-  where j.id = n.id and j.priority <> n.priority
-    and j.status in ('queued', 'scheduled'); -- guard: waits
+  where j.id = n.id and j.priority <> n.priority;
   update penstock.lane l set head = f.first
   from (
     select j.queue_id, j.lane, min(j.rank) as first from penstock.job j

@@ -8,13 +8,14 @@ returns table (
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select j.id, j.status, j.attempt > 0,
-    case when (j.progress ->> 'total')::numeric > 0
-      then least(1, greatest(0, (j.progress ->> 'done')::numeric
-        / (j.progress ->> 'total')::numeric)) else 0 end,
+    case when jsonb_typeof(j.progress -> 'done') = 'number'
+        and jsonb_typeof(j.progress -> 'total') = 'number'
+      then coalesce(least(1, greatest(0, (j.progress ->> 'done')::numeric
+        / nullif((j.progress ->> 'total')::numeric, 0))), 0) else 0 end,
     j.progress -> 'partial', j.reserved, null
   from penstock.job j where j.batch_id = p_batch
   union all
-  select f.id, f.status, true, 1, coalesce(f.result, f.progress -> 'partial'), f.reserved,
+  select f.id, f.status, f.attempt > 0, 1, coalesce(f.result, f.progress -> 'partial'), f.reserved,
     f.finished_at
   from penstock.finished f where f.batch_id = p_batch
 $$;
@@ -64,7 +65,8 @@ begin
   from unnest(v_sum.ids) with ordinality u (job_id, n);
   return jsonb_build_object('id', v_batch.id,
     'account', (select a.name from penstock.account a where a.id = v_batch.account_id),
-    'total', v_batch.total, 'succeeded', v_sum.succeeded, 'failed', v_sum.failed,
+    'total', v_batch.total, 'pruned', v_batch.total - v_sum.n, 'succeeded', v_sum.succeeded,
+    'failed', v_sum.failed,
     'cancelled', v_sum.cancelled, 'running', v_sum.running, 'queued', v_sum.queued,
     'status', case
       when v_sum.running > 0 or (v_sum.queued > 0 and v_sum.begun) then 'running'
@@ -88,12 +90,23 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job uuid;
+  v_accounts bigint[];
 begin
   -- Accounts before jobs, in order: a batch may be of many.
-  perform a.id from penstock.account a
-  where a.id in (select j.account_id from penstock.job j
-                 where j.batch_id = cancel_batch.id and (j.lane >= 0 or j.reserved > 0))
-  order by a.id for no key update;
+  select array_agg(l.id) into v_accounts from (
+    select a.id from penstock.account a
+    where a.id in (select j.account_id from penstock.job j
+                   where j.batch_id = cancel_batch.id and (j.lane >= 0 or j.reserved > 0))
+    order by a.id for no key update
+  ) l;
+  perform penstock._end_waiting(
+    array(select j.id from penstock.job j
+          where j.batch_id = cancel_batch.id and j.status in ('scheduled', 'queued')
+          order by j.id for update),
+    'cancelled',
+    '{"class": "cancelled", "message": "cancelled while it waited", "retryable": false}',
+    v_accounts);
+  -- What runs, and what has changed meanwhile.
   for v_job in
     select j.id from penstock.job j where j.batch_id = cancel_batch.id order by j.id
   loop

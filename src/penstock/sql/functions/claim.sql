@@ -236,6 +236,8 @@ begin
       where j.queue_id = v_queue.id and j.lane = -1
         and j.status = 'queued' -- guard: waits
         and j.account_id <> all (v_strays) -- guard: stray
+        -- Its account is held, or it would be gone: it must not start too late.
+        and (j.expires_at is null or j.expires_at > v_now) -- guard: in time
       order by j.rank limit v_limit for no key update skip locked
     ) n;
     exit when v_owners is null;

@@ -24,6 +24,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_short record;
   v_booked bigint;
+  v_moved bigint[];
 begin
   with line as materialized (
     select u.account_id, u.amount, u.job_id, u.n,
@@ -45,7 +46,8 @@ begin
     order by l.n
     returning 1
   )
-  select count(*) into v_booked from written;
+  select (select count(*) from written), (select array_agg(m.id) from moved m)
+  into v_booked, v_moved;
   if v_booked <> cardinality(p_amounts) then
     select a.name, a.balance, s.required into v_short
     from (
@@ -53,7 +55,7 @@ begin
       from unnest(p_accounts, p_amounts) u (account_id, amount) group by u.account_id
     ) s
     join penstock.account a on a.id = s.account_id
-    where a.balance < s.required order by a.name limit 1;
+    where s.account_id <> all (coalesce(v_moved, '{}')) order by a.name limit 1;
     perform penstock._refuse(402, 'insufficient_credits',
       format('account %s has %s credits, and this needs %s', v_short.name, v_short.balance,
              v_short.required), 'account',
@@ -72,8 +74,8 @@ as $$
   select case
     when p_status not in ('succeeded', 'cancelled') then 0
     when p_units is null then case p_status when 'succeeded' then p_reserved else 0 end
-    when p_total is null then least(p_reserved, p_units)
-    else p_reserved * least(p_units, p_total) / p_total end
+    when p_total is null then greatest(0, least(p_reserved, p_units))
+    else floor(p_reserved::numeric * greatest(0, least(p_units, p_total)) / p_total)::bigint end
 $$;
 
 -- Resolves what ended jobs have reserved. The caller has ended them in this transaction, and holds

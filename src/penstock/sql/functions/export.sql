@@ -48,7 +48,7 @@ begin
     p_max_attempts => array[v_job.max_attempts], p_timeouts => array[v_job.timeout],
     -- Free: the books that it was paid from are not in the file.
     p_metadata => array[v_job.metadata], p_prices => array[0],
-    p_retry_of => v_job.retry_of) s
+    p_retry_of => v_job.retry_of, p_anew => false) s
   where not s.deduplicated;
   return found;
 end
@@ -61,7 +61,8 @@ as $$
   update penstock.job j set id = p_old.id, failures = p_old.failures,
     deferrals = p_old.deferrals, crashes = p_old.crashes, losses = coalesce(p_old.losses, 0),
     created_at = p_old.created_at,
-    expires_at = p_old.expires_at, error = p_old.error, batch_id = p_old.batch_id,
-    priority_said = p_old.priority_said, first_job = p_old.first_job
+    expires_at = p_old.expires_at, error = p_old.error,
+    priority_said = coalesce(p_old.priority_said, false),
+    first_job = coalesce(p_old.first_job, false)
   where j.id = p_new
 $$;

@@ -48,7 +48,8 @@ $$;
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
-  p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true
+  p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true,
+  p_wait boolean default false
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -59,7 +60,7 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_accounts bigint[] := penstock._lock_slots(p_jobs, p_accounts);
+  v_accounts bigint[] := penstock._lock_slots(p_jobs, p_accounts, p_wait);
   v_ended record;
   v_rest record;
   v_later record;
@@ -345,11 +346,12 @@ end
 $$;
 
 -- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
+-- p_wait: for what was busy before; waits for the accounts, a moment each.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null,
   p_delays interval[] default null, p_accounts bigint[] default null,
-  p_usages jsonb[] default null, p_units bigint[] default null
+  p_usages jsonb[] default null, p_units bigint[] default null, p_wait boolean default false
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -378,6 +380,6 @@ begin
   return query
   select s.job_id, s.verdict, s.status
   from penstock._settle_jobs(p_worker, null, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
-                             p_delays, p_accounts, p_usages, p_units) s;
+                             p_delays, p_accounts, p_usages, p_units, p_wait => p_wait) s;
 end
 $$;

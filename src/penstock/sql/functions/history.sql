@@ -211,7 +211,7 @@ begin
   delete from penstock.recent_submit r
   where r.ctid = any (array(
     select o.ctid from penstock.recent_submit o where o.at <= p_now - interval '1 hour'
-    limit p_rows));
+    limit p_rows for update skip locked));
   get diagnostics rows = row_count;
   return next;
 

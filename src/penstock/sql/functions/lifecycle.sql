@@ -158,7 +158,8 @@ begin
         and j.status in ('running', 'awaiting'); -- guard: still runs
     else
       perform penstock._end_waiting(
-        array[v_job.id], 'cancelled', v_error, array[v_job.account_id]);
+        array[v_job.id], 'cancelled', v_error,
+        array[case when v_job.lane >= 0 or v_job.reserved > 0 then v_job.account_id end]);
     end if;
     if found then
       -- Its worker hears of it at once, or when it looks the next time.

@@ -130,15 +130,17 @@ create or replace function penstock._pieces(p_payload jsonb, p_field text, p_mos
 returns jsonb[]
 language sql immutable set search_path = pg_catalog, pg_temp
 as $$
-  select array_agg(p_payload || jsonb_build_object(p_field,
-      case jsonb_typeof(p_payload -> p_field)
-        when 'array' then (
-          select jsonb_agg(e.value order by e.n)
-          from jsonb_array_elements(p_payload -> p_field) with ordinality e (value, n)
-          where e.n > b.begun and e.n <= b.begun + p_most)
-        else to_jsonb(least(p_most, c.n - b.begun)) end) order by b.begun)
-  from (select penstock._count_of(p_payload, p_field) as n) c
-  cross join lateral generate_series(0, c.n - 1, p_most::bigint) b (begun)
+  select array_agg(p_payload || jsonb_build_object(p_field, c.piece) order by c.n)
+  from (
+    select (e.n - 1) / p_most as n, jsonb_agg(e.value order by e.n) as piece
+    from jsonb_array_elements(case jsonb_typeof(p_payload -> p_field)
+      when 'array' then p_payload -> p_field end) with ordinality e (value, n)
+    group by 1
+    union all
+    select b.begun, to_jsonb(least(p_most, w.n - b.begun))
+    from penstock._whole(p_payload -> p_field, 1, 1000000) w (n)
+    cross join lateral generate_series(0, w.n - 1, p_most::bigint) b (begun)
+  ) c
 $$;
 
 -- Parts of a price for the whole, by what each piece has of it; together exactly the whole.

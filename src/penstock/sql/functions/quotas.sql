@@ -12,6 +12,9 @@ declare
   v_over record;
   v_next_at timestamptz;
 begin
+  -- Written, not only locked: a transaction with an old snapshot must fail here and not count too
+  -- little.
+  update penstock.account a set running = a.running where a.id = any (p_accounts);
   delete from penstock.recent_submit r
   where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
   select a.id, a.name, a.plan, p.per_hour, u.asked, coalesce(r.used, 0) as used into v_over
@@ -39,7 +42,8 @@ begin
       'account',
       jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
         'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),
-        'retry_after', ceil(extract(epoch from v_next_at - p_now)))));
+        'retry_after', ceil(extract(epoch from v_next_at - p_now)))),
+      case when v_next_at is null then format('Submit at most %s at once.', v_over.per_hour) end);
   end if;
   insert into penstock.recent_submit (account_id, at, n)
   select u.id, p_now, count(*) from unnest(p_accounts) u (id) group by u.id;

@@ -66,20 +66,20 @@ begin
     format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
 
   -- The ledger is the truth.
+  select array_agg(a.id) into v_accounts from penstock.account a
+  where a.balance <> penstock._last_balance(a.id);
+  select array_agg(l.id) into v_accounts from (
+    select a.id from penstock.account a where a.id = any (v_accounts)
+    order by a.id for no key update skip locked
+  ) l;
   return query
-  with unsound as materialized (
-    select a.id, a.balance as was, l.balance_after as n
-    from penstock.account a
-    cross join lateral (select coalesce((
-      select l.balance_after from penstock.ledger l where l.account_id = a.id
-      order by l.id desc limit 1), 0) as balance_after) l
-    where a.balance <> l.balance_after
-      and a.id = any (array(
-        select h.id from penstock.account h where h.id = a.id for no key update skip locked))
+  with sound as materialized (
+    select a.id, a.balance as was, penstock._last_balance(a.id) as n
+    from penstock.account a where a.id = any (v_accounts)
   )
-  update penstock.account a set balance = u.n from unsound u
-  where a.id = u.id
-  returning 'account.balance', coalesce(a.name, a.id::text), u.was::text, u.n::text;
+  update penstock.account a set balance = s.n from sound s
+  where a.id = s.id and s.was <> s.n
+  returning 'account.balance', coalesce(a.name, a.id::text), s.was::text, s.n::text;
 
   select array_agg(s.queue_id) into v_gates from (
     select g.queue_id from penstock.gate g
@@ -131,4 +131,13 @@ as $$
     where p_accounts is null or l.account_id = any (p_accounts)
   ) s
   where s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open
+$$;
+
+-- What the last line of an account's ledger says.
+create or replace function penstock._last_balance(p_account bigint) returns bigint
+language sql stable parallel safe
+as $$
+  select coalesce((
+    select l.balance_after from penstock.ledger l where l.account_id = p_account
+    order by l.id desc limit 1), 0)
 $$;

@@ -46,9 +46,8 @@ begin
     case when v_old.priority_said then array[v_old.priority] end,
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
     p_metadata => array[v_old.metadata],
-    -- At the price of today, unless that is not for us to tell.
-    p_prices => (select array[v_old.reserved] from penstock.kind k
-                 where k.id = v_old.kind_id and k.price is null and v_old.reserved > 0),
+    -- At the price it had: a share of a request, or what its caller said, is in no declaration.
+    p_prices => array[v_old.reserved],
     p_retry_of => v_old.id) s;
   if not v_new.deduplicated then -- guard: its own => if true then
     update penstock.finished f set retried_by = v_new.id

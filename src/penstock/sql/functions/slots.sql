@@ -1,18 +1,32 @@
 -- Slots of accounts and queues that starts hold: locked before, and given back after their end.
 
--- The accounts whose slots these starts hold (null: look), locked where nobody else has them.
-create or replace function penstock._lock_slots(p_jobs uuid[], p_accounts bigint[])
-returns bigint[]
+-- The accounts whose slots or credits these starts hold (null: look), locked where nobody else has
+-- them. p_wait: wait for them first, a fifth of a second each. Callers who queue for an account
+-- hand it to one another, and who only tries finds it taken for seconds.
+create or replace function penstock._lock_slots(
+  p_jobs uuid[], p_accounts bigint[], p_wait boolean default false
+) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_accounts bigint[] := p_accounts;
+  v_timeout text := current_setting('lock_timeout');
 begin
   if v_accounts is null then
     select array_agg(h.account_id) into v_accounts from (
       select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
       where j.holds >= 2 or j.reserved > 0
     ) h;
+  end if;
+  if v_accounts <> '{}' and p_wait then
+    begin
+      perform set_config('lock_timeout', '200ms', true);
+      perform a.id from penstock.account a where a.id = any (v_accounts)
+      order by a.id for no key update; -- guard: waits => order by a.id;
+      perform set_config('lock_timeout', v_timeout, true);
+    exception when lock_not_available then
+      null; -- held for longer: it stays busy
+    end;
   end if;
   if v_accounts <> '{}' then
     select array_agg(l.id) into v_accounts from (

@@ -72,7 +72,7 @@ $$;
 -- Submits any number of jobs, all or none. Arrays go element by element; a null array means null
 -- for all. One row per job, in order: its id, or the live twin's with deduplicated = true, and the
 -- balance of its account. p_batched: what is accepted forms a batch. p_one_request: they are pieces
--- of one request, which counts once.
+-- of one request, which counts once. p_anew: false of jobs that were counted before.
 create or replace function penstock.submit_many(
   p_kinds text[], p_payloads jsonb[], p_accounts text[] default null,
   p_dedupe_keys text[] default null, p_topics text[] default null,
@@ -81,7 +81,7 @@ create or replace function penstock.submit_many(
   p_timeouts interval[] default null, p_expires interval[] default null,
   p_metadata jsonb[] default null, p_prices bigint[] default null,
   p_batched boolean default false, p_one_request boolean default false,
-  p_retry_of uuid default null
+  p_retry_of uuid default null, p_anew boolean default true
 ) returns table (
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
   batch uuid
@@ -165,7 +165,7 @@ begin
     from (select distinct u.name from unnest(v_names) u (name)) n
     join penstock.account a on a.name = n.name left join penstock.plan p on p.name = a.plan
     where v_laned or a.concurrency is not null or a.first_job_at is null
-      or v_priced or p.per_hour is not null -- guard: payers locked => or false
+      or v_priced or p.per_hour is not null
     -- Nobody's lane only for nobody's jobs, or all submitters would wait for one another.
     union all
     select 0, false
@@ -175,7 +175,7 @@ begin
     select a.id from penstock.account a where a.id = any (v_locked)
     order by a.id for no key update -- guard: account locked => order by a.id
   ) l;
-  if v_fresh is not null then
+  if v_fresh is not null and p_anew then
     with first as (
       update penstock.account a set first_job_at = v_now
       where a.id = any (v_fresh) and a.first_job_at is null -- guard: once
@@ -325,7 +325,7 @@ begin
     exit when v_left = 0;
   end loop;
 
-  if v_asked is not null then
+  if v_asked is not null and p_anew then
     perform penstock._count_requests(v_asked, v_now);
   end if;
   if p_batched and v_accepted > 0 then

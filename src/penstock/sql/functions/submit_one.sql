@@ -36,10 +36,14 @@ begin
         'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
     end if;
     -- Moments and durations as numbers: their texts depend on the session's settings.
-    v_print := sha256(convert_to(jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
+    v_print := sha256(convert_to((jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
       p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),
       p_max_attempts, extract(epoch from p_timeout), extract(epoch from p_expires),
-      p_metadata, p_price)::text, 'UTF8'));
+      p_metadata)
+      -- What the app's code computes may be another figure tomorrow.
+      || coalesce((select to_jsonb(p_price) where p_price is not null and not exists (
+        select from penstock.kind k where k.name = p_kind and 'price' = any (k.computed))),
+        '[]'))::text, 'UTF8'));
     v_lock_timeout := current_setting('lock_timeout');
     begin
       perform set_config('lock_timeout', '5s', true);

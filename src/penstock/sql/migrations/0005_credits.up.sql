@@ -19,6 +19,8 @@ alter table penstock.finished add column first_job boolean not null default fals
 alter table penstock.finished add column priority_said boolean not null default false;
 
 alter table penstock.account add column first_job_at timestamptz;
+-- Whoever is here already has had its first job, but for few.
+update penstock.account set first_job_at = created_at where id <> 0;
 -- Cached; so far from the end of the numbers that no sum can overflow. A grant stops at a
 -- thousandth of it: what jobs give back must always find room.
 alter table penstock.account add constraint balance_is_bounded
