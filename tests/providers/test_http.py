@@ -51,6 +51,7 @@ async def called(reply: Reply, job: NotedJob | None = None, **response: Any) -> 
 
 
 async def test_what_is_sent() -> None:
+    """G10: the signature marks the call as ours; no header is trusted for it."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
     async def said(request: web.Request) -> web.Response:

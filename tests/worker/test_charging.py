@@ -256,3 +256,31 @@ async def test_odd_units_are_the_handlers_bug_and_told_by_name(
         [row] = await until_finished(conn, [job])
     assert (row["status"], told) == ("succeeded", ["units"] * len(ODD))
     assert await credits_of(conn, job) == (3, 1, 2)
+
+
+@pytest.mark.usefixtures("granted")
+async def test_each_kind_has_its_own_handler_and_none_of_them_charges(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """G10: what it costs was settled before; a handler that runs twice is paid for once."""
+    app = new_app()
+    ran: list[tuple[str, int]] = []
+
+    @app.job(queue="q", account="u1", price=2)
+    async def tryon(job: Job) -> str:
+        ran.append(("tryon", job.attempt))
+        if job.attempt == 1:
+            raise Retry("once more", after=0)
+        return "tryon"
+
+    @app.job(queue="q", account="u1", price=5)
+    async def video(job: Job) -> str:
+        ran.append(("video", job.attempt))
+        return "video"
+
+    async with working(database, app):
+        jobs = [await submit(conn, kind) for kind in ("tryon", "video")]
+        ended = await until_finished(conn, jobs)
+    assert [row["result"] for row in ended] == ["tryon", "video"]
+    assert sorted(ran) == [("tryon", 1), ("tryon", 2), ("video", 1)]
+    assert await balance(conn) == 93
