@@ -116,10 +116,10 @@ async def test_a_split_request_is_read_in_any_driver(
             conn=own.conn,
         )
         await own.end(commits=True)
-    assert (len(one.ids), one.ids[0], one.balance) == (2, one.id, 6)
+    assert (len(one.ids), one.ids[0], one.balance) == (2, one.id, 8)
     assert one.batch is not None
     assert {each.batch for each in many} == {many[0].batch} != {one.batch}
-    assert [each.balance for each in many] == [3, 3]
+    assert [each.balance for each in many] == [5, 5]
     assert (await engine.jobs.read_batch(one.batch))["total"] == 2
     assert (await engine.jobs.cancel_batch(one.batch))["cancelled"] == 2
     assert (await engine.accounts.show("u1"))["balance"] == 7
