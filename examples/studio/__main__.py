@@ -22,6 +22,7 @@ from penstock import Penstock, PenstockError  # noqa: E402
 from studio.parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 
 PORT = 8020
+LAST_PORT = 65_535
 SIMULATED = "simulated"
 # A picture takes about so long: eight of them can be watched.
 MODEL_SECONDS = 2.0
@@ -38,8 +39,11 @@ def arguments() -> argparse.Namespace:
         metavar="simulated|URL",
         help="one that draws landscapes, or the address of an OpenAI-compatible server",
     )
-    parser.add_argument("--port", type=int, default=int(os.environ.get("STUDIO_PORT") or PORT))
+    parser.add_argument("--port", default=os.environ.get("STUDIO_PORT") or str(PORT))
     given = parser.parse_args()
+    if not given.port.isdecimal() or not 0 < int(given.port) <= LAST_PORT:
+        parser.error(f"--port is {given.port!r}; it may be a number from 1 to {LAST_PORT}")
+    given.port = int(given.port)
     if given.model != SIMULATED and "://" not in given.model:
         parser.error(f"--model is {given.model!r}; it may be simulated, or http://…")
     if not is_free(given.port):

@@ -8,27 +8,39 @@ import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import asyncpg
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
+from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
-from penstock import Refused
+from penstock import InsufficientCredits, Refused
 from studio import customers, jobs, model, pages, session, store
-from studio.errors import Wrong, answer, answer_refused, answer_wrong
-from studio.forms import read_customer, read_fields, read_key, read_order
+from studio.errors import Wrong, answer, answer_refused, answer_too_dear
+from studio.forms import (
+    read_before,
+    read_customer,
+    read_fields,
+    read_key,
+    read_order,
+    read_reference,
+)
 from studio.status import shown
 
 HISTORY_SHOWN = 12
 BOUGHT_CREDITS = 10
-FAULTS = {"broken": "status", "refused": "refusal"}
+# Of one picture; what is wrong with the model itself is waited for, and costs nobody a picture.
+FAULTS = {"broken": "truncated_json", "refused": "refusal"}
+API = "/api/"
+ANOTHER = "You are signed in as another customer in this browser now."
+WENT_WRONG = "Something went wrong here. Look at your orders before you try again."
 
 log = logging.getLogger("uvicorn.error.studio")
 
@@ -49,7 +61,6 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
-web.add_exception_handler(Wrong, answer_wrong)
 web.add_exception_handler(Refused, answer_refused)
 
 # --- customers ------------------------------------------------------------------------------------
@@ -60,7 +71,15 @@ async def enqueue_generation(request: Request, account: session.Account) -> JSON
     """Check, take the credits, queue, and answer: the model has not been asked yet."""
     session.refuse_other_sites(request, script=True)
     order = await read_order(request)
-    told = await jobs.enqueue(request.app.state.pool, account, order, read_key(request))
+    try:
+        told = await jobs.enqueue(request.app.state.pool, account, order, read_key(request))
+    except InsufficientCredits as error:
+        return answer_too_dear(
+            error,
+            fewer=order.images > 1,
+            plainer=order.quality == "high",
+            operator=session.signed_in(request, "operator") is not None,
+        )
     return JSONResponse({"ok": True, **told}, 201)
 
 
@@ -83,10 +102,9 @@ async def cancel(request: Request, account: session.Account, job_id: UUID) -> JS
 
 
 @web.get("/api/history")
-async def history(
-    request: Request, account: session.Account, before: Annotated[UUID | None, Query()] = None
-) -> JSONResponse:
+async def history(request: Request, account: session.Account) -> JSONResponse:
     """A customer's orders, newest first, those that run among them."""
+    before = read_before(request)
     async with store.looking(request.app.state.pool) as conn:
         rows = await store.latest(conn, account, HISTORY_SHOWN + 1, before)
         has = await store.read_account(conn, account)
@@ -145,10 +163,7 @@ async def sign_in_page() -> HTMLResponse:
 @web.post("/sign-in")
 async def sign_in(request: Request) -> Response:
     session.refuse_other_sites(request, script=False)
-    try:
-        account = session.check_customer(await read_customer(request))
-    except Wrong as wrong:
-        return HTMLResponse(pages.sign_in(wrong.sentence), wrong.status)
+    account = session.check_customer(await read_customer(request))
     response = RedirectResponse("/", 303)
     session.sign_in(response, "customer", account, secure=request.url.scheme == "https")
     return response
@@ -158,7 +173,7 @@ async def sign_in(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     session.refuse_other_sites(request, script=False)
     response = RedirectResponse("/sign-in", 303)
-    response.delete_cookie(session.COOKIES["customer"])
+    session.sign_out(response)
     return response
 
 
@@ -181,9 +196,7 @@ async def buy(
 ) -> JSONResponse:
     """As a payment provider tells it, perhaps twice: one reference, one purchase."""
     session.refuse_other_sites(request, script=True)
-    reference = (await read_fields(request, ("reference",))).get("reference")
-    if not isinstance(reference, str) or not 8 <= len(reference) <= 64:
-        raise Wrong("reference", "reference must be a text of 8 to 64 characters, new for each.")
+    reference = await read_reference(request)
     told = await jobs.app.accounts.grant(
         account, BOUGHT_CREDITS, reason="bought", ref=f"purchase:{reference}"
     )
@@ -194,13 +207,21 @@ async def buy(
 async def fault(request: Request, _operator: session.Operator) -> JSONResponse:
     session.refuse_other_sites(request, script=True)
     kind = (await read_fields(request, ("fault",))).get("fault", "broken")
-    if kind not in FAULTS:
+    if not isinstance(kind, str) or kind not in FAULTS:
         raise Wrong("fault", f"fault may be {' or '.join(FAULTS)}.")
     await model.order_failure(FAULTS[kind])
     return JSONResponse({"ok": True})
 
 
 # --- for all of them ------------------------------------------------------------------------------
+
+
+@web.exception_handler(Wrong)
+async def answer_wrong(request: Request, error: Wrong) -> Response:
+    """To a script as JSON, to a person on a page."""
+    if request.url.path.startswith(API):
+        return answer(error.status, error.sentence, error.field)
+    return HTMLResponse(pages.sign_in(error.sentence), error.status)
 
 
 @web.exception_handler(RequestValidationError)
@@ -211,19 +232,26 @@ async def answer_invalid(_request: Request, error: RequestValidationError) -> JS
 
 @web.exception_handler(HTTPException)
 async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
-    return answer(error.status_code, "There is no such thing here.")
+    if error.status_code == HTTP_405_METHOD_NOT_ALLOWED:
+        sentence = "This address is there, but not for a request of this kind."
+    else:
+        sentence = "There is no such thing here."
+    return answer(error.status_code, sentence, headers=dict(error.headers or {}))
 
 
 @web.middleware("http")
 async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
     """Answer also what we did not foresee, and tell browsers what these pages may do."""
     try:
-        response = await go_on(request)
+        if request.url.path.startswith(API) and session.is_another(request):
+            response: Response = answer(409, ANOTHER, code="another_customer")
+        else:
+            response = await go_on(request)
     except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
         # Where, and never what: the words of a database error may quote somebody's prompt.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-        response = answer(500, "Something went wrong on our side. Nothing was charged: try again.")
+        response = answer(500, WENT_WRONG)
     response.headers["content-security-policy"] = (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
         " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -1,7 +1,7 @@
 """What is refused, and the answer that says so: a sentence for people, members for programs."""
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import Request
@@ -32,31 +32,36 @@ def answer(
     return JSONResponse(said, status, headers)
 
 
-async def answer_wrong(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Wrong)
-    return answer(error.status, error.sentence, error.field)
+def answer_too_dear(
+    error: InsufficientCredits, *, fewer: bool, plainer: bool, operator: bool
+) -> JSONResponse:
+    """What it costs, what there is, and what can be done about it by whoever asks."""
+    less = ["for fewer images"] * fewer + ["for standard quality"] * plainer
+    more = "buy credits in the operator's corner" if operator else "ask the operator for more"
+    advice = f"ask {' or '.join(less)}, or {more}" if less else more
+    return answer(
+        402,
+        f"This costs {in_credits(error.required)}, and you have {error.balance}. "
+        f"{advice[0].upper()}{advice[1:]}.",
+        "images",
+        code=error.code,
+        balance=error.balance,
+        price=error.required,
+    )
 
 
 async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
     """What Penstock refused, in the words of a shop."""
     match error:
-        case InsufficientCredits():
-            return answer(
-                402,
-                f"This costs {in_credits(error.required)}, and you have {error.balance}. Ask for "
-                "fewer images or for standard quality, or buy credits.",
-                "images",
-                code=error.code,
-                balance=error.balance,
-                price=error.required,
-            )
         case RateLimited(next_at=datetime() as when, retry_after=float() as wait):
             when = when.astimezone(UTC)
+            # A whole minute, and not one that is too early.
+            minute = (when + timedelta(minutes=1, microseconds=-1)).replace(second=0, microsecond=0)
             plan, most = error.members.get("plan"), error.members.get("per_hour")
             return answer(
                 429,
-                f"The {plan} plan has {most} starts an hour, and all of them are used. The next "
-                f"one will pass at {when:%H:%M} UTC.",
+                f"The {plan} plan has {most} orders an hour, and all of them are used. The next "
+                f"one will pass at {minute:%H:%M} UTC.",
                 code=error.code,
                 next_at=when.isoformat(),
                 headers={"Retry-After": str(math.ceil(wait))},

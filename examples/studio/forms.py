@@ -5,9 +5,11 @@ Account, plan, priority and price are nobody's to send: what is not known here i
 
 import json
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import UUID
 
 from fastapi import Request
 
@@ -37,12 +39,12 @@ async def read_order(request: Request) -> Order:
     images, quality = fields.get("images"), fields.get("quality")
     if not isinstance(job_type, str) or job_type not in SOLD:
         raise Wrong("job_type", f"job_type may be {', '.join(SOLD)}.")
-    if not isinstance(prompt, str) or not prompt.strip():
+    if not isinstance(prompt, str) or not _is_seen(prompt):
         raise Wrong("prompt", "Say what you would like to see: the prompt is empty.")
     prompt = prompt.replace("\r\n", "\n").strip()
     if len(prompt) > LONGEST_PROMPT:
         raise Wrong("prompt", f"The prompt may have {LONGEST_PROMPT} characters at most.")
-    if "\0" in prompt or not _is_text(prompt):
+    if "\0" in prompt or prompt != _as_text(prompt):
         raise Wrong("prompt", "The prompt has a character in it that is no text.")
     if type(images) is not int or not 1 <= images <= MOST_IMAGES:
         raise Wrong("images", f"images may be a whole number from 1 to {MOST_IMAGES}.")
@@ -59,6 +61,23 @@ def read_key(request: Request) -> str | None:
     return key
 
 
+async def read_reference(request: Request) -> str:
+    """What a purchase is known by."""
+    reference = (await read_fields(request, ("reference",))).get("reference")
+    if not isinstance(reference, str) or not _KEY.fullmatch(reference):
+        raise Wrong("reference", "reference may be 8 to 64 letters, digits, - or _, new for each.")
+    return reference
+
+
+def read_before(request: Request) -> UUID | None:
+    """After which order the next page of the history begins; without one, at the newest."""
+    said = request.query_params.get("before") or None
+    try:
+        return said and UUID(said)
+    except ValueError:
+        raise Wrong("before", "before may be the job_id of an order.") from None
+
+
 async def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
     """The JSON object of a request that has no other fields than these."""
     body = await _body(request)
@@ -70,7 +89,7 @@ async def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any
         raise Wrong(None, f"The body must be a JSON object with {', '.join(known)}.")
     for name in fields:
         if name not in known:
-            shown = name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "…"
+            shown = _as_text(name if len(name) <= _SHOWN_NAME else name[:_SHOWN_NAME] + "…")
             raise Wrong(shown, f"{shown} is not for you to say: there are {', '.join(known)}.")
     return fields
 
@@ -91,6 +110,11 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _is_text(text: str) -> bool:
-    """Half of a surrogate pair can be written in JSON, and kept nowhere."""
-    return text.encode(errors="replace").decode() == text
+def _is_seen(text: str) -> bool:
+    """Spaces and what has no width (the categories Z and C) are nothing to draw."""
+    return any(unicodedata.category(one)[0] not in "ZC" for one in text)
+
+
+def _as_text(text: str) -> str:
+    """Half of a surrogate pair can be written in JSON, and neither kept nor sent: ? instead."""
+    return text.encode(errors="replace").decode()

@@ -7,13 +7,15 @@ import os
 from typing import Annotated, Any
 
 import asyncpg
+import httpx
 from pydantic import Field
 
 from penstock import Ended, Fail, Job, Penstock, Retries
 from penstock.app.batch import BatchTicket
+from penstock.providers.verdict import Charge
 from studio import model, store
 from studio.forms import Order
-from studio.kinds import IMAGES_PER_JOB, LONGEST_PROMPT, MOST_IMAGES, SOLD, Quality
+from studio.kinds import IMAGES_PER_JOB, JOB_SECONDS, LONGEST_PROMPT, MOST_IMAGES, SOLD, Quality
 
 Prompt = Annotated[str, Field(min_length=1, max_length=LONGEST_PROMPT)]
 Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
@@ -29,7 +31,7 @@ app.plan("free", priority=50, concurrency=1, per_hour=10, first_job=-20, default
 queue = app.queue(
     "studio",
     concurrency=int(os.environ.get("STUDIO_CONCURRENCY") or 4),
-    timeout="5m",
+    timeout=JOB_SECONDS,
     stale_after="3m",
     stuck_after="5m",
     retry=Retries(attempts=3, backoff="linear", delay="5s"),
@@ -66,7 +68,10 @@ KINDS = {kind.name: kind for kind in (tryon, product, freestyle, workflow, video
 
 
 async def _draw(job: Job, prompt: str, images: int, quality: Quality) -> dict[str, Any]:
-    """One picture after the other. What does not come is not charged, and the rest goes on."""
+    """One picture after the other. One that cannot be drawn is not charged, and the rest goes on.
+
+    Where the model itself is at fault, the job starts again later, after the pictures it has.
+    """
     order = SOLD[job.kind].order.format(prompt=prompt)
     pictures: list[dict[str, Any]] = []
     for number in range(1, images + 1):
@@ -88,9 +93,22 @@ async def _draw_one(job: Job, number: int, order: str, quality: Quality) -> dict
         png = await model.draw(order, quality, job.key)
     except model.NotDrawn as why:
         return {"number": number, "failed": str(why)}
+    except (httpx.HTTPError, TimeoutError) as error:
+        # What would fail the job for good costs this picture only, not those that are there.
+        charge = model.charge_of(error)
+        if charge is Charge.FREE or (charge is not Charge.FINAL and await _may_fail(job)):
+            raise
+        return {"number": number, "failed": "broken"}
     async with store.connected(await app.dsn()) as conn:
         await store.keep_image(conn, job.id, number, job.account or "", png)
     return {"number": number}
+
+
+async def _may_fail(job: Job) -> bool:
+    """Whether it would be tried again."""
+    async with store.connected(await app.dsn()) as conn:
+        now = await store.read_job(conn, job.id)
+    return bool(now["failures"] + 1 < now["max_attempts"])
 
 
 async def record(job: Ended, conn: asyncpg.Connection) -> None:
@@ -125,15 +143,12 @@ for _kind in KINDS.values():
 
 
 def _pictures(job: Ended, now: dict[str, Any]) -> list[dict[str, Any]]:
-    """What came of it: all, or up to the moment in which it was cancelled."""
-    match job.status:
-        case "succeeded":
-            found: list[dict[str, Any]] = job.result["pictures"]
-        case "cancelled":
-            found = ((now["progress"] or {}).get("partial") or {}).get("pictures", [])
-        case _:
-            found = []
-    return found
+    """What came of it: all, or up to the moment in which it was cancelled, or why nothing did."""
+    if job.status == "succeeded":
+        found: list[dict[str, Any]] = job.result["pictures"]
+        return found
+    found = ((now["progress"] or {}).get("partial") or {}).get("pictures", [])
+    return found if job.status == "cancelled" else [one for one in found if "failed" in one]
 
 
 async def enqueue(

@@ -8,6 +8,7 @@ Quality = Literal["standard", "high"]
 MOST_IMAGES = 8
 # A job draws four at most; whoever wants more gets two jobs, which may run at the same time.
 IMAGES_PER_JOB = 4
+JOB_SECONDS = 300
 LONGEST_PROMPT = 500
 
 

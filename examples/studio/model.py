@@ -3,24 +3,46 @@
 import asyncio
 import base64
 import binascii
+import math
 import os
 import zlib
 
 import httpx
 
+from penstock import PenstockError
+from penstock.providers.classify import classify
+from penstock.providers.verdict import Charge
 from studio.errors import Wrong
-from studio.kinds import Quality
+from studio.kinds import IMAGES_PER_JOB, JOB_SECONDS, Quality
 
 # An OpenAI-compatible server. `penstock model` is one, and takes commands at its control port.
 IMAGE_URL = (os.environ.get("IMAGE_URL") or "http://127.0.0.1:11434").rstrip("/")
 IMAGE_MODEL = os.environ.get("IMAGE_MODEL") or "studio-1"
+API_KEY = os.environ.get("IMAGE_API_KEY") or None
 CONTROL_URL = os.environ.get("MODEL_CONTROL_URL") or None
 SIZE = "256x256"
-CALL_SECONDS = float(os.environ.get("IMAGE_TIMEOUT") or 60)
 COMMAND_SECONDS = 5.0
+# Of a job, for all that is not waiting for the model.
+SPARE_SECONDS = 20
 
-_BUSY = (429, 503, 529)
 _PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _call_seconds(said: str) -> float:
+    """A job has the time for all of its pictures, however slow each of them is."""
+    most = (JOB_SECONDS - SPARE_SECONDS) // IMAGES_PER_JOB
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= most:
+        raise PenstockError(
+            f"IMAGE_TIMEOUT is {said!r}; it may be a number up to {most} (seconds)."
+        )
+    return seconds
+
+
+CALL_SECONDS = _call_seconds(os.environ.get("IMAGE_TIMEOUT") or "60")
 
 
 class NotDrawn(Exception):  # noqa: N818  # named for what happened
@@ -30,8 +52,8 @@ class NotDrawn(Exception):  # noqa: N818  # named for what happened
 async def draw(order: str, quality: Quality, key: str) -> bytes:
     """A picture as PNG; `NotDrawn` where there is none.
 
-    A model that is away or busy says nothing about this picture: that is raised as it is, and
-    Penstock lets the job wait.
+    A model that is away, busy, broken or locked says nothing about this picture: that is raised as
+    it is, and Penstock knows what to do: wait for the model, stop the queue, or try again.
     """
     body = {
         "model": IMAGE_MODEL,
@@ -43,22 +65,29 @@ async def draw(order: str, quality: Quality, key: str) -> bytes:
         # The same in each attempt, another one for each picture.
         "seed": zlib.crc32(key.encode()),
     }
-    try:
-        # Around the whole call: the client's own limit starts anew with every byte that arrives.
-        async with asyncio.timeout(CALL_SECONDS), httpx.AsyncClient(timeout=CALL_SECONDS) as client:
-            reply = await client.post(
-                f"{IMAGE_URL}/v1/images/generations", json=body, headers={"Idempotency-Key": key}
-            )
-    except (TimeoutError, httpx.ReadError, httpx.ReadTimeout, httpx.RemoteProtocolError):
-        raise NotDrawn("broken") from None
-    if reply.status_code in _BUSY:
-        reply.raise_for_status()
-    if reply.status_code != httpx.codes.OK:
-        raise NotDrawn("refused" if _is_refusal(reply) else "broken")
+    headers = {"Idempotency-Key": key}
+    if API_KEY is not None:
+        headers["Authorization"] = f"Bearer {API_KEY}"
+    # Around the whole call: the client's own limit starts anew with every byte that arrives.
+    async with (
+        asyncio.timeout(CALL_SECONDS),
+        httpx.AsyncClient(timeout=CALL_SECONDS, trust_env=False) as client,
+    ):
+        reply = await client.post(f"{IMAGE_URL}/v1/images/generations", json=body, headers=headers)
+    if _is_refusal(reply):
+        raise NotDrawn("refused")
+    reply.raise_for_status()
     return _picture(reply)
 
 
+def charge_of(error: Exception) -> Charge:
+    """What a failure costs the job, in Penstock's judgement."""
+    return classify(error).charge
+
+
 def _is_refusal(reply: httpx.Response) -> bool:
+    if not reply.is_client_error:
+        return False
     try:
         return reply.json()["error"]["code"] in ("content_policy_violation", "moderation_blocked")
     except (ValueError, KeyError, TypeError):

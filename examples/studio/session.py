@@ -26,6 +26,8 @@ COOKIES: dict[Role, str] = {"customer": "studio_customer", "operator": "studio_o
 LASTS_SECONDS = 7 * 86_400
 # Only our own pages can send it: another site's would first have to ask, and is not allowed to.
 HEADER = ("x-requested-with", "studio")
+# For whom the page was made: another one may have signed in since, in another tab.
+ACCOUNT_HEADER = "x-account"
 
 # A secret made here lasts as long as this process: after a restart people sign in again.
 _SECRET = (os.environ.get("STUDIO_SECRET") or secrets.token_hex(32)).encode()
@@ -63,6 +65,17 @@ def signed_in(request: Request, role: Role) -> str | None:
         return None
     told, name, expires = json.loads(base64.urlsafe_b64decode(text))
     return str(name) if told == role and expires > time.time() else None
+
+
+def is_another(request: Request) -> bool:
+    """Whether a page asks for a customer who is not the one that is signed in now."""
+    meant, account = request.headers.get(ACCOUNT_HEADER), signed_in(request, "customer")
+    return meant is not None and account is not None and meant != account
+
+
+def sign_out(response: Response) -> None:
+    for cookie in COOKIES.values():
+        response.delete_cookie(cookie)
 
 
 def _signature(text: str) -> str:

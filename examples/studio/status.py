@@ -1,13 +1,18 @@
 """An order as its customer sees it: one status, a sentence, a place for each picture, and credits.
 
-| jobs of the order                     | status     |
-|---------------------------------------|------------|
-| none has begun                        | queued     |
-| one has begun, and not all have ended | generating |
-| all have ended, one with pictures     | completed  |
-| all have ended, without               | failed, or cancelled where somebody wanted that |
+| jobs of the order                           | status     |
+|---------------------------------------------|------------|
+| none has begun                              | queued     |
+| one has begun, and not all have ended       | generating |
+| all have ended, one of them by a cancel     | cancelled  |
+| all have ended by themselves, with pictures | completed  |
+| all have ended by themselves, without       | failed     |
+
+While no job runs there are a position and an `eta_seconds`, also where some have begun; after a
+cancel and before the end `stopping` is true.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 from studio.errors import in_credits
@@ -19,6 +24,8 @@ AWAY = "The image model does not answer at the moment; it goes on by itself."
 PAUSED = "The studio has a break."
 NO_WORKER = "Nobody is at work yet."
 OWN_LIMIT = "It starts when another of your jobs ends."
+OTHERS = "Others are being drawn; it starts after them."
+STOPPING = "Stopping; what has come stays yours."
 AGAIN = "That did not work yet; it is tried again by itself."
 WHY_NOT = {"refused": "The model refused this prompt.", "timeout": "It took too long."}
 NONE_CAME = "Not one image came."
@@ -39,8 +46,10 @@ _LOST: Row = {
     "charged": 0,
     "refunded": 0,
     "why": None,
+    "runs": False,
+    "stopping": False,
     "waiting_for": None,
-    "completed_at": "",
+    "completed_at": None,
 }
 _HELD_UP = {
     "circuit_open": AWAY,
@@ -48,6 +57,7 @@ _HELD_UP = {
     "paused": PAUSED,
     "no_worker": NO_WORKER,
     "account_limit": OWN_LIMIT,
+    "queue_limit": OTHERS,
     "backoff": AGAIN,
 }
 
@@ -57,16 +67,17 @@ def shown(row: Row) -> dict[str, Any]:
     each = SOLD[row["job_type"]].prices[row["quality"]]
     written = {one["job_id"]: one for one in row["ended"]}
     live = {one["id"]: one for one in row["live"]}
-    parts = [_part(str(job), written, live, each) for job in row["job_ids"]]
+    kept = {job: [number for of, number in row["kept"] if of == job] for job in live}
+    parts = [_part(str(job), written, live, kept, each) for job in row["job_ids"]]
     pictures: list[Row] = []
     for part in parts:
         pictures += _places(part, each, len(pictures))
     status = _status([part["status"] for part in parts])
-    # As one: it begins when the first of its jobs does.
-    waits = [job for job in live.values() if job["position"] is not None]
-    first = (
-        min(waits, key=lambda job: job["position"], default=None) if status == "queued" else None
-    )
+    stopping = any(part["stopping"] for part in parts)
+    runs = stopping or any(part["runs"] for part in parts)
+    # As one: it goes on when the first of its jobs does.
+    waits = [job for job in live.values() if job["position"] is not None and not runs]
+    first = min(waits, key=lambda job: job["position"], default=None)
     money = {
         name: sum(part[name] for part in parts) for name in ("reserved", "charged", "refunded")
     }
@@ -79,6 +90,7 @@ def shown(row: Row) -> dict[str, Any]:
         "quality": row["quality"],
         "jobs": len(parts),
         "status": status,
+        "stopping": stopping,
         "message": _sentence(status, (ready, row["images"]), money["refunded"], first, parts),
         "position": first and first["position"],
         "eta_seconds": first and first["eta_seconds"],
@@ -86,11 +98,17 @@ def shown(row: Row) -> dict[str, Any]:
         "pictures": pictures,
         "credits": money,
         "created_at": row["created_at"].isoformat(),
-        "completed_at": max(part["completed_at"] for part in parts) if status in ENDED else None,
+        "completed_at": _last_moment(parts) if status in ENDED else None,
     }
 
 
-def _part(job_id: str, written: dict[str, Row], live: dict[str, Row], each: int) -> Row:
+def _part(
+    job_id: str,
+    written: dict[str, Row],
+    live: dict[str, Row],
+    kept: dict[str, list[int]],
+    each: int,
+) -> Row:
     """One job of the order: from the history, or as it is now."""
     if (row := written.get(job_id)) is not None:
         return {
@@ -102,6 +120,8 @@ def _part(job_id: str, written: dict[str, Row], live: dict[str, Row], each: int)
             "charged": row["credits_charged"],
             "refunded": row["credits_reserved"] - row["credits_charged"],
             "why": row["error_class"],
+            "runs": False,
+            "stopping": False,
             "waiting_for": None,
             "completed_at": row["completed_at"],
         }
@@ -109,9 +129,13 @@ def _part(job_id: str, written: dict[str, Row], live: dict[str, Row], each: int)
         return _LOST | {"job": job_id}
     begun = job["attempt"] > 0
     status = _WORDS.get(job["status"], "generating" if begun else "queued")
+    runs = status == "generating" and job["status"] in _WORDS
     partial = (job["progress"] or {}).get("partial") or {}
     money = job["credits"] or {"reserved": 0, "charged": 0, "refunded": 0}
-    drawn = [one for one in partial.get("pictures", ()) if status != "failed"]
+    # A new start begins without progress; what an earlier one has drawn is there all the same.
+    found = {number: {"number": number} for number in kept[job_id]}
+    found |= {one["number"]: one for one in partial.get("pictures", ())}
+    drawn = [one for _, one in sorted(found.items()) if status != "failed" or "failed" in one]
     if status == "cancelled":
         # What was paid for; the history, which is written next, says the same.
         paid = [one for one in drawn if "failed" not in one][: money["charged"] // each]
@@ -125,6 +149,8 @@ def _part(job_id: str, written: dict[str, Row], live: dict[str, Row], each: int)
         "charged": money["charged"] or 0,
         "refunded": money["refunded"] or 0,
         "why": (job["error"] or {}).get("class"),
+        "runs": runs,
+        "stopping": job["cancel_requested"],
         "waiting_for": job["waiting_for"],
         "completed_at": job["finished_at"],
     }
@@ -134,6 +160,7 @@ def _places(part: Row, each: int, before: int) -> list[Row]:
     """A place for each picture of a job: there, refunded, being drawn, or yet to come."""
     drawn = {one["number"]: one for one in part["pictures"]}
     places: list[Row] = []
+    next_one = min(set(range(1, part["size"] + 1)) - set(drawn), default=None)
     for number in range(1, part["size"] + 1):
         place: Row = {"number": before + number}
         one = drawn.get(number)
@@ -144,7 +171,7 @@ def _places(part: Row, each: int, before: int) -> list[Row]:
             # While the job runs, its credits are reserved still: they come back at its end.
             back = "refunded" if part["status"] in ENDED else "failed"
             place |= {"state": back, "why": why, "credits": each}
-        elif part["status"] == "generating" and number == len(drawn) + 1:
+        elif part["runs"] and number == next_one:
             place["state"] = "drawing"
         else:
             place["state"] = "waiting"
@@ -152,49 +179,68 @@ def _places(part: Row, each: int, before: int) -> list[Row]:
     return places
 
 
+def _last_moment(parts: list[Row]) -> str | None:
+    """In one form: the history and Penstock write moments differently."""
+    moments = [
+        datetime.fromisoformat(part["completed_at"]) for part in parts if part["completed_at"]
+    ]
+    return max(moments).astimezone(UTC).isoformat() if moments else None
+
+
 def _status(parts: list[str]) -> str:
     if set(parts) == {"queued"}:
         return "queued"
     if not set(parts) <= set(ENDED):
         return "generating"
-    if "completed" in parts:
-        return "completed"
-    return "cancelled" if "cancelled" in parts else "failed"
+    return next(one for one in ("cancelled", "completed", "failed") if one in parts)
 
 
 def _sentence(
     status: str, images: tuple[int, int], refunded: int, first: Row | None, parts: list[Row]
 ) -> str:
     ready, wanted = images
-    back = _refunded(refunded)
+    if status in ENDED:
+        return _end_sentence(status, images, refunded, parts)
+    if any(part["stopping"] for part in parts):
+        return STOPPING
+    if any(part["runs"] for part in parts):
+        so_far = f" {ready} of {wanted} so far." if ready else ""
+        return f"Generating your images…{so_far}"
+    return _waiting_sentence(images, first, parts)
+
+
+def _waiting_sentence(images: tuple[int, int], first: Row | None, parts: list[Row]) -> str:
+    """Where it stands, and why it does not go on."""
+    ready, wanted = images
+    place = f"#{first['position']} in" if first else "in"
+    said = f"You are {place} the queue."
+    if ready:
+        said = f"{ready} of {wanted} {_are(ready)} ready; the rest is {place} the queue."
+    reasons = [first["waiting_for"]] if first else [part["waiting_for"] for part in parts]
+    held_up = next((_HELD_UP[reason] for reason in reasons if reason in _HELD_UP), "")
+    return f"{said} {held_up}".strip()
+
+
+def _end_sentence(status: str, images: tuple[int, int], refunded: int, parts: list[Row]) -> str:
+    ready, wanted = images
     match status:
-        case "queued":
-            place = f"#{first['position']} in" if first else "in"
-            return " ".join(filter(None, [f"You are {place} the queue.", _held_up(parts)]))
-        case "generating" if (held := _held_up(parts)) is not None:
-            return held
-        case "generating" if ready:
-            return f"Generating your images… {ready} of {wanted} so far."
-        case "generating":
-            return "Generating your images…"
         case "completed" if ready == wanted:
-            return "Your image is ready." if wanted == 1 else f"Your {wanted} images are ready."
+            said = "Your image is ready." if wanted == 1 else f"Your {wanted} images are ready."
         case "completed":
-            return f"{ready} of {wanted} images {'is' if ready == 1 else 'are'} ready. {back}"
+            said = f"{ready} of {wanted} images {_are(ready)} ready."
         case "cancelled" if ready:
-            return f"Cancelled. {ready} of {wanted} images had come and stay yours. {back}"
+            said = f"Cancelled. {ready} of {wanted} images had come and stay yours."
         case "cancelled":
-            return f"Cancelled. {back}"
+            said = "Cancelled."
         case _:
-            why = next((WHY_NOT[one["why"]] for one in parts if one["why"] in WHY_NOT), NONE_CAME)
-            return f"{why} {back}"
+            said = next((WHY_NOT[one["why"]] for one in parts if one["why"] in WHY_NOT), NONE_CAME)
+    return f"{said} {_refunded(refunded)}".strip()
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _refunded(number: int) -> str:
-    return f"{in_credits(number)} {'was' if number == 1 else 'were'} refunded."
-
-
-def _held_up(parts: list[Row]) -> str | None:
-    """Why nothing goes on; None while something does, or waits for its turn only."""
-    waits = {part["waiting_for"] for part in parts if part["status"] not in ENDED}
-    return _HELD_UP.get(waits.pop() or "") if len(waits) == 1 else None
+    """Of what was never reserved, as of a job that was taken out by hand, nothing is said."""
+    return f"{in_credits(number)} {'was' if number == 1 else 'were'} refunded." if number else ""

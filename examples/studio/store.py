@@ -21,7 +21,7 @@ Row = dict[str, Any]
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_LOCK = 0x53545544494F  # "STUDIO": no other program's number
 
-# With what has been written down of its jobs, and how the others are now.
+# With what has been written down of its jobs, how the others are now, and which pictures there are.
 _GENERATIONS = """
 select g.id, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at,
   (
@@ -31,7 +31,11 @@ select g.id, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at,
   (
     select coalesce(jsonb_agg(studio.read_job(j.id)), '[]') from unnest(g.job_ids) j (id)
     where not exists (select from studio.generation_jobs e where e.job_id = j.id)
-  )::text as live
+  )::text as live,
+  (
+    select coalesce(jsonb_agg(jsonb_build_array(i.job_id, i.number) order by i.number), '[]')
+    from studio.image i where i.job_id = any (g.job_ids)
+  )::text as kept
 from studio.generation g
 """
 
@@ -205,6 +209,7 @@ def _rows(found: list[asyncpg.Record]) -> list[Row]:
         {
             **row,
             "ended": json.loads(row["ended"]),
+            "kept": json.loads(row["kept"]),
             "live": [one for one in json.loads(row["live"]) if one is not None],
         }
         for row in found

@@ -539,7 +539,7 @@ CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait boolean DEFAULT false) RETURNS bigint[]
+CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait interval DEFAULT NULL::interval) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -725,7 +725,7 @@ CREATE FUNCTION penstock._session_age() RETURNS interval
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait boolean DEFAULT false) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -955,7 +955,7 @@ CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait boolean DEFAULT false) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 

@@ -42,11 +42,10 @@ VIDEO_FACTOR = 5
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"fault": "status", "code": 500}, "broken"),
     ({"fault": "refusal"}, "refused"),
     ({"fault": "empty", "what": "text"}, "broken"),
-    ({"fault": "reset"}, "broken"),
     ({"fault": "truncated_json"}, "broken"),
+    ({"fault": "status", "code": 400}, "broken"),
 ]
 AWAY = "The image model does not answer at the moment; it goes on by itself."
 AGAIN = "That did not work yet; it is tried again by itself."
@@ -138,6 +137,7 @@ async def test_what_does_not_come_is_refunded(studio: Studio) -> None:
             assert none["message"] == f"{WHY_NONE[why]} 2 credits were refunded."
             assert (none["status"], none["ready"]) == ("failed", 0)
             assert none["credits"] == {"reserved": 2, "charged": 0, "refunded": 2}
+            assert [one["why"] for one in none["pictures"]] == [why, why]
             assert (await ana.has())["balance"] == before - 9
             await studio.command("/_heal")
 
@@ -167,15 +167,118 @@ async def test_a_model_that_is_away_fails_nobody(studio: Studio, conn: asyncpg.C
         told = await ana.order(images=3)
         await ana.sees(told["job_id"], "the first is there", ready=1)
         await studio.command("/_stop")
-        held = await ana.sees(told["job_id"], "it waits", message=(AWAY, AGAIN))
-        assert (held["status"], held["credits"]["reserved"]) == ("generating", 3)
+        sentence = f"1 of 3 is ready; the rest is #1 in the queue. {AWAY}"
+        held = await ana.sees(told["job_id"], "it waits", message=sentence)
+        assert (held["status"], held["position"]) == ("generating", 1)
+        assert held["credits"]["reserved"] == 3
+        assert [one["state"] for one in held["pictures"]] == ["ready", "waiting", "waiting"]
         await studio.command("/_heal")
         done = await ana.sees_end(told["job_id"])
-        assert done["status"] == "completed"
-        # The one that was being drawn then is lost, and nothing else.
-        assert done["ready"] == 2
-        assert done["credits"] == {"reserved": 3, "charged": 2, "refunded": 1}
+        assert (done["status"], done["ready"]) == ("completed", 3)
+        assert done["credits"] == {"reserved": 3, "charged": 3, "refunded": 0}
     assert await conn.fetchval("select max(failures) from penstock.finished") == 0
+
+
+async def test_a_key_that_is_not_taken_stops_the_queue_and_loses_nothing(
+    studio: Studio, conn: asyncpg.Connection
+) -> None:
+    """As the operator sees to it, all goes on where it was."""
+    async with customer(studio) as ana:
+        await studio.fault(fault="delay", by=0.05, times=2)
+        await studio.fault(fault="status", code=401, times=1)
+        studio.start_worker()
+        told = await ana.order(images=3)
+        held = await ana.sees(told["job_id"], "it waits", position=1, ready=2)
+        assert held["message"].startswith("2 of 3 are ready; the rest is #1 in the queue.")
+        assert held["message"].endswith((AGAIN, "The studio has a break."))
+        await ana.cancel(told["job_id"])
+        gone = await ana.sees_end(told["job_id"])
+        assert gone["credits"] == {"reserved": 3, "charged": 2, "refunded": 1}
+    assert await conn.fetchval("select max(failures) from penstock.finished") == 0
+
+
+async def test_a_picture_that_always_breaks_the_model_costs_no_other_one(studio: Studio) -> None:
+    """It is tried in each attempt; in the last one the others are drawn without it."""
+    async with customer(studio) as ana:
+        await studio.fault(fault="delay", by=0.05, times=1)
+        await studio.fault(fault="status", code=500, times=2)
+        await studio.fault(fault="reset", times=1)
+        studio.start_worker()
+        told = await ana.order(images=4)
+        held = await ana.sees(told["job_id"], "it waits", position=1, ready=1)
+        assert held["message"] == f"1 of 4 is ready; the rest is #1 in the queue. {AGAIN}"
+        done = await ana.sees_end(told["job_id"])
+        assert done["message"] == "3 of 4 images are ready. 1 credit was refunded."
+        states = [one["state"] for one in done["pictures"]]
+        assert states == ["ready", "refunded", "ready", "ready"]
+
+
+async def test_cancelled_while_it_waits_to_be_tried_again(
+    studio: Studio, conn: asyncpg.Connection
+) -> None:
+    """G13: what came before is kept and paid for, the rest is refunded."""
+    async with customer(studio) as ana:
+        before = (await ana.has())["balance"]
+        await studio.fault(fault="delay", by=0.05, times=3)
+        await studio.fault(fault="status", code=503)
+        studio.start_worker()
+        told = await ana.order(images=4, quality="high")
+        await ana.sees(told["job_id"], "three are there, and it waits", ready=3, position=1)
+        gone = await ana.cancel(told["job_id"])
+        assert gone["message"] == (
+            "Cancelled. 3 of 4 images had come and stay yours. 3 credits were refunded."
+        )
+        assert gone["credits"] == {"reserved": 12, "charged": 9, "refunded": 3}
+
+        async def written_down() -> bool:
+            return bool(await conn.fetchval("select exists (select from studio.generation_jobs)"))
+
+        await eventually(written_down, "it is in the history", seconds=PATIENCE_SECONDS)
+        [kept] = await ana.history()
+        assert kept == gone
+        assert len({await ana.picture(url) for url in _urls(kept)}) == 3
+        assert (await ana.has())["balance"] == before - 9
+    assert await conn.fetch("select * from penstock.check()") == []
+
+
+async def test_an_order_of_two_jobs_is_cancelled_as_one(studio: Studio) -> None:
+    """G11, G13: one job has ended, the other one waits; while it stops, that is said."""
+    async with customer(studio, FREE) as ana:
+        # The first four, and of the second job nothing yet.
+        await studio.slow_after(4, seconds=2)
+        studio.start_worker()
+        told = await ana.order(images=8)
+        some = await ana.sees(told["job_id"], "the first four are there", ready=4)
+        assert some["status"] == "generating"
+        stopping = await ana.cancel(told["job_id"])
+        if stopping["status"] not in ENDED:
+            assert stopping["stopping"] is True
+            assert stopping["message"] == "Stopping; what has come stays yours."
+            assert (stopping["position"], stopping["eta_seconds"]) == (None, None)
+        gone = await ana.sees_end(told["job_id"])
+        assert gone["message"] == (
+            "Cancelled. 4 of 8 images had come and stay yours. 4 credits were refunded."
+        )
+        assert (gone["status"], gone["stopping"]) == ("cancelled", False)
+
+
+async def test_the_rest_of_an_order_waits_while_another_runs(studio: Studio) -> None:
+    """G5, G12: half of it has come, and somebody of a better plan goes first."""
+    studio.env["STUDIO_CONCURRENCY"] = "1"
+    async with customer(studio, FREE) as ana, customer(studio) as ben:
+        await studio.fault(fault="delay", by=1, times=4)
+        await studio.fault(fault="delay", by=8, times=1)
+        studio.start_worker()
+        told = await ana.order(images=8)
+        await ana.sees(told["job_id"], "it has begun", ready=1)
+        await ben.order(images=1)
+        sentence = "4 of 8 are ready; the rest is #1 in the queue."
+        others = "Others are being drawn; it starts after them."
+        some = await ana.sees(told["job_id"], "it waits", message=f"{sentence} {others}")
+        assert (some["status"], some["position"]) == ("generating", 1)
+        assert [one["state"] for one in some["pictures"]] == ["ready"] * 4 + ["waiting"] * 4
+        done = await ana.sees_end(told["job_id"])
+        assert (done["status"], done["ready"]) == ("completed", 8)
 
 
 async def test_cancel_while_it_waits_and_while_it_runs(studio: Studio) -> None:
@@ -254,9 +357,10 @@ async def test_twenty_customers_click_at_once_and_the_books_balance(
         site.env["STUDIO_CONCURRENCY"] = "12"
         site.start_model("--latency", "0.01", "--slots", "8").wait_ready()
         for fault in (
-            {"fault": "status", "code": 500, "chance": 0.12},
+            {"fault": "truncated_json", "chance": 0.12},
             {"fault": "refusal", "chance": 0.1},
-            {"fault": "reset", "chance": 0.05},
+            {"fault": "reset", "times": 2},
+            {"fault": "status", "code": 500, "times": 2},
             {"fault": "empty", "what": "text", "chance": 0.05},
             {"fault": "storm", "form": "seconds", "after": 1, "times": 3},
         ):

@@ -1,14 +1,14 @@
 """The studio's page in a real browser: what it shows, that it stops asking, and a whole journey.
 
-For the first tests the page and its script are those the app serves, and the answers to its
-questions are written here. Timers run out at once, so three seconds take none, and a page that went
+For most of them the page and its script are those the app serves, and the answers to its questions
+are written here. Timers run out at once or soon, so three seconds take none, and a page that went
 on asking would show.
 """
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,26 +21,32 @@ from starlette.responses import Response
 
 from cluster import Cluster
 from journeys.browser import CHROMIUM, printed_page, served
-from journeys.studio_site import FOLDER, FREE, MARK, Studio, customer, running
+from journeys.studio_site import FOLDER, FREE, GROWTH, MARK, STARTER, Studio, customer, running
 from journeys.tab import Tab, tab
 from penstock.providers.simulated.scenes import picture
+from waiting import eventually
 
 STATIC = FOLDER / "static"
 NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 
-# Every timer is noted and runs out at once, and so is every sentence that is shown. When the page
-# shows an end, it has a moment to ask again, which it must not; then it is let finish loading, and
-# the browser prints it.
+# Every question's timer is noted and runs out at once, and so is every sentence that is shown. When
+# the page shows an end, it has a moment to ask again, which it must not; then it is let finish
+# loading, and the browser prints it.
 INSTRUMENT = """
 <script>
 const later = window.setTimeout.bind(window);
 const asked = [];
 const shown = [];
 let ended = false;
-window.setTimeout = (work, ms, ...rest) => { asked.push(ms); return later(work, 0, ...rest); };
+window.setTimeout = (work, ms, ...rest) => {
+  if (ms > 10_000) return later(work, ms, ...rest);
+  asked.push(ms);
+  return later(work, 0, ...rest);
+};
 new MutationObserver(() => {
   const card = document.querySelector("article");
-  const said = card?.querySelector(".message")?.textContent ?? "";
+  const said = [".message", ".wait"].map((part) => card?.querySelector(part)?.textContent)
+    .filter(Boolean).join(" / ");
   if (said && shown.at(-1) !== said) shown.push(said);
   if (ended || !["completed", "failed", "cancelled"].includes(card?.dataset.status)) return;
   ended = true;
@@ -130,6 +136,8 @@ FAILED = order(
 )
 CANCELLED = order("cancelled", "Cancelled. 4 credits were refunded.", *["refunded"] * 4)
 
+GONE: dict[str, Any] = {}
+
 
 @pytest.fixture(scope="module")
 def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
@@ -156,14 +164,14 @@ def test_the_page_asks_every_three_seconds_until_all_has_ended() -> None:
         (
             [WAITS, DRAWS, SOME, PART],
             [
-                "You are #3 in the queue. About 20 seconds.",
+                "You are #3 in the queue. / About 20 seconds.",
                 "Generating your images…",
                 "Generating your images… 1 of 4 so far.",
                 "3 of 4 images are ready. 1 credit was refunded.",
             ],
             ["A &lt;b&gt;lake&lt;/b&gt;", "1 credit refunded", "3 credits charged"],
         ),
-        ([WAITS, FAILED], [f"{WAITS['message']} About 20 seconds.", FAILED["message"]], []),
+        ([WAITS, FAILED], [f"{WAITS['message']} / About 20 seconds.", FAILED["message"]], []),
         ([DRAWS, CANCELLED], [DRAWS["message"], CANCELLED["message"]], []),
         ([DRAWS, None, PART], [DRAWS["message"], PART["message"]], []),
     ],
@@ -183,7 +191,10 @@ async def test_the_page_shows_how_it_goes_and_stops_asking_at_the_end(
     assert stage.shown == sentences
     assert stage.asked == [3000] * (len(answers) - 1)
     assert stage.questions == len(answers)
-    for expected in [*words, "Your plan: ", "10 starts an hour; 3 used", "6 credits"]:
+    # At the end once more, for itself; and all that is asked says whose page it is.
+    assert stage.balances == 1
+    assert stage.accounts == {FREE}
+    for expected in [*words, "Your plan: ", "10 orders an hour; 3 used", "6 credits"]:
         assert expected in printed
 
 
@@ -217,10 +228,14 @@ async def test_a_refusal_is_said_in_plain_words(
     assert "Nothing yet." in printed
 
 
-async def _stage(site: Studio, script: str, answers: list[dict[str, Any] | None]) -> "Stage":
+async def _stage(
+    site: Studio, script: str, answers: list[dict[str, Any] | None], *, held: bool = True
+) -> "Stage":
     async with customer(site, FREE) as ana:
         real = await ana.client.get("/")
-    page = real.text.replace("<head>", f"<head>{script}").replace("</body>", f"{HOLD}</body>")
+    page = real.text.replace("<head>", f"<head>{script}")
+    if held:
+        page = page.replace("</body>", f"{HOLD}</body>")
     # What the app forbids its page stays forbidden, but for the script that is put in here.
     policy = real.headers["content-security-policy"]
     policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
@@ -239,6 +254,12 @@ class Stage:
         self.shown: list[str] = []
         self.orders: list[tuple[Any, str | None]] = []
         self.refusal: Response = JSONResponse({})
+        self.cancelled: Response = JSONResponse({})
+        self.balances = 0
+        self.accounts: set[str | None] = set()
+        self.images: list[int] = []
+        self.has = ACCOUNT
+        self.late: asyncio.Event | None = None
         self._ended = asyncio.Event()
 
     def app(self) -> FastAPI:
@@ -246,7 +267,9 @@ class Stage:
         app.mount("/static", StaticFiles(directory=STATIC))
         app.add_api_route("/", self.show, response_class=HTMLResponse)
         app.add_api_route("/api/history", self.history)
+        app.add_api_route("/api/balance", self.balance)
         app.add_api_route("/api/generations/{job}", self.answer)
+        app.add_api_route("/api/generations/{job}/cancel", self.cancel, methods=["POST"])
         app.add_api_route("/api/images/{job}/{name}", self.image)
         app.add_api_route("/api/enqueue-generation", self.refuse, methods=["POST"])
         app.add_api_route("/hold", self.hold)
@@ -256,24 +279,41 @@ class Stage:
     async def show(self) -> HTMLResponse:
         return HTMLResponse(self.page, headers={"content-security-policy": self.policy})
 
-    async def history(self) -> JSONResponse:
-        if not self.answers:
-            return JSONResponse({"ok": True, "account": ACCOUNT, "items": [], "before": None})
-        found = {"ok": True, "account": ACCOUNT, "items": [self._next()], "before": None}
+    async def history(self, request: Request) -> JSONResponse:
+        self.accounts.add(request.headers.get("x-account"))
+        items = [self._next()] if self.answers else []
+        found = {"ok": True, "account": self.has, "items": items, "before": None}
+        if (late := self.late) is not None:
+            self.late = None
+            await late.wait()
         return JSONResponse(found)
 
-    async def answer(self) -> JSONResponse:
+    async def balance(self, request: Request) -> JSONResponse:
+        self.accounts.add(request.headers.get("x-account"))
+        self.balances += 1
+        return JSONResponse({"ok": True, "account": ACCOUNT})
+
+    async def answer(self, request: Request) -> JSONResponse:
+        self.accounts.add(request.headers.get("x-account"))
         found = self._next()
         if found is None:
             return JSONResponse({"ok": False, "error": "Bad gateway"}, 502)
+        if found == GONE:
+            return JSONResponse({"ok": False, "error": "You have no order with this id."}, 404)
         return JSONResponse({"ok": True, "account": ACCOUNT, "generation": found})
+
+    async def cancel(self) -> Response:
+        return self.cancelled
 
     def _next(self) -> dict[str, Any] | None:
         self.questions += 1
         return self.answers[min(self.questions, len(self.answers)) - 1]
 
     async def image(self) -> Response:
-        return Response(picture(Random(1), 64, 64), media_type="image/png")
+        """With the statuses that were asked for first."""
+        status = self.images.pop(0) if self.images else 200
+        drawn = picture(Random(1), 64, 64) if status == 200 else b""
+        return Response(drawn, status, media_type="image/png")
 
     async def refuse(self, request: Request) -> Response:
         sent = json.loads(await request.body())
@@ -294,7 +334,7 @@ class Stage:
         return served(self.app(), self._ended.set)
 
 
-# --- a whole journey ------------------------------------------------------------------------------
+# --- clicks -----------------------------------------------------------------------------------
 
 PRESS = """
 (() => {{
@@ -305,9 +345,13 @@ PRESS = """
   }};
   type("prompt", {prompt});
   type("images", "{images}");
+  document.getElementById("generate").focus();
   document.getElementById("generate").click();
 }})()
 """
+
+AWAKE = "document.getElementById('generate').getAttribute('aria-disabled')"
+COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 def text(selector: str) -> str:
@@ -315,7 +359,154 @@ def text(selector: str) -> str:
 
 
 async def press_generate(page: Tab, images: int) -> None:
+    await page.sees(f"{AWAKE} === null", "the button is awake")
     await page.run(PRESS.format(prompt=json.dumps(f"A {MARK} at dawn"), images=images))
+
+
+# Three seconds are short, and the rest of a button is long enough to be seen on a busy machine.
+HASTE = """
+<script>
+const later = window.setTimeout.bind(window);
+window.setTimeout = (work, ms, ...rest) =>
+  later(work, { 3000: 300, 1000: 4000 }[ms] ?? ms, ...rest);
+</script>
+"""
+UNSURE = "We do not know whether it arrived."
+
+
+@asynccontextmanager
+async def watching(
+    site: Studio, folder: Path, answers: list[dict[str, Any] | None]
+) -> AsyncIterator[tuple[Stage, Tab]]:
+    stage = await _stage(site, HASTE, answers, held=False)
+    async with stage.running() as port, tab(folder) as page:
+        await page.look_like(390, 600)
+        await page.open(f"http://127.0.0.1:{port}/")
+        await page.sees(f"{text('#balance')} === '6 credits'", "the page is ready")
+        yield stage, page
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+async def test_an_order_whose_answer_is_lost_is_sent_again(
+    shop_window: Studio, tmp_path: Path
+) -> None:
+    """G2: as the same order, whatever is written meanwhile; and a slow double click is one."""
+    async with watching(shop_window, tmp_path, []) as (stage, page):
+        stage.refusal = Response("a gateway's page", 502)
+        await press_generate(page, 2)
+        await page.sees(f"{text('#wrong')}.startsWith({UNSURE!r})", "it is not known")
+        edit = "document.getElementById('prompt')"
+        await page.run(
+            f"{edit}.value = 'other'; {edit}.dispatchEvent(new Event('input', {{ bubbles: true }}))"
+        )
+        await page.sees(f"{text('#wrong')}.includes('Press Generate')", "it gives up")
+        assert await page.run(AWAKE) is None
+        assert len(stage.orders) == 4
+        stage.answers = [DRAWS]
+        stage.refusal = JSONResponse({"ok": True, "job_id": JOB, "new_balance": 2}, 201)
+        await press_generate(page, 2)
+        await page.sees(f"{text('#generate')} === 'Ordered'", "it is ordered")
+        await page.run("document.getElementById('generate').click()")
+        await page.sees("document.activeElement.tagName === 'ARTICLE'", "the card has the focus")
+        await page.sees(f"{AWAKE} === null", "the button is awake")
+        assert await page.run(text("#wrong")) == ""
+    assert len(stage.orders) == 5
+    assert len({key for _, key in stage.orders}) == 1
+    assert len({json.dumps(sent) for sent, _ in stage.orders}) == 1
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+async def test_what_is_cancelled_says_so_at_once(shop_window: Studio, tmp_path: Path) -> None:
+    """G4: or, in the card, why not; its end is found among the past ones, focus and all."""
+    async with watching(shop_window, tmp_path, [DRAWS]) as (stage, page):
+        button = "document.querySelector('.cancel')"
+        click = f"{button}.focus(); {button}.click()"
+        stage.cancelled = JSONResponse({"ok": False, "error": "Not now."}, 500)
+        await page.run(click)
+        await page.sees(f"{text('.message')}.endsWith('Not now.')", "it is said in the card")
+        stage.cancelled = JSONResponse({"ok": True, "account": ACCOUNT, "generation": DRAWS})
+        stopping = "Stopping; what has come stays yours."
+        assert await page.run(f"{click}; {text('.message')}") == stopping
+        seen = stage.questions
+
+        async def asked() -> bool:
+            return stage.questions > seen + 1
+
+        await eventually(asked, "it was asked again")
+        assert await page.run(text(".message")) == stopping
+        stage.images = [503] * 3
+        stage.answers = [PART]
+        await page.sees("document.querySelector('#past article') !== null", "it is past")
+        assert await page.run("document.getElementById('now').hidden")
+        assert await page.run("document.activeElement.tagName") == "ARTICLE"
+        # Pictures that did not come are asked for again.
+        await page.sees("document.querySelectorAll('[data-state=missing]').length === 3", "none")
+        drawn = "[...document.querySelectorAll('article img')].filter((i) => i.naturalWidth)"
+        await page.run(COME_BACK)
+        await page.sees(f"{drawn}.length === 3", "the pictures are there")
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+async def test_an_order_that_is_gone_ends_its_card(shop_window: Studio, tmp_path: Path) -> None:
+    """And for all: colours of one's own, a header that hides nothing, times not too early."""
+    async with watching(shop_window, tmp_path, [DRAWS, GONE]) as (stage, page):
+        await page.sees(f"{text('#past .message')} === 'This order is not there any more.'", "gone")
+        assert await page.run("document.querySelector('.cancel').hidden")
+        seen = stage.questions
+        await asyncio.sleep(0.8)
+        assert stage.questions == seen
+
+        forced = {"name": "forced-colors", "value": "active"}
+        await page.command("Emulation.setEmulatedMedia", features=[forced])
+        for name in ("job_type", "quality"):
+            colours = await page.run(
+                f"[...document.querySelectorAll('[name={name}]')].map((one) =>"
+                " [one.checked, getComputedStyle(one.nextElementSibling).backgroundColor])"
+            )
+            [chosen] = [colour for checked, colour in colours if checked]
+            assert chosen not in [colour for checked, colour in colours if not checked]
+
+        await page.run("scrollTo(0, document.body.scrollHeight)")
+        await page.run("document.getElementById('prompt').scrollIntoView({ block: 'nearest' })")
+        below = "document.getElementById('prompt').getBoundingClientRect().top"
+        assert await page.run(
+            f"{below} >= document.querySelector('header').getBoundingClientRect().bottom"
+        )
+
+        words = "import('/static/words.js').then((words) => words.localTimeAfter({}))"
+        for second, minute in ((0, "00"), (1, "01"), (59, "01")):
+            moment = json.dumps(f"2026-01-01T12:00:{second:02}.000Z")
+            assert (await page.run(words.format(moment)))[-2:] == minute
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+async def test_an_older_answer_that_comes_later_is_not_shown(
+    shop_window: Studio, tmp_path: Path
+) -> None:
+    async with watching(shop_window, tmp_path, [PART]) as (stage, page):
+        stage.late = late = asyncio.Event()
+        stage.answers = [DRAWS]
+        seen = stage.questions
+        await page.run(COME_BACK)
+
+        async def asked() -> bool:
+            return stage.questions > seen
+
+        await eventually(asked, "the first question is there")
+        stage.answers, stage.has = [PART], {**ACCOUNT, "balance": 7}
+        await page.run(COME_BACK)
+        await page.sees(f"{text('#balance')} === '7 credits'", "the second answer is there")
+        late.set()
+        await asyncio.sleep(0.5)
+        assert await page.run(text("#balance")) == "7 credits"
+        assert await page.run(text(".message")) == PART["message"]
+
+
+# --- a whole journey ------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(180)
@@ -358,16 +549,43 @@ async def test_a_customer_clicks_through(database: str, tmp_path: Path) -> None:
             assert 4 < left <= 8
 
             await page.run("document.querySelector('[value=high]').click()")
-            await press_generate(page, 8)
-            short = f"This costs 24 credits, and you have {left}."
+            await press_generate(page, 5)
+            short = f"This costs 15 credits, and you have {left}."
             await page.sees(f"{text('#wrong')}.startsWith({short!r})", "that is too much")
             # Clicks on one purchase that follow at once are the same purchase.
             await page.run("for (let n = 0; n < 3; n += 1) document.getElementById('buy').click()")
             await page.sees(f"{text('#balance')} === '{left + 10} credits'", "ten were bought")
             await page.sees(f"{text('#operator-said')}.startsWith('Bought.')", "it is said")
+            assert await page.run(text("#wrong")) == ""
 
             await page.open(f"http://127.0.0.1:{site.web_port}/")
             cards = "document.querySelectorAll('article').length"
             await page.sees(f"{cards} === 2", "the history is there")
             assert await page.run(text("#balance")) == f"{left + 10} credits"
             assert await page.run("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.timeout(120)
+@NEEDS_CHROMIUM
+async def test_what_happens_in_another_tab_is_seen(shop_window: Studio, tmp_path: Path) -> None:
+    """An order, and then another customer: for that one nothing is ordered here."""
+    async with tab(tmp_path) as page:
+        await page.open(f"http://127.0.0.1:{shop_window.web_port}/")
+        await page.run(f"document.querySelector('[value={GROWTH}]').click()")
+        await page.sees(f"{text('#balance')} === '100 credits'", "the balance is there")
+        async with customer(shop_window, GROWTH) as elsewhere:
+            await elsewhere.order(images=1)
+            await page.run(COME_BACK)
+            await page.sees("document.querySelectorAll('#current article').length === 1", "seen")
+            assert await page.run(text("#balance")) == "99 credits"
+            await page.run(
+                "fetch('/sign-in', { method: 'POST', body: new URLSearchParams("
+                f"{{ customer: {STARTER!r} }}) }})"
+            )
+            another = "You are signed in as another customer in this browser now."
+            await page.sees(f"{text('#offline')}.startsWith({another!r})", "it is said")
+            await press_generate(page, 1)
+            await page.sees(f"{text('#wrong')} === {another!r}", "nothing is ordered")
+            await page.run("document.querySelector('#offline a').click()")
+            await page.sees(f"{text('#balance')} === '50 credits'", "the other's page is there")
+            assert (await elsewhere.has())["balance"] == 99

@@ -1,8 +1,12 @@
 """The studio example: who sees what, what is refused, and how it is said. No job runs here."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -10,7 +14,9 @@ import psycopg
 import pytest
 
 from cluster import Cluster
+from journeys.processes import free_port
 from journeys.studio_site import (
+    FOLDER,
     FREE,
     GROWTH,
     HEADERS,
@@ -67,7 +73,10 @@ async def test_others_get_the_same_answer_as_for_what_does_not_exist(
             assert (await ana.client.get(f"/api/images/{odd}.png")).status_code == 404
         assert (await ana.client.get("/api/generations/7")).status_code == 404
         assert await eve.history() == []
-        assert (await ana.look(job))["status"] == "queued"
+        # What is there is shown, whatever the job says of itself: a new start has told nothing yet.
+        shown = await ana.look(job)
+        assert (shown["status"], shown["ready"]) == ("queued", 1)
+        assert shown["message"].startswith("1 of 4 is ready; the rest is #1 in the queue.")
         assert [one["job_id"] for one in await ana.history()] == [job]
 
 
@@ -95,6 +104,7 @@ async def test_every_field_is_checked_and_named(shop_window: Studio) -> None:
         ("job_type", None),
         ("job_type", ["tryon"]),
         ("prompt", " \n "),
+        ("prompt", "\u200b\u2060 \ufeff"),
         ("prompt", "word " * 101),
         ("prompt", "a\0b"),
         ("prompt", 7),
@@ -115,6 +125,9 @@ async def test_every_field_is_checked_and_named(shop_window: Studio) -> None:
         half = b'{"job_type": "tryon", "prompt": "\\ud800", "images": 1, "quality": "high"}'
         answer = await ana.client.post("/api/enqueue-generation", content=half, headers=HEADERS)
         assert (answer.status_code, answer.json()["field"]) == (422, "prompt")
+        odd = b'{"\\ud800": 1}'
+        answer = await ana.client.post("/api/enqueue-generation", content=odd, headers=HEADERS)
+        assert (answer.status_code, answer.json()["field"]) == (422, "?")
         short = await ana.press_generate(key="short")
         assert (short.status_code, short.json()["field"]) == (422, "Idempotency-Key")
         path = "/api/enqueue-generation"
@@ -134,7 +147,10 @@ async def test_too_few_credits_are_said_with_balance_and_price(shop_window: Stud
         assert refused.status_code == 402
         said = refused.json()
         assert (said["balance"], said["price"], said["code"]) == (10, 24, "insufficient_credits")
-        assert "costs 24 credits, and you have 10" in said["error"]
+        assert said["error"] == (
+            "This costs 24 credits, and you have 10. Ask for fewer images or for standard quality, "
+            "or ask the operator for more."
+        )
         # A film costs five times as much.
         film = await ana.press_generate(images=3, job_type="video")
         assert (film.status_code, film.json()["price"]) == (402, 15)
@@ -142,6 +158,13 @@ async def test_too_few_credits_are_said_with_balance_and_price(shop_window: Stud
         has = await ana.has()
         assert (has["balance"], has["queued"], has["submitted_last_hour"]) == (10, 0, 0)
         assert (await ana.order(images=2, job_type="video"))["new_balance"] == 0
+        # There is nothing smaller to ask for.
+        least = await ana.press_generate(images=1)
+        sentence = "This costs 1 credit, and you have 0."
+        assert least.json()["error"] == f"{sentence} Ask the operator for more."
+        await ana.become_operator()
+        least = await ana.press_generate(images=1)
+        assert least.json()["error"] == f"{sentence} Buy credits in the operator's corner."
 
 
 async def test_over_the_hours_limit_one_is_told_when_to_come_back(shop_window: Studio) -> None:
@@ -160,8 +183,10 @@ async def test_over_the_hours_limit_one_is_told_when_to_come_back(shop_window: S
         assert 3_500 < int(refused.headers["retry-after"]) <= 3_600
         then = datetime.fromisoformat(said["next_at"])
         assert began <= then - timedelta(hours=1) <= datetime.now(UTC)
-        assert "The free plan has 10 starts an hour" in said["error"]
-        assert f"pass at {then:%H:%M} UTC" in said["error"]
+        assert "The free plan has 10 orders an hour" in said["error"]
+        # A whole minute, and not one that is too early.
+        up = then + timedelta(seconds=59, microseconds=999_999)
+        assert f"pass at {up:%H:%M} UTC" in said["error"]
         assert (await ana.press_generate(images=1)).json()["next_at"] == said["next_at"]
         has = await ana.has()
         assert (has["submitted_last_hour"], has["per_hour"], has["balance"]) == (10, 10, 3)
@@ -195,6 +220,8 @@ async def test_credits_and_faults_are_for_the_operator(shop_window: Studio) -> N
         for code in ("", "guess"):
             answer = await eve.client.get("/operator", params={"code": code})
             assert answer.status_code == 401
+            assert answer.headers["content-type"].startswith("text/html")
+            assert "Open this with the link that is printed at the start." in answer.text
         # A customer's cookie under the operator's name is still a customer's.
         eve.client.cookies.set("studio_operator", eve.client.cookies["studio_customer"])
         answer = await eve.client.post("/api/operator/credits", json={}, headers=HEADERS)
@@ -203,16 +230,88 @@ async def test_credits_and_faults_are_for_the_operator(shop_window: Studio) -> N
         assert "Buy 10 credits" not in (await eve.client.get("/")).text
         await eve.become_operator()
         assert "Buy 10 credits" in (await eve.client.get("/")).text
-        for body in ({}, {"reference": "short"}, {"reference": 5}, {"amount": 1_000}):
+        for body in ({}, {"reference": "short"}, {"reference": "a\0" * 8}, {"amount": 1_000}):
             answer = await eve.client.post("/api/operator/credits", json=body, headers=HEADERS)
             assert answer.status_code == 422
-        odd = {"fault": "everything"}
-        answer = await eve.client.post("/api/operator/fault", json=odd, headers=HEADERS)
-        assert (answer.status_code, answer.json()["field"]) == (422, "fault")
+        odd_ones: list[Any] = ["everything", ["broken"], {}, 5, None]
+        for odd in odd_ones:
+            answer = await eve.client.post(
+                "/api/operator/fault", json={"fault": odd}, headers=HEADERS
+            )
+            assert (answer.status_code, answer.json()["field"]) == (422, "fault")
         # No model runs here, and it is said so.
         answer = await eve.client.post("/api/operator/fault", json={}, headers=HEADERS)
         assert answer.status_code == 502
         assert (await eve.has())["balance"] == 50
+        # Whoever leaves takes the operator along.
+        assert (await eve.client.post("/sign-out")).status_code == 303
+        await eve.sign_in()
+        assert "Buy 10 credits" not in (await eve.client.get("/")).text
+
+
+async def test_a_page_of_another_customer_does_nothing(shop_window: Studio) -> None:
+    """Another tab signed in as somebody else: nobody orders with, or sees, what is not theirs."""
+    async with customer(shop_window, "customer-10") as eve:
+        await eve.become_operator()
+        has = await eve.has()
+        job = "00000000-0000-7000-8000-000000000000"
+        asked = [("GET", path) for path in ("history", "balance", f"generations/{job}")]
+        asked += [("GET", f"images/{job}/1.png"), ("POST", f"generations/{job}/cancel")]
+        asked += [("POST", path) for path in ("enqueue-generation", "operator/credits")]
+        for method, path in [*asked, ("POST", "operator/fault")]:
+            answer = await eve.client.request(
+                method, f"/api/{path}", headers={**HEADERS, "X-Account": PRO}
+            )
+            assert (answer.status_code, answer.json()["code"]) == (409, "another_customer"), path
+            assert answer.json()["error"] == (
+                "You are signed in as another customer in this browser now."
+            )
+        assert await eve.has() == has
+        eve.client.headers["X-Account"] = eve.account
+        assert await eve.has() == has
+        eve.client.cookies.clear()
+        assert (await eve.client.get("/api/balance")).status_code == 401
+
+
+async def test_odd_requests_are_answered_with_a_sentence(shop_window: Studio) -> None:
+    async with customer(shop_window, "customer-10") as eve:
+        assert (await eve.ask("/api/history?before="))["items"] == []
+        answer = await eve.client.get("/api/history?before=yesterday")
+        assert (answer.status_code, answer.json()["field"]) == (422, "before")
+        answer = await eve.client.get("/api/enqueue-generation")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        assert answer.json()["error"] == (
+            "This address is there, but not for a request of this kind."
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "sentence"),
+    [
+        (["--port", "99999"], {}, "--port is '99999'; it may be a number from 1 to 65535"),
+        ([], {"STUDIO_PORT": "web"}, "--port is 'web'; it may be a number from 1 to 65535"),
+        ([], {"IMAGE_TIMEOUT": "200"}, "IMAGE_TIMEOUT is '200'; it may be a number up to 70"),
+        ([], {"IMAGE_TIMEOUT": "soon"}, "IMAGE_TIMEOUT is 'soon'; it may be a number up to 70"),
+    ],
+)
+def test_settings_that_cannot_work_are_said_at_the_start(
+    tmp_path: Path, words: list[str], env: dict[str, str], sentence: str
+) -> None:
+    with (tmp_path / "said").open("w+") as said:
+        given = subprocess.run(
+            [sys.executable, str(FOLDER), *words],
+            env={**os.environ, "STUDIO_PORT": str(free_port()), **env},
+            cwd=tmp_path,
+            stdout=said,
+            stderr=said,
+            timeout=60,
+            check=False,
+        )
+        said.seek(0)
+        text = said.read()
+    assert given.returncode != 0
+    assert sentence in text
+    assert "Traceback" not in text
 
 
 async def test_nothing_works_without_a_signed_cookie(shop_window: Studio) -> None:
@@ -240,7 +339,11 @@ async def test_another_site_cannot_order_for_somebody(shop_window: Studio) -> No
         assert plain.status_code == 403
         evil = {**HEADERS, "Origin": "https://evil.example"}
         for path in ("/api/enqueue-generation", "/sign-in", "/sign-out"):
-            assert (await ana.client.post(path, headers=evil)).status_code == 403
+            answer = await ana.client.post(path, headers=evil)
+            assert answer.status_code == 403
+            assert "This request did not come from our page." in answer.text
+            is_page = answer.headers["content-type"].startswith("text/html")
+            assert is_page == (not path.startswith("/api"))
 
 
 async def test_a_prompt_is_text_and_the_page_has_plan_and_prices(shop_window: Studio) -> None:
@@ -272,7 +375,9 @@ async def test_order_and_job_come_together_or_not_at_all(shop_window: Studio) ->
             )
             answer = await ana.press_generate(images=8)
             assert answer.status_code == 500
-            assert "Nothing was charged" in answer.json()["error"]
+            assert answer.json()["error"] == (
+                "Something went wrong here. Look at your orders before you try again."
+            )
             has = await ana.has()
             assert (has["balance"], has["queued"], has["submitted_last_hour"]) == (100, 0, 0)
             await conn.execute("drop function studio.refuse() cascade")

@@ -133,7 +133,7 @@ async def who_is_patient_gets_a_busy_account(s: Scene) -> None:
             finisher,
             finisher.fetchval(
                 "select verdict from penstock.finish_jobs($1, array[$2::uuid], array[1],"
-                " array['succeeded'], p_wait => true)",
+                " array['succeeded'], p_wait => '5 seconds')",
                 worker,
                 row["id"],
             ),

@@ -234,6 +234,35 @@ async def test_cancelled_while_it_runs_it_pays_for_what_was_delivered(
     assert await credits_of(conn, row["id"]) == {"reserved": 4, "charged": 2, "refunded": 2}
 
 
+@pytest.mark.parametrize("end", ["cancel", "expire"])
+async def test_what_was_delivered_before_a_wait_is_paid_for_when_it_is_cancelled(
+    conn: asyncpg.Connection, clock: Clock, end: str
+) -> None:
+    """G13: its pictures are on the page; a job that expires is a failure and gives all back."""
+    await priced(conn, PER_IMAGE)
+    await rich(conn)
+    worker, row = await started(conn, payload={"images": 4, "quality": "standard"})
+    await conn.execute(
+        "select penstock.report_progress($1, array[$2::uuid], array[1], null, null, null,"
+        " array[3::bigint])",
+        worker,
+        row["id"],
+    )
+    await factory.finish(conn, worker, [row], "retry")
+    assert await factory.status(conn, row["id"]) == "scheduled"
+    if end == "cancel":
+        await conn.execute("select penstock.cancel_job($1)", row["id"])
+    else:
+        await conn.execute(
+            "update penstock.job set expires_at = penstock.clock() + interval '1 second'"
+        )
+        await clock.advance("1m")
+        await factory.claim(conn, await factory.worker(conn))
+    charged = 3 if end == "cancel" else 0
+    assert (await credits_of(conn, row["id"]))["charged"] == charged
+    assert await balance(conn) == 100 - charged
+
+
 async def test_a_new_start_begins_with_nothing_delivered(conn: asyncpg.Connection) -> None:
     await priced(conn, PER_IMAGE)
     await rich(conn)

@@ -411,3 +411,42 @@ async def test_what_is_emitted_is_what_it_was_then(database: str, conn: asyncpg.
     await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
     rows = await conn.fetch("select data from penstock.read_chunks($1)", job)
     assert [row["data"] for row in rows] == [{"n": 1}, {"n": 2}]
+
+
+async def test_ends_of_many_held_accounts_do_not_hold_up_others(
+    database: str, conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """They are waited for, each longer than the last time, and beside what everybody else tells."""
+    app = new_app()
+    go_on = asyncio.Event()
+
+    @app.job(queue="q", account="who", price=1)
+    async def paid(who: str) -> None:
+        assert who
+        await go_on.wait()
+
+    @app.job(queue="q", timeout="1s", attempts=1)
+    async def free() -> None: ...
+
+    names = [f"a{n}" for n in range(30)]
+    for name in names:
+        await conn.execute("select penstock.grant_credits($1, 1)", name)
+    async with working(database, app):
+        rows = [{"kind": "paid", "payload": {"who": name}} for name in names]
+        jobs = await factory.submit_rows(conn, rows)
+
+        async def running() -> bool:
+            return bool(
+                await conn.fetchval("select bool_and(status = 'running') from penstock.job")
+            )
+
+        await eventually(running, "all of them to run")
+        held = await connect()
+        async with held.transaction():
+            await held.execute("select from penstock.account order by id for no key update")
+            go_on.set()
+            for _ in range(5):
+                [ended] = await until_finished(conn, [await factory.submit(conn, "free")])
+                assert ended["status"] == "succeeded"
+        ended = await until_finished(conn, jobs)
+    assert {row["status"] for row in ended} == {"succeeded"}

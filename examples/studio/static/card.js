@@ -1,5 +1,6 @@
 // One order: its sentence, a place for each picture, what it cost, and a button to stop it.
 
+import { rest, rests, say } from "./elements.js";
 import { credits, localDay } from "./words.js";
 
 const TITLES = {
@@ -7,24 +8,37 @@ const TITLES = {
 };
 const WHY = { refused: "refused by the model", broken: "did not come", cancelled: "cancelled", failed: "did not come" };
 const LIVE = new Set(["queued", "generating"]);
+const STOPPING = "Stopping; what has come stays yours.";
+const LOST = "This order is not there any more.";
 
 export class Card {
+  // `cancel` comes to a sentence where it failed, or "".
   constructor(template, cancel) {
     this.article = template.content.cloneNode(true).querySelector("article");
     this.status = null;
+    this.asked = 0; // the number of the question whose answer is shown
+    this.message = this.wait = this.wrong = "";
+    this.stopping = false;
     this.part = (name) => this.article.querySelector(name);
-    this.part(".cancel").addEventListener("click", () => {
-      this.part(".cancel").disabled = true;
-      cancel();
-    });
+    this.part(".cancel").addEventListener("click", () => this.stop(cancel));
+  }
+
+  async stop(cancel) {
+    if (rests(this.part(".cancel"))) return;
+    this.stopping = true;
+    this.wrong = "";
+    this.tell();
+    this.wrong = await cancel();
+    this.stopping = !this.wrong;
+    this.tell();
   }
 
   // `wait` is a sentence, or "".
   show(generation, wait) {
     const { status, prompt, message, images, quality } = generation;
-    this.status = status;
-    this.article.dataset.status = status;
+    Object.assign(this, { status, message, wait });
     this.article.dataset.id = generation.job_id;
+    this.article.setAttribute("aria-label", prompt);
     say(this.part("h3"), prompt);
     const facts = [
       TITLES[generation.job_type], `${images} ${images === 1 ? "image" : "images"}`, `${quality} quality`,
@@ -32,18 +46,33 @@ export class Card {
     if (generation.jobs > 1) facts.push(`${generation.jobs} jobs`);
     facts.push(localDay(generation.completed_at ?? generation.created_at));
     say(this.part(".facts"), facts.join(" · "));
-    say(this.part(".message"), [message, wait].filter(Boolean).join(" "));
     const list = this.part(".pictures");
     generation.pictures.forEach((picture, at) => {
       showPicture(list.children[at] ?? list.appendChild(document.createElement("li")), picture, prompt);
     });
     say(this.part(".credits"), LIVE.has(status) ? reserved(generation.credits) : spent(generation.credits));
-    this.part(".cancel").hidden = !LIVE.has(status);
+    this.tell();
   }
-}
 
-function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  // The server does not know it: nothing more will come.
+  lose() {
+    Object.assign(this, { status: "failed", message: LOST });
+    this.article.querySelectorAll("li:not([data-state=ready])").forEach((item) => item.remove());
+    this.tell();
+  }
+
+  tell() {
+    const live = LIVE.has(this.status);
+    const button = this.part(".cancel");
+    this.article.dataset.status = this.status;
+    const lines = live ? [this.stopping ? STOPPING : this.message, this.wrong] : [this.message];
+    say(this.part(".message"), lines.filter(Boolean).join(" "));
+    // Not in the sentence that is read out: it changes all the time.
+    say(this.part(".wait"), live && !this.stopping ? this.wait : "");
+    rest(button, this.stopping);
+    if (!live && button === document.activeElement) this.article.focus({ preventScroll: true });
+    button.hidden = !live;
+  }
 }
 
 function reserved({ reserved: number }) {
@@ -56,7 +85,7 @@ function spent({ charged, refunded }) {
   return parts.join(" · ");
 }
 
-// Made anew only when its state changes: a picture is fetched once.
+// Made anew only when its state changes: a picture is fetched once, and again only if it did not come.
 function showPicture(item, picture, prompt) {
   if (item.dataset.state === picture.state) return;
   item.dataset.state = picture.state;
@@ -68,6 +97,7 @@ function showPicture(item, picture, prompt) {
     image.src = picture.url;
     image.width = image.height = 256;
     image.alt = `${prompt} (image ${picture.number})`;
+    image.addEventListener("error", () => { item.dataset.state = "missing"; });
     link.append(image);
     item.replaceChildren(link);
     return;

@@ -1,43 +1,82 @@
 // The studio: shows the price before, sends each order once, and asks every 3 s until all has ended.
 
 import { Card } from "./card.js";
-import { credits, duration, localTime } from "./words.js";
+import { putInOrder, rest, rests, say } from "./elements.js";
+import { credits, duration, localTimeAfter } from "./words.js";
 
 const POLL_MS = 3000;
+const LOOK_MS = 15_000; // for what was ordered or bought in another tab
+const ANSWER_MS = 30_000; // an answer that takes longer does not come
+const QUIET_MS = 1000; // a slow double click is one click
+const TRIES = 4;
 const ENDED = new Set(["completed", "failed", "cancelled"]);
-const HEADERS = { "X-Requested-With": "studio", "Content-Type": "application/json" };
+// The page is of one customer, the cookie of all tabs: the server compares.
+const HEADERS = {
+  "X-Requested-With": "studio", "X-Account": document.body.dataset.account, "Content-Type": "application/json",
+};
 const UNREACHABLE = "The studio cannot be reached at the moment. What you ordered is safe; this page keeps asking.";
+const UNSURE = "We do not know whether it arrived.";
+const ANOTHER = "You are signed in as another customer in this browser now.";
 
 const by = (id) => document.getElementById(id);
 const form = by("form");
 const cards = new Map(); // by the order's id
+const timers = {}; // each by the name of what it is for: none is lost to another
 let balance = null;
-// One key per order as it is: a second click sends the same one and gets the same job.
+let asked = 0; // how many questions
+let shown = 0; // the number of the one whose account is shown: an older answer may come later
+// The key of an order stays until an answer says what became of it: sent again, it is the same order.
 let key = null;
-let timer = null;
+let another = false; // somebody else is signed in now
+let tooDear = false; // that is what was said last
 
 function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Written only when it changes, or a screen reader would read it out every 3 s.
-function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+function later(name, work, ms) {
+  clearTimeout(timers[name]);
+  if (!another) timers[name] = setTimeout(work, ms);
+}
+
+function pause(ms) {
+  return new Promise((done) => { setTimeout(done, ms); });
 }
 
 async function call(path, body = null, headers = {}) {
-  const asked = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
+  const sent = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
+  const number = (asked += 1);
   let answer;
   let said;
   try {
-    answer = await fetch(path, { ...asked, headers: { ...HEADERS, ...headers } });
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    // Without the cache: there, a question would wait for the same one before it.
+    answer = await fetch(path, { ...sent, signal, cache: "no-store", headers: { ...HEADERS, ...headers } });
     said = await answer.json();
   } catch {
-    return { ok: false, status: 0, error: "That did not arrive. Nothing was charged twice: try again." };
+    return { ok: false, status: 0, number, error: UNSURE };
   }
-  if (answer.status === 401 && !path.startsWith("/api/operator")) location.assign("/sign-in");
-  return { ...said, status: answer.status };
+  const { status } = answer;
+  if (status === 401 && !path.startsWith("/api/operator")) location.assign("/sign-in");
+  if (status === 409 && said.code === "another_customer") {
+    leave();
+    return { ok: false, status, number, error: ANOTHER };
+  }
+  return { ...said, status, number };
+}
+
+const away = ({ status }) => status === 0 || status >= 500;
+
+// Nothing on this page is the other customer's: it asks no more, and what is written in it can be kept.
+function leave() {
+  another = true;
+  Object.values(timers).forEach(clearTimeout);
+  const link = document.createElement("a");
+  link.href = "/";
+  say(link, "Go on as this one");
+  by("offline").replaceChildren(`${ANOTHER} `, link);
+  by("offline").hidden = false;
 }
 
 // --- the order ------------------------------------------------------------------------------
@@ -71,10 +110,12 @@ function showPrice() {
   by("left").classList.toggle("short", balance !== null && total > balance);
   const example = form.querySelector('[name="job_type"]:checked').dataset.example;
   by("prompt").placeholder = `For example: ${example}`;
-  if (!by("generate").disabled) say(by("generate"), `Generate for ${credits(total)}`);
+  if (tooDear && total <= balance) complain("");
+  if (!rests(by("generate"))) say(by("generate"), `Generate for ${credits(total)}`);
 }
 
 function complain(text, field = null) {
+  tooDear = false;
   say(by("wrong"), field === "prompt" ? "" : text);
   say(by("prompt-wrong"), field === "prompt" ? text : "");
   by("prompt").setAttribute("aria-invalid", field === "prompt" ? "true" : "false");
@@ -83,33 +124,64 @@ function complain(text, field = null) {
 
 async function send(event) {
   event.preventDefault();
+  const button = by("generate");
+  if (rests(button)) return;
   complain("");
   const wanted = order();
   if (!wanted.prompt) {
     complain("Say what you would like to see.", "prompt");
     return;
   }
-  by("generate").disabled = true;
-  say(by("generate"), "Sending …");
-  key ??= newKey();
-  const said = await call("/api/enqueue-generation", wanted, { "Idempotency-Key": key });
-  by("generate").disabled = false;
-  showPrice();
+  rest(button);
+  say(button, "Sending …");
+  const said = await deliver(wanted);
   if (!said.ok) {
-    complain(withLocalTime(said), said.field);
-    if (said.status === 402) showBalance(said.balance);
+    rest(button, false);
+    showPrice();
+    refuse(said);
     return;
   }
-  key = null;
-  showBalance(said.new_balance);
+  complain("");
+  say(button, "Ordered");
+  later("generate", () => { rest(button, false); showPrice(); }, QUIET_MS);
   await ask([said.job_id]);
-  cards.get(said.job_id)?.article.scrollIntoView({ block: "nearest" });
+  const card = cards.get(said.job_id);
+  if (!card) load(); // the answer was lost: that one goes on asking
+  else if (document.activeElement === button) card.article.focus({ preventScroll: true });
+  card?.article.scrollIntoView({ block: "nearest" });
+}
+
+// An answer that is lost says nothing: the same order is sent again, with the same key.
+async function deliver(wanted) {
+  key ??= newKey();
+  for (let tries = 1; ; tries += 1) {
+    const said = await call("/api/enqueue-generation", wanted, { "Idempotency-Key": key });
+    if (!away(said)) key = null;
+    if (said.status !== 0 || tries === TRIES) return said;
+    complain(`${UNSURE} It is sent again; it is ordered only once.`);
+    await pause(POLL_MS);
+  }
+}
+
+function refuse(said) {
+  if (said.status === 0) {
+    complain(`${UNSURE} Press Generate to send it again; it is ordered only once.`);
+  } else if (said.code === "idempotency_key_reused") {
+    complain("The order before this one did arrive. Press Generate again for this one.");
+  } else {
+    complain(withLocalTime(said), said.field);
+  }
+  // Perhaps it is there.
+  if (away(said) || said.code === "idempotency_key_reused") load();
+  if (said.status !== 402) return;
+  tooDear = true;
+  if (isNewest(said)) showBalance(said.balance);
 }
 
 // The server says a time in UTC; the reader's clock may say another one.
 function withLocalTime({ error, next_at: next }) {
   if (!next || new Date().getTimezoneOffset() === 0) return error;
-  return `${error} (${localTime(next)} on your clock.)`;
+  return `${error} (${localTimeAfter(next)} on your clock.)`;
 }
 
 // --- what there is --------------------------------------------------------------------------
@@ -120,16 +192,24 @@ function showBalance(now) {
   showPrice();
 }
 
-function showAccount(account) {
+function isNewest({ number }) {
+  if (number < shown) return false;
+  shown = number;
+  return true;
+}
+
+function showAccount(said) {
+  if (!isNewest(said)) return;
+  const { account } = said;
   showBalance(account.balance);
   say(by("plan"), account.plan);
   const { concurrency, per_hour: perHour, submitted_last_hour: used, priority } = account;
   const lines = [
     `${concurrency ?? "any number of"} ${concurrency === 1 ? "job" : "jobs"} at a time; ${account.running} running, ${account.queued} waiting`,
-    `${perHour ?? "any number of"} starts an hour; ${used} used`,
+    `${perHour ?? "any number of"} orders an hour; ${used} used`,
     `priority ${priority} (lower goes first)`,
   ];
-  if (account.next_submit_at) lines.push(`the next start will pass at ${localTime(account.next_submit_at)}`);
+  if (account.next_submit_at) lines.push(`the next order will pass at ${localTimeAfter(account.next_submit_at)}`);
   [...lines, ""].forEach((line, at) => {
     const list = by("limits");
     if (!line) { [...list.children].slice(lines.length).forEach((item) => item.remove()); return; }
@@ -137,17 +217,19 @@ function showAccount(account) {
   });
 }
 
-function place(generation, where) {
+function place(generation, number) {
   const id = generation.job_id;
-  if (!cards.has(id)) {
-    const card = new Card(by("card"), () => cancel(id));
-    cards.set(id, card);
-    where(card.article);
-  }
-  cards.get(id).show(generation, generation.eta_seconds === null ? "" : `About ${duration(generation.eta_seconds)}.`);
+  if (!cards.has(id)) cards.set(id, new Card(by("card"), () => cancel(id)));
+  const card = cards.get(id);
+  if (number < card.asked) return;
+  card.asked = number;
+  card.show(generation, generation.eta_seconds === null ? "" : `About ${duration(generation.eta_seconds)}.`);
 }
 
+// What has ended is no longer under "Now".
 function tidy() {
+  by("now").hidden = by("history").hidden = false; // what is hidden cannot have the focus
+  for (const { article, status } of cards.values()) putInOrder(article, by(ENDED.has(status) ? "past" : "current"));
   by("now").hidden = by("current").children.length === 0;
   by("empty").hidden = cards.size > 0;
   by("history").hidden = cards.size > 0 && by("past").children.length === 0;
@@ -156,13 +238,13 @@ function tidy() {
 async function cancel(id) {
   const said = await call(`/api/generations/${id}/cancel`, {});
   if (said.ok) take(said);
-  else complain(said.error);
   follow();
+  return said.ok ? "" : said.error;
 }
 
 function take(said) {
-  showAccount(said.account);
-  place(said.generation, (article) => by("current").prepend(article));
+  showAccount(said);
+  place(said.generation, said.number);
   tidy();
 }
 
@@ -172,64 +254,77 @@ function live() {
   return [...cards].filter(([, card]) => !ENDED.has(card.status)).map(([id]) => id);
 }
 
-// The next question is asked only after the answer to the last one: they never pile up.
+// The next question is asked only after the answer to the last one: they never pile up. At the end
+// the balance once more: of answers that came together, nobody knows which one is the newest.
 function follow() {
-  clearTimeout(timer);
-  timer = live().length ? setTimeout(ask, POLL_MS) : null;
+  if (live().length) later("ask", ask, POLL_MS);
+  else refresh();
 }
 
 async function ask(ids = live()) {
-  clearTimeout(timer);
+  clearTimeout(timers.ask);
   const answers = await Promise.all(ids.map((id) => call(`/api/generations/${id}`)));
-  for (const said of answers) if (said.ok) take(said);
-  offline(answers.some((said) => said.status === 0 || said.status >= 500));
+  answers.forEach((said, at) => {
+    if (said.ok) take(said);
+    if (said.status === 404) cards.get(ids[at])?.lose();
+  });
+  tidy();
+  offline(answers.some(away));
   follow();
 }
 
-function offline(away) {
-  say(by("offline"), away ? UNREACHABLE : "");
-  by("offline").hidden = !away;
+async function refresh() {
+  const said = await call("/api/balance");
+  if (said.ok) showAccount(said);
+  else if (away(said)) later("refresh", refresh, POLL_MS);
+}
+
+function offline(gone) {
+  if (another) return;
+  say(by("offline"), gone ? UNREACHABLE : "");
+  by("offline").hidden = !gone;
 }
 
 async function load(before = null) {
   const said = await call(before ? `/api/history?before=${before}` : "/api/history");
-  offline(!said.ok);
-  if (!said.ok) {
-    timer = setTimeout(() => load(before), POLL_MS);
-    return;
+  offline(away(said));
+  if (!before) later("look", look, said.ok ? LOOK_MS : POLL_MS);
+  else if (away(said)) later("older", () => load(before), POLL_MS);
+  if (!said.ok) return;
+  showAccount(said);
+  // Where none of the newest is known yet, those between them and the known ones are older.
+  const known = by("older").dataset.before !== undefined && said.items.some((one) => cards.has(one.job_id));
+  for (const generation of said.items) place(generation, said.number);
+  if (before || !known) {
+    by("older").hidden = said.before === null;
+    by("older").dataset.before = said.before ?? "";
   }
-  showAccount(said.account);
-  for (const generation of said.items) {
-    const where = ENDED.has(generation.status) ? by("past") : by("current");
-    place(generation, (article) => where.append(article));
-  }
-  by("older").hidden = said.before === null;
-  by("older").dataset.before = said.before ?? "";
   tidy();
-  follow();
+  if (live().length) follow();
 }
 
-// Somebody who comes back to this page sees what happened elsewhere meanwhile, as a purchase.
-async function look() {
-  if (document.visibilityState !== "visible" || timer !== null) return;
-  const said = await call("/api/balance");
-  if (said.ok) showAccount(said.account);
+// Now and then, and when somebody comes back: what happened in another tab meanwhile.
+function look() {
+  if (document.visibilityState === "visible") load();
 }
 
 // --- the operator's corner ------------------------------------------------------------------
 
 function operate(button, path, body, told) {
   button?.addEventListener("click", async () => {
+    if (rests(button)) return;
+    rest(button);
     const said = await call(path, body());
     say(by("operator-said"), said.ok ? told(said) : said.error);
+    later(button.id, () => rest(button, false), said.ok ? QUIET_MS : 0);
   });
 }
 
-// One reference for one purchase: clicks that come before its answer are the same one.
+// One reference for one purchase: it stays until an answer says that it was bought.
 let purchase = null;
 operate(by("buy"), "/api/operator/credits", () => ({ reference: purchase ??= newKey() }), (said) => {
   purchase = null;
-  showBalance(said.balance);
+  refresh();
   return `Bought. The balance is ${credits(said.balance)}.`;
 });
 for (const button of [by("break"), by("refuse")]) {
@@ -238,7 +333,7 @@ for (const button of [by("break"), by("refuse")]) {
 }
 
 form.addEventListener("submit", send);
-form.addEventListener("input", () => { key = null; complain(""); showPrice(); });
+form.addEventListener("input", () => { if (key === null) complain(""); showPrice(); });
 by("older").addEventListener("click", () => load(by("older").dataset.before));
 document.addEventListener("visibilitychange", look);
 showPrice();

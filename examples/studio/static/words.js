@@ -15,6 +15,11 @@ export function localTime(moment) {
   return new Date(moment).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 }
 
+// Rounded up: before the minute that is said it would be too early.
+export function localTimeAfter(moment) {
+  return localTime(Math.ceil(new Date(moment).getTime() / 60_000) * 60_000);
+}
+
 export function localDay(moment) {
   const then = new Date(moment);
   const today = then.toDateString() === new Date().toDateString();

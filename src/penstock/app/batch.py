@@ -34,7 +34,13 @@ class Batch:
 
         JobFailed or JobCancelled where not one has succeeded.
         """
+        # Before the wait as after it, when some may be kept no longer.
+        self._refuse_parts(await self.status())
         batch = await until_ended(self.status, f"batch {self.id}", timeout)
+        self._refuse_parts(batch)
+        return results_of(batch, batch["items"])
+
+    def _refuse_parts(self, batch: dict[str, Any]) -> None:
         if batch["total"] > len(batch["items"]):
             raise NotFound(
                 f"batch {self.id} has {batch['total']} jobs, and answers with the results of at "
@@ -42,7 +48,6 @@ class Batch:
                 code="too_many_results",
                 field="id",
             )
-        return results_of(batch, batch["items"])
 
     async def cancel(self) -> dict[str, Any]:
         """Cancel those that wait, ask those that run to stop; the batch as it is then."""

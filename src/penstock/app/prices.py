@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.app import options
-from penstock.engine.jobs import PRICE_MAX, refuse_odd_price
+from penstock.engine.encode import CREDITS_MAX
+from penstock.engine.jobs import refuse_odd_price
 from penstock.errors import Invalid
 from penstock.worker.parameters import Parameters
 
@@ -49,7 +50,7 @@ def price_of(function: Callable[[dict[str, Any]], Any], payload: dict[str, Any],
     price = function(payload)
     if not isinstance(price, int) or isinstance(price, bool):
         raise Invalid(
-            f"the function for price must answer a whole number from 0 to {PRICE_MAX}, not "
+            f"the function for price must answer a whole number from 0 to {CREDITS_MAX}, not "
             f"{type(price).__name__}",
             code="invalid_job",
             field="price",
@@ -67,7 +68,7 @@ def _price(
             return {}, None, ()
         case bool():
             pass
-        case int() if 0 <= price <= PRICE_MAX:
+        case int() if 0 <= price <= CREDITS_MAX:
             return {"price": price}, None, ()
         case str() if price in parameters.names:
             return {"price_field": price}, None, (price,)
@@ -85,7 +86,7 @@ def _price(
     raise options.wrong(
         "price",
         price,
-        f"it may be a whole number from 0 to {PRICE_MAX}, the name of a parameter, a table like "
+        f"it may be a whole number from 0 to {CREDITS_MAX}, the name of a parameter, a table like "
         f"{_TABLE}, or a plain function of the payload",
     )
 
@@ -102,10 +103,10 @@ def _table(parameters: Parameters, table: Mapping[Any, Any]) -> tuple[str, ...]:
     if said is not None:
         raise _odd_table(said)
     for key, value in prices.items():
-        if not isinstance(key, str) or not 1 <= len(key) <= options.TEXT_MAX:
+        if not isinstance(key, str) or not 1 <= len(key) <= options.TEXT_MAX or "\x00" in key:
             raise _odd_table(f"a value of by must be a text of 1 to {options.TEXT_MAX} characters")
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PRICE_MAX:
-            raise _odd_table(f"{key} must be a whole number from 0 to {PRICE_MAX}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= CREDITS_MAX:
+            raise _odd_table(f"{key} must be a whole number from 0 to {CREDITS_MAX}")
     return tuple(fields.values())
 
 

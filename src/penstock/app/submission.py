@@ -116,7 +116,7 @@ class Submission:
     async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
         """Accept any number of jobs, all or none, in one transaction; tickets in order.
 
-        They are one batch: `ticket.batch`.
+        Those that are new form one batch, `ticket.batch`; one with a live twin is in none of it.
         """
         batch = self.new_batch(rows)
         if not batch.kinds:

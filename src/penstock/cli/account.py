@@ -8,6 +8,7 @@ import typer
 from penstock.cli import ledger
 from penstock.cli.console import Calls, Json, print_json, with_calls
 from penstock.cli.render import Column, age, ahead, count, fact, print_lines, print_table
+from penstock.engine.encode import CREDITS_MAX
 
 app = typer.Typer(help="Accounts: plan, balance, credits, ledger.", no_args_is_help=True)
 
@@ -21,16 +22,25 @@ COLUMNS = (
     Column("AGE", right=True, drop=1),
 )
 # What SQL takes for one move.
-MOST = 10**12
 
 
 def _amount(text: str) -> int:
-    if re.fullmatch(r"\+?[0-9]+", text) is None or not 1 <= (amount := int(text[:20])) <= MOST:
-        raise typer.BadParameter(f"must be a whole number from 1 to {MOST:,}, not {text[:40]!r}.")
+    amount = int(text[:20]) if re.fullmatch(r"\+?[0-9]+", text) else 0
+    if not 1 <= amount <= CREDITS_MAX:
+        raise typer.BadParameter(
+            f"must be a whole number from 1 to {CREDITS_MAX:,}, not {text[:40]!r}."
+        )
     return amount
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The account's name.")]
+def _name(text: str) -> str:
+    """No account of that name by mistake: such a word is an option that was mistyped."""
+    if text.startswith("-"):
+        raise typer.BadParameter(f"there is no option {text[:40]!r}; names begin otherwise.")
+    return text
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", parser=_name, help="The account's name.")]
 Amount = Annotated[
     int, typer.Argument(metavar="AMOUNT", parser=_amount, help="Credits, a whole number.")
 ]

@@ -4,14 +4,13 @@ import json
 from typing import Any
 
 from penstock.db.borrowed import Fetch, borrow
-from penstock.engine.encode import encode, refuse_nul
+from penstock.engine.encode import CREDITS_MAX, encode, refuse_nul
 from penstock.errors import Invalid
 
 # What each call answers is a plain dict in the form of the contract: it is shown or sent.
 Answer = dict[str, Any]
 Answers = list[dict[str, Any]]
 
-_AMOUNT_MAX = 10**12
 _BIGGEST = 2**63 - 1
 _MOST_LISTED = 1_000
 
@@ -32,6 +31,8 @@ class Accounts:
     async def set_plan(self, name: str, plan: str) -> None:
         """Change an account's plan; its limits apply at once to what waits."""
         _refuse_odd(account=name, plan=plan)
+        if plan is None:  # from a form, say: SQL would take the default one
+            raise Invalid("plan is required: the name of a plan", code="invalid_plan", field="plan")
         await self._fetch("select penstock.set_account_plan($1, $2)", (name, plan))
 
     async def show(self, name: str, *, conn: Any = None) -> Answer:
@@ -143,7 +144,7 @@ def _refuse_odd(**texts: str | None) -> None:
 
 
 def _amount(value: Any) -> int:
-    return _whole(value, "amount", 1, _AMOUNT_MAX, "invalid_amount")
+    return _whole(value, "amount", 1, CREDITS_MAX, "invalid_amount")
 
 
 def _limit(value: Any) -> int:

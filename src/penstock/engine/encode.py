@@ -11,6 +11,9 @@ from pydantic_core import to_json
 
 from penstock.errors import Invalid
 
+# The most that a price, an amount or a number of units may be, as SQL has it.
+CREDITS_MAX = 10**12
+
 # Kept: to make one for each value takes as long as to use it.
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 

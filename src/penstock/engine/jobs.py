@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, borrow
-from penstock.engine.encode import encode, encode_each, refuse_nul
+from penstock.engine.encode import CREDITS_MAX, encode, encode_each, refuse_nul
 from penstock.engine.outcomes import Outcome, columns
 from penstock.engine.starts import (
     CLAIM,
@@ -249,11 +249,11 @@ class Jobs:
         *,
         conn: Any = None,
         all_done: bool = True,
-        wait: bool = False,
+        wait: timedelta | None = None,
     ) -> list[Verdict]:
         """The same for rows that are ready. Without `all_done`, what took effect is left out.
 
-        `wait`: for accounts that others hold, a moment each, instead of the answer `busy`.
+        `wait`: how long for each account that others hold, before the answer `busy`.
         """
         sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
         rows = await self._on(conn)(sql, finish_arguments(worker, told, wait=wait))
@@ -354,12 +354,11 @@ def refuse_odd(job: NewJob, index: int = 0) -> None:
 
 def refuse_odd_price(price: Any, index: int = 0) -> None:
     if price is not None and (
-        not isinstance(price, int) or isinstance(price, bool) or not 0 <= price <= PRICE_MAX
+        not isinstance(price, int) or isinstance(price, bool) or not 0 <= price <= CREDITS_MAX
     ):
-        raise _odd("price", f"must be a whole number from 0 to {PRICE_MAX}", index)
+        raise _odd("price", f"must be a whole number from 0 to {CREDITS_MAX}", index)
 
 
-PRICE_MAX = 10**12
 _INT_MAX = 2**31 - 1
 _STATUSES = {status.value: status for status in JobStatus}
 # What a batch takes as it is.

@@ -82,7 +82,9 @@ FINISH = (
 )
 
 
-def finish_arguments(worker: int, told: Sequence[Told], *, wait: bool) -> tuple[Any, ...]:
+def finish_arguments(
+    worker: int, told: Sequence[Told], *, wait: timedelta | None
+) -> tuple[Any, ...]:
     """What FINISH takes. A column that nobody uses is absent, which costs nothing."""
     jobs, attempts, accounts, outcomes, results, errors, delays, usages, units = zip(
         *told, strict=True

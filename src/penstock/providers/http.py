@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.engine.encode import encode
+from penstock.engine.encode import CREDITS_MAX, encode
 from penstock.errors import Invalid
 from penstock.providers import usage
 from penstock.providers.classify import judge
@@ -162,8 +162,11 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
         raise _bad(config, "answered for another job, or with another job's token")
     if used := usage.numbers(reply.get("usage")):
         await job.usage(**used)
-    units = reply.get("units")
-    if type(units) is int and units >= 0:
+    if (units := reply.get("units")) is not None:
+        if isinstance(units, float) and units.is_integer():
+            units = int(units)
+        if type(units) is not int or not 0 <= units <= CREDITS_MAX:
+            raise _bad(config, f"answered with units that are not 0 to {CREDITS_MAX}, and whole")
         await job.charge(units=units)
     match status:
         case "succeeded":

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from penstock.engine.encode import encode
+from penstock.engine.encode import CREDITS_MAX, encode
 from penstock.errors import Invalid, TooLarge
 from penstock.worker.naming import call_plainly, check_function, check_label, check_name
 from penstock.worker.outcomes import LeaseLost
@@ -23,7 +23,6 @@ from penstock.worker.start import Start
 # As much as a payload may have.
 TEXT_MAX = 1_048_576
 # As much as a price may be.
-UNITS_MAX = 10**12
 # After so much a thread that emits asks whether there is room.
 ROOM_CHARACTERS = 65_536
 
@@ -210,8 +209,8 @@ class Job:
 
         It is kept while the job runs: should it be cancelled, what it delivered counts.
         """
-        if type(units) is not int or not 0 <= units <= UNITS_MAX:
-            raise _odd("units", f"must be a whole number from 0 to {UNITS_MAX}")
+        if type(units) is not int or not 0 <= units <= CREDITS_MAX:
+            raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
         self._say(self._start.desk.units, self._start, units)
         self._start.units = units
         return DONE

@@ -21,13 +21,14 @@ from penstock.engine.starts import Told, tell
 from penstock.errors import Conflict, Refused
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.reports import Desk
-from penstock.worker.start import IMPATIENT_TRIES, Start
+from penstock.worker.start import Start
 
 BATCH = 500
 AWAY_SECONDS = (0.05, 1.0)
 BUSY_SECONDS = 0.05
 LATER_SECONDS = 5.0
-PATIENT_SECONDS = 1.0
+# How many held accounts are waited for at once.
+PATIENT_ACCOUNTS = 3
 
 _log = logging.getLogger("penstock.worker")
 
@@ -44,48 +45,67 @@ class Ends:
         self._desk = desk
         self._on_told = on_told
         self._waiting: deque[End] = deque()
-        self._apart = 0
+        self._held: dict[int | None, deque[End]] = {}
+        self._due: asyncio.Queue[int | None] = asyncio.Queue()
+        self._open = 0
         self._news = asyncio.Event()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     def add(self, start: Start, told: Told) -> None:
-        self._waiting.append((start, told))
+        self._open += 1
         self._quiet.clear()
-        self._news.set()
+        self._line_up(start, told)
 
     @property
     def backlog(self) -> int:
-        return len(self._waiting) + self._apart
+        return self._open
 
     async def all_told(self) -> None:
         """Wait until nothing is left to tell."""
         await self._quiet.wait()
 
     async def run(self) -> None:
+        """For ever: all that need not wait for anybody."""
         while True:
             await self._news.wait()
             self._news.clear()
             while self._waiting:
-                await self._write(self._next_batch())
-            if not self._apart:
-                self._quiet.set()
+                await self._write(_next_batch(self._waiting))
 
-    def _next_batch(self) -> list[End]:
-        """Of one identity: a worker that was lost and registered again has two.
+    async def insist(self) -> None:
+        """For ever, beside `run`: ends whose account somebody holds again and again.
 
-        What waits for an account goes with others of that account, and with nothing else.
+        Where many callers queue for an account, who only tries finds it taken for seconds. A few
+        accounts at a time are waited for, on connections of their own: nobody else waits for them.
         """
-        first = self._waiting[0][0]
-        batch: list[End] = []
-        jobs: set[UUID] = set()
-        while self._waiting and len(batch) < BATCH and _goes_with(first, self._waiting[0][0]):
-            job = self._waiting[0][1].job_id
-            if job in jobs:  # two starts of one job: verdicts come by job
-                break
-            jobs.add(job)
-            batch.append(self._waiting.popleft())
-        return batch
+        async with asyncio.TaskGroup() as group:
+            for _ in range(PATIENT_ACCOUNTS):
+                group.create_task(self._insist())
+
+    async def _insist(self) -> None:
+        while True:
+            account = await self._due.get()
+            ends = self._held.pop(account)
+            while ends:
+                await self._write(_next_batch(ends))
+
+    def _line_up(self, start: Start, told: Told) -> None:
+        if not start.patient:
+            self._waiting.append((start, told))
+            self._news.set()
+            return
+        account = start.claimed.slot_account
+        if account not in self._held:
+            self._held[account] = deque()
+            self._due.put_nowait(account)
+        self._held[account].append((start, told))
+
+    def _settle(self, starts: list[Start]) -> None:
+        self._open -= len(starts)
+        self._on_told(starts)
+        if not self._open:
+            self._quiet.set()
 
     async def _write(self, batch: list[End]) -> None:
         try:
@@ -122,22 +142,21 @@ class Ends:
                     first.worker,
                     [told for _, told in batch],
                     all_done=False,
-                    wait=first.patient,
+                    wait=first.patience,
                 )
                 odd = {verdict.job_id: verdict.verdict for verdict in verdicts}
             except AWAY:
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
         if not odd:
-            self._on_told([start for start, _ in batch])
+            self._settle([start for start, _ in batch])
             return
         settled = []
         for start, told in batch:
             verdict = odd.get(told.job_id)
             if verdict == "busy":
                 start.busies += 1
-                pause = BUSY_SECONDS * 2 ** max(0, start.busies - IMPATIENT_TRIES)
-                self._again(start, told, min(PATIENT_SECONDS, pause))
+                self._again(start, told)
                 continue
             if verdict == "stale":
                 _log.info(
@@ -145,22 +164,24 @@ class Ends:
                     extra={"job": told.job_id, "attempt": told.attempt},
                 )
             settled.append(start)
-        self._on_told(settled)
+        self._settle(settled)
 
     def _again(self, start: Start, told: Told, seconds: float = BUSY_SECONDS) -> None:
-        self._apart += 1
-        asyncio.get_running_loop().call_later(seconds, self._back, start, told)
-
-    def _back(self, start: Start, told: Told) -> None:
-        self._apart -= 1
-        self.add(start, told)
+        asyncio.get_running_loop().call_later(seconds, self._line_up, start, told)
 
 
-def _goes_with(first: Start, other: Start) -> bool:
-    """Whether both ends may be told in one transaction."""
-    if first.worker != other.worker or first.patient != other.patient:
-        return False
-    return not first.patient or first.claimed.slot_account == other.claimed.slot_account
+def _next_batch(ends: deque[End]) -> list[End]:
+    """Of one identity: a worker that was lost and registered again has two."""
+    worker = ends[0][0].worker
+    batch: list[End] = []
+    jobs: set[UUID] = set()
+    while ends and len(batch) < BATCH and ends[0][0].worker == worker:
+        job = ends[0][1].job_id
+        if job in jobs:  # two starts of one job: verdicts come by job
+            break
+        jobs.add(job)
+        batch.append(ends.popleft())
+    return batch
 
 
 def _is_final(error: Exception) -> bool:
@@ -175,4 +196,4 @@ def _unfit(start: Start, error: Exception) -> End:
     failed = Failed(
         Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
     )
-    return start, tell(start.claimed, failed)
+    return start, tell(start.claimed, failed, units=start.units)

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 
 import asyncpg
 
@@ -17,13 +18,15 @@ from penstock.worker.ends import AWAY_SECONDS, BUSY_SECONDS, Ends
 from penstock.worker.handlers import Handler
 from penstock.worker.outcomes import described, whereabouts
 from penstock.worker.reports import Desk
-from penstock.worker.start import Start
+from penstock.worker.start import LEAST_PATIENCE, Start
 
 # Finishing transactions at once: each holds a connection for as long as the app's writes take.
 AT_ONCE = 4
 # How often an on_finish that fails is tried before the attempt counts as failed.
 TRIES = 3
 TRY_SECONDS = 0.1
+# Each try calls the app's hook again.
+LONGEST_BUSY_SECONDS = 1.0
 # How long an on_finish may take: it holds a connection and its job meanwhile.
 HOOK_SECONDS = 30.0
 
@@ -81,7 +84,7 @@ class Hooks:
                 if verdict != "busy":
                     return True
                 start.busies += 1
-                await asyncio.sleep(BUSY_SECONDS)
+                await asyncio.sleep(min(LONGEST_BUSY_SECONDS, BUSY_SECONDS * start.busies))
             except HookFailed as error:
                 cause = error.__cause__ or error
                 _complain(start.claimed.kind, start.claimed.id, cause)
@@ -90,7 +93,7 @@ class Hooks:
                     await asyncio.sleep(TRY_SECONDS)
                 elif told.outcome == "succeeded":
                     bug = Retried(Error("bug", f"on_finish: {described(cause)}"))
-                    told = tell(start.claimed, bug, usage=start.usage)
+                    told = tell(start.claimed, bug, usage=start.usage, units=start.units)
             except AWAY:
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
@@ -110,7 +113,7 @@ class Hooks:
             if ended is not None:
                 await self._tell(ended, conn)
             [verdict] = await self._engine.jobs.finish_told(
-                start.worker, [told], conn=conn, wait=start.patient
+                start.worker, [told], conn=conn, wait=_patience(start)
             )
             if verdict.verdict == "done" and ended is not None:
                 await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
@@ -145,6 +148,11 @@ class Hooks:
             await conn.execute("set constraints all immediate")
         except Exception as error:
             raise HookFailed(ended) from error
+
+
+def _patience(start: Start) -> timedelta | None:
+    """Now and then: it has one of few turns, and holds the job meanwhile."""
+    return LEAST_PATIENCE if start.patient and start.busies % 4 == 0 else None
 
 
 def _complain(kind: str, job: object, error: BaseException) -> None:

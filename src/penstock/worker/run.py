@@ -219,4 +219,4 @@ def told(start: Start, outcome: Outcome) -> Told:
         "the result of a job cannot be kept",
         extra={"job": start.claimed.id, "kind": start.claimed.kind},
     )
-    return tell(start.claimed, Failed(Error("bug", said, retryable=False)))
+    return tell(start.claimed, Failed(Error("bug", said, retryable=False)), units=start.units)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from penstock.engine.outcomes import (
@@ -32,6 +33,8 @@ _INSIST_SECONDS = 5.0
 # After so many answers of busy the database waits for the account: where many callers queue for
 # one, who only tries finds it taken for seconds.
 IMPATIENT_TRIES = 2
+LEAST_PATIENCE = timedelta(milliseconds=200)
+MOST_PATIENCE = timedelta(seconds=3)
 
 
 class Start:
@@ -94,6 +97,14 @@ class Start:
     def patient(self) -> bool:
         """Whether its end had better wait for who holds its account."""
         return self.busies >= IMPATIENT_TRIES
+
+    @property
+    def patience(self) -> timedelta | None:
+        """For how long: longer each time, since who gives up goes to the back of the line."""
+        if not self.patient:
+            return None
+        doubled = min(10, self.busies - IMPATIENT_TRIES)
+        return min(MOST_PATIENCE, LEAST_PATIENCE * (1 << doubled))
 
     def begin(self) -> bool:
         """The task runs now; False when the start was stopped before.

@@ -186,6 +186,7 @@ class Worker:
         beside = [
             self._desk.run,
             self._running.ends.run,
+            self._running.ends.insist,
             self._running.watch,
             self._look_around,
         ]

@@ -49,7 +49,7 @@ create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
   p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true,
-  p_wait boolean default false
+  p_wait interval default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -346,12 +346,12 @@ end
 $$;
 
 -- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
--- p_wait: for what was busy before; waits for the accounts, a moment each.
+-- p_wait: for what was busy before; how long to wait for each account.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null,
   p_delays interval[] default null, p_accounts bigint[] default null,
-  p_usages jsonb[] default null, p_units bigint[] default null, p_wait boolean default false
+  p_usages jsonb[] default null, p_units bigint[] default null, p_wait interval default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

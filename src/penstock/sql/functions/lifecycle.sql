@@ -98,14 +98,14 @@ begin
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
       started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
       retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses, reserved,
-      first_job, priority_said)
+      first_job, priority_said, units)
     select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
       p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + (e.parked and p_status = 'failed')::integer, e.deferrals, e.crashes,
       e.max_attempts, e.version + 1, null, e.created_at, e.run_at, e.started_at,
       e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
       e.dedupe_key, e.topic, e.stage, e.progress, coalesce(p_error, e.error), e.metadata, e.payload,
-      e.losses, e.reserved, e.first_job, e.priority_said
+      e.losses, e.reserved, e.first_job, e.priority_said, e.units
     from ended e
   )
   select array_agg(e.id) as ids,
@@ -113,15 +113,17 @@ begin
     array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts,
     array_agg(e.id) filter (where e.reserved > 0) as priced,
     array_agg(e.account_id) filter (where e.reserved > 0) as payers,
-    array_agg(e.reserved) filter (where e.reserved > 0) as reserved
+    array_agg(e.reserved) filter (where e.reserved > 0) as reserved,
+    -- What an earlier start had delivered stays shown until the next one begins, and is paid for.
+    array_agg(penstock._charged(p_status, e.reserved, e.units_total, e.units))
+      filter (where e.reserved > 0) as charged
   into v_ended
   from ended e;
   if v_ended.queues is not null then
     perform penstock._leave_lanes(v_ended.queues, v_ended.accounts);
   end if;
   if v_ended.priced is not null then
-    perform penstock._resolve(v_ended.priced, v_ended.payers, v_ended.reserved,
-      array_fill(0::bigint, array[cardinality(v_ended.priced)]));
+    perform penstock._resolve(v_ended.priced, v_ended.payers, v_ended.reserved, v_ended.charged);
   end if;
   if v_ended.ids is not null then
     perform penstock._leave_hooks(v_ended.ids);

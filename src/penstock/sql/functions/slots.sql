@@ -1,10 +1,10 @@
 -- Slots of accounts and queues that starts hold: locked before, and given back after their end.
 
 -- The accounts whose slots or credits these starts hold (null: look), locked where nobody else has
--- them. p_wait: wait for them first, a fifth of a second each. Callers who queue for an account
--- hand it to one another, and who only tries finds it taken for seconds.
+-- them. p_wait: wait for them first, so long for each. Callers who queue for an account hand it to
+-- one another, and who only tries finds it taken for seconds.
 create or replace function penstock._lock_slots(
-  p_jobs uuid[], p_accounts bigint[], p_wait boolean default false
+  p_jobs uuid[], p_accounts bigint[], p_wait interval default null
 ) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -18,9 +18,10 @@ begin
       where j.holds >= 2 or j.reserved > 0
     ) h;
   end if;
-  if v_accounts <> '{}' and p_wait then
+  if v_accounts <> '{}' and p_wait > interval '0' then
     begin
-      perform set_config('lock_timeout', '200ms', true);
+      perform set_config('lock_timeout',
+        (ceil(extract(epoch from p_wait) * 1000))::integer::text, true);
       perform a.id from penstock.account a where a.id = any (v_accounts)
       order by a.id for no key update; -- guard: waits => order by a.id;
       perform set_config('lock_timeout', v_timeout, true);
