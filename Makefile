@@ -13,7 +13,7 @@ POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
 ON_15 := $(wildcard tests/sql tests/engine)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo feedback studio model test check bench faults schema docs lock
+.PHONY: help setup demo feedback studio marking scanner model test check bench faults schema docs lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,6 +32,12 @@ feedback: setup ## Run the feedback app: fifty pupils, one model, and a switch t
 
 studio: setup ## Run the image studio: customers with plans, prices in credits, a model that draws
 	@$(PYTHON) examples/studio
+
+scanner: setup ## Run the package scanner: scans that hang and crash, and recover by themselves
+	@$(PYTHON) examples/scanner
+
+marking: setup ## Run the marking app: thirty answers, a function elsewhere, one at a time
+	@$(PYTHON) examples/marking
 
 model: setup ## Fetch a small real model (93 MB) for `penstock model --real`
 	@.ci/fetch-model
@@ -53,11 +59,12 @@ check: setup ## Run the static checks: format, lint, layers, types, migrations
 	.venv/bin/mypy
 	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
 
-bench: setup ## Measure the engine, the worker, positions and credits on this machine
+bench: setup ## Measure the engine, the worker, positions, credits and live streams here
 	$(PYTHON) bench/engine.py
 	$(PYTHON) bench/worker.py
 	$(PYTHON) bench/position.py
 	$(PYTHON) bench/credits.py
+	$(PYTHON) bench/sse.py
 
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
 	$(PYTEST) --faults

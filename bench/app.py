@@ -21,6 +21,10 @@ def build(dsn: str | None = None) -> Penstock:
     async def noop() -> dict[str, Any]:
         return {}
 
+    @app.job(queue=plain)
+    async def mark(answer: str) -> dict[str, Any]:
+        return {"letters": len(answer)}
+
     @app.job(queue=laned)
     async def noop_laned() -> dict[str, Any]:
         return {}

@@ -23,7 +23,8 @@ import asyncpg
 import uvloop
 
 from app import build
-from penstock.worker.worker import Options, Worker, settle_memory
+from penstock.worker.beside import settle_memory
+from penstock.worker.worker import Options, Worker
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 40.0

@@ -2,6 +2,7 @@
 
     PenstockError
     ├── Refused                    the database (or the check before it) said no; nothing changed
+    │   ├── Unauthorized           PS401   no key or token, or one that opens nothing (any more)
     │   ├── InsufficientCredits    PS402   `balance`, `required`
     │   ├── NotAllowed             PS403
     │   ├── NotFound               PS404   no such job, kind, queue, account
@@ -66,6 +67,10 @@ class Refused(PenstockError):
     def status(self) -> int:
         """The HTTP status that says the same."""
         return int(self.sqlstate[2:])
+
+
+class Unauthorized(Refused):
+    sqlstate = "PS401"
 
 
 class InsufficientCredits(Refused):
@@ -167,6 +172,7 @@ class JobCancelled(PenstockError):
 _BY_SQLSTATE: dict[str, type[Refused]] = {
     kind.sqlstate: kind
     for kind in (
+        Unauthorized,
         InsufficientCredits,
         NotAllowed,
         NotFound,

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from penstock.errors import Invalid, Misconfigured
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 _LONGEST_NAME = 200
+_SHORTEST_SECRET = 16
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -46,6 +48,10 @@ class Settings:
     log_format: str = "text"
     inline: bool = False  # run jobs in the process that submits them, whatever their queue says
     worker_id: str = field(default_factory=default_worker_id)  # for people
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # the first signs, all are accepted
+    public_url: str | None = None  # where functions and browsers reach the API
+    allow_private: bool = False  # addresses that callers give may lie in private networks
+    origins: tuple[str, ...] = ()  # pages of other origins that may call the API
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
@@ -59,7 +65,47 @@ class Settings:
             log_format=_word(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
             inline=_word(merged, "PENSTOCK_INLINE", "0", (*_TRUE, *_FALSE)) in _TRUE,
             worker_id=_worker_id(merged.get("PENSTOCK_WORKER_ID") or default_worker_id()),
+            secrets=_secrets(merged.get("PENSTOCK_SECRET") or ""),
+            public_url=_public_url(merged.get("PENSTOCK_PUBLIC_URL") or None),
+            allow_private=_word(merged, "PENSTOCK_ALLOW_PRIVATE", "0", (*_TRUE, *_FALSE)) in _TRUE,
+            origins=_origins(merged.get("PENSTOCK_ORIGINS") or ""),
         )
+
+
+def _secrets(written: str) -> tuple[str, ...]:
+    """One, or the new one and the old one with a comma between, while they are exchanged."""
+    found = tuple(one.strip() for one in written.split(",")) if written else ()
+    if any(len(one) < _SHORTEST_SECRET or not one.isascii() or " " in one for one in found):
+        raise Misconfigured(
+            f"PENSTOCK_SECRET must have at least {_SHORTEST_SECRET} ASCII characters without "
+            "spaces, such as `openssl rand -hex 32` prints; two of them with a comma between while "
+            "they are exchanged, the new one first"
+        )
+    return found
+
+
+def _public_url(written: str | None) -> str | None:
+    if written is None:
+        return None
+    url = urlsplit(written)
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise Misconfigured(
+            "PENSTOCK_PUBLIC_URL must be an address like https://queue.example.org, or one with a "
+            "path behind it"
+        )
+    return written.rstrip("/")
+
+
+def _origins(written: str) -> tuple[str, ...]:
+    found = tuple(one.strip().rstrip("/") for one in written.split(",") if one.strip())
+    for one in found:
+        url = urlsplit(one)
+        if one != "*" and (url.scheme not in ("http", "https") or not url.netloc or url.path):
+            raise Misconfigured(
+                f"PENSTOCK_ORIGINS names {one!r}; origins look like https://app.example.org, with "
+                "commas between, or * for all"
+            )
+    return found
 
 
 def _worker_id(name: str) -> str:

@@ -3,7 +3,11 @@
 import json
 import logging
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The HTTP request that is being answered: every line that is logged meanwhile names it."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -46,7 +50,9 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    request = request_id.get()
+    return found if request is None else {"request": request, **found}
 
 
 def _trace(record: logging.LogRecord) -> str:

@@ -119,6 +119,11 @@ class Testing:
         """Use `app.testing()`."""
         self._app = app
 
+    @staticmethod
+    def is_open(app: "Penstock") -> bool:
+        """Whether the app uses a test's database now."""
+        return app in _open
+
     async def __aenter__(self) -> Self:
         if self._app in _open:
             raise Misconfigured(
@@ -168,7 +173,7 @@ class Testing:
         What waits for its time, or for a limit that somebody else holds, is left.
         """
         await self._app.engine()  # declares what is new
-        options = Options(name="testing", until_idle=True)
+        options = Options(name="testing", until_idle=True, webhooks=False)
         ran = await Worker(self.dsn, self._app.handlers(), options).run()
         return ran.processed
 

@@ -195,9 +195,8 @@ def test_a_mistake_is_told_with_file_table_and_key(
 @pytest.mark.parametrize(
     ("handler", "told"),
     [
-        ("'dispatch'\nmodel = 'm'", "dispatch comes in a later version"),
-        ("'Ollama'", "is 'Ollama'; known are ollama, openai, http, or module:function"),
-        ("5", "is 5; known are ollama, openai, http, or module:function"),
+        ("'Ollama'", "is 'Ollama'; known are ollama, openai, http, dispatch, or module:function"),
+        ("5", "is 5; known are ollama, openai, http, dispatch, or module:function"),
         ("'nowhere_at_all:f'", "There is no module nowhere_at_all in"),
         ("'own_handlers:nope'", "Module own_handlers has no `nope`"),
         ("'own_handlers:Thing'", "own_handlers:Thing is a type and not a function"),
@@ -213,7 +212,7 @@ def test_a_wrong_handler_is_told(load_text: Load, handler: str, told: str) -> No
 def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: Load) -> None:
     with pytest.raises(WrongApp, match="oops: is not an option; known are queue, ") as caught:
         load_text(JOB + "oops = 1")
-    assert str(caught.value).endswith("isolation, memory, price, split, handler")
+    assert str(caught.value).endswith("isolation, memory, price, split, webhook, handler")
 
 
 @pytest.mark.parametrize(

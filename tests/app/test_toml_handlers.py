@@ -50,6 +50,7 @@ OPENAI = (
     f'{HEAD}handler = "openai"\nurl = "http://127.0.0.1:1"\nmodel = "m"\n{FIELDS}prompt = "p"\n'
 )
 HTTP = f'{HEAD}handler = "http"\nurl = "http://127.0.0.1:1"\n{FIELDS}'
+DISPATCH = HTTP.replace('"http"', '"dispatch"')
 
 
 def test_a_model_job_is_a_kind_like_any_other(load_text: Load, tmp_path: Path) -> None:
@@ -158,10 +159,14 @@ WRONG: list[tuple[str, str]] = [
     (HTTP + "headers = { 'a b' = 'x' }", "headers.a b: is not the name of a header"),
     (HTTP + 'headers = { a = "b\\r\\nc" }', "headers.a: must be a text of one line"),
     (HTTP + "headers = 5", "headers: must be a table like"),
-    (HEAD + "handler = []", "handler: is []; known are ollama, openai, http, or module:function"),
+    (HEAD + "handler = []", "handler: is []; known are ollama, openai, http, dispatch, or module:"),
     (ASKS.replace('queue = "q"', "queue = []"), "queue: there is no [queues.[]]; known are q"),
     (ASKS + "schema = { const = 2026-01-01 }", "schema: schema is not JSON"),
-    (HEAD + "handler = 'dispatch'", "handler: dispatch comes in a later version; known now are"),
+    (HEAD + "handler = 'dispatch'", "url: is missing"),
+    (DISPATCH + "model = 'm'", "model: is not an option; known are queue"),
+    (DISPATCH + "secret = 'x'", "secret: must name a variable of the environment"),
+    (DISPATCH + "answer_timeout = '3m'", "answer_timeout: is '3m', but the job is stopped after"),
+    (DISPATCH + "webhook = 'nowhere'", "webhook: webhook must begin with http:// or https://"),
 ]
 
 
@@ -182,10 +187,10 @@ def test_an_unknown_option_names_those_of_that_handler(load_text: Load, handler:
     with pytest.raises(WrongApp, match="oops: is not an option") as caught:
         load_text(f'{HEAD}handler = "{handler}"\noops = 1')
     known = str(caught.value).partition("known are ")[2].split(", ")
-    own = {"ollama": "num_ctx", "openai": "api_key", "http": "headers"}
-    assert [name for name in own.values() if name in known] == [own[handler]]
+    own = {"ollama": "num_ctx", "openai": "api_key", "http": "headers", "dispatch": "headers"}
+    assert {name for name in own.values() if name in known} == {own[handler]}
     assert {"queue", "dedupe", "attempts", "url", "fields", "handler"} <= set(known)
-    assert {"price", "split"} <= set(known)
+    assert {"price", "split", "webhook"} <= set(known)
     assert not {"isolation", "memory", "read"} & set(known)
 
 
@@ -226,7 +231,7 @@ def test_a_function_is_signed_for_where_there_is_a_secret(
     load_text: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert config_of(load_text(HTTP)).signer is None
-    monkeypatch.setenv("PENSTOCK_SECRET", "of the whole house")
+    monkeypatch.setenv("PENSTOCK_SECRET", "of-the-whole-house")
     house = config_of(load_text(HTTP)).signer
     monkeypatch.setenv("OWN", "of this function")
     own = config_of(load_text(HTTP + "secret = '$OWN'")).signer

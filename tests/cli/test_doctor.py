@@ -27,6 +27,8 @@ def test_what_is_bad_is_exit_code_1_and_says_what_to_do(
     penstock: Penstock, db: psycopg.Connection
 ) -> None:
     db.execute("select penstock.submit_job('model', '{}')")
+    db.execute("update penstock.setting set partitions_ahead = default")
+    db.execute("select penstock.make_partitions()")
     done = penstock("doctor")
     assert done.code == 1
     [line] = [line for line in done.out.splitlines() if " queues " in line]

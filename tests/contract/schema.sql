@@ -31,6 +31,14 @@ CREATE FUNCTION penstock._account_json(p_account penstock.account) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._add_arrays(p_one bigint[], p_other bigint[], p_sign integer) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._add_ended(p_from timestamp with time zone, p_until timestamp with time zone, p_again boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.job (
     id uuid NOT NULL,
     rank bigint NOT NULL,
@@ -130,7 +138,7 @@ CREATE FUNCTION penstock._backs_off(p_job penstock.job) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._batch_items(p_batch uuid) RETURNS TABLE(id uuid, status penstock.job_status, started boolean, done numeric, partial jsonb, reserved bigint, finished_at timestamp with time zone)
+CREATE FUNCTION penstock._batch_items(p_batch uuid) RETURNS TABLE(id uuid, status penstock.job_status, started boolean, done numeric, reserved bigint, finished_at timestamp with time zone)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -156,11 +164,19 @@ CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_sn
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._cancel_batch(p_batch uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._check_money() RETURNS TABLE(invariant text, subject text, detail text)
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._check_printed() RETURNS trigger
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE TABLE penstock.queue (
@@ -190,8 +206,10 @@ CREATE TABLE penstock.queue (
     created_at timestamp with time zone NOT NULL,
     changed_at timestamp with time zone NOT NULL,
     local_only boolean DEFAULT false NOT NULL,
+    drive text DEFAULT 'worker'::text NOT NULL,
     CONSTRAINT backoff_is_known CHECK ((backoff = ANY (ARRAY['constant'::text, 'linear'::text, 'exponential'::text]))),
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
+    CONSTRAINT drive_is_known CHECK ((drive = ANY (ARRAY['worker'::text, 'http'::text]))),
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT ordering_is_known CHECK ((ordering = ANY (ARRAY['strict'::text, 'aging'::text, 'fair'::text]))),
@@ -255,6 +273,22 @@ CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_lanes bigint[], p_sn
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.hourly_bucket (
+    hour timestamp with time zone NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
+    outcome text NOT NULL,
+    class text NOT NULL,
+    count bigint NOT NULL,
+    total_ms bigint NOT NULL,
+    histogram bigint[] NOT NULL
+);
+
+CREATE FUNCTION penstock._count_ended(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
 CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -284,6 +318,36 @@ CREATE FUNCTION penstock._counted_places() RETURNS integer
 CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.delivery (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    event text NOT NULL,
+    url text NOT NULL,
+    trusted boolean NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    next_at timestamp with time zone,
+    delivered_at timestamp with time zone,
+    last_at timestamp with time zone,
+    last_status integer,
+    last_error text,
+    host text NOT NULL,
+    sending_until timestamp with time zone,
+    CONSTRAINT taken_is_over CHECK (((delivered_at IS NULL) OR (next_at IS NULL)))
+)
+WITH (fillfactor='80');
+
+CREATE FUNCTION penstock._delivery_json(p_delivery penstock.delivery, p_own boolean) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._delivery_status(p_delivery penstock.delivery) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._delivery_wait(p_try integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -292,6 +356,9 @@ CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETO
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._end_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -299,6 +366,9 @@ CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uui
 CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
+    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -345,6 +415,29 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._entry_json(p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint, p_replayed boolean) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._erase_deliveries(p_account bigint, p_rows integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._erase_idempotency(p_account bigint) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._erase_jobs(p_account bigint, p_rows integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._erase_name(p_account bigint, p_receipt jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._erase_uploads(p_account bigint, p_rows integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._error_from_outside(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
@@ -417,6 +510,7 @@ CREATE TABLE penstock.kind (
     price jsonb,
     split_field text,
     split_most integer,
+    webhook text,
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
@@ -494,7 +588,23 @@ CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._host_limit() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._hour_bounds() RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._hour_class(p_error jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._is_empty(p_account text) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._is_webhook_url(p_url text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.setting (
@@ -506,6 +616,10 @@ CREATE TABLE penstock.setting (
     number_max_digits integer DEFAULT 300 NOT NULL,
     batch_max_jobs integer DEFAULT 1000000 NOT NULL,
     idempotency_kept interval DEFAULT '7 days'::interval NOT NULL,
+    upload_max_bytes bigint DEFAULT 26214400 NOT NULL,
+    upload_quota_bytes bigint DEFAULT 1073741824 NOT NULL,
+    upload_kept interval DEFAULT '90 days'::interval NOT NULL,
+    partitions_ahead interval DEFAULT '14 days'::interval NOT NULL,
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
@@ -524,6 +638,26 @@ CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempt
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.api_key (
+    id text NOT NULL,
+    kind text NOT NULL,
+    account_id bigint,
+    name text,
+    secret_hash bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone,
+    used_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    holder text NOT NULL,
+    CONSTRAINT account_key_has_account CHECK (((kind = 'account'::text) = (account_id IS NOT NULL))),
+    CONSTRAINT kind_is_known CHECK ((kind = ANY (ARRAY['admin'::text, 'process'::text, 'app'::text, 'account'::text]))),
+    CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+CREATE FUNCTION penstock._key_json(p_key penstock.api_key) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._last_balance(p_account bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE;
 
@@ -535,6 +669,14 @@ CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[]) R
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._leave_webhooks(p_jobs uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -542,6 +684,9 @@ CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
 CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait interval DEFAULT NULL::interval) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._looked_at() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -558,6 +703,10 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
 
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -594,9 +743,27 @@ CREATE FUNCTION penstock._option_texts(p_options jsonb, p_key text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._option_webhook(p_options jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed text[]) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._page_finished(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_sort TO 'off'
+    SET enable_bitmapscan TO 'off';
+
+CREATE FUNCTION penstock._page_live(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT floor uuid) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_sort TO 'off'
+    SET enable_bitmapscan TO 'off';
 
 CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT rate_period interval) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -632,8 +799,15 @@ CREATE FUNCTION penstock._price_fault(p_price jsonb, p_payload jsonb, OUT field 
 CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._prune_outside(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql
@@ -653,7 +827,12 @@ CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step inter
 CREATE FUNCTION penstock._rate_seconds(p_queue penstock.queue, p_next_at timestamp with time zone, p_nth bigint, p_now timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer) RETURNS jsonb
+CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -677,9 +856,22 @@ CREATE FUNCTION penstock._refuse_computed(p_kind text, p_priced boolean) RETURNS
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._refuse_endless(p_payload jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting, p_payload jsonb) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_foreign_batch(p_id uuid, p_account text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -705,7 +897,27 @@ CREATE FUNCTION penstock._refuse_rewrite() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._refuse_unknown_batch(p_id uuid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_unknown_job(p_id uuid) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_unknown_key(p_id text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_unknown_upload(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -717,12 +929,26 @@ CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._scanned_jobs() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETURNS interval
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._session_age() RETURNS interval
     LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE TABLE penstock.rollup (
+    only_row boolean DEFAULT true NOT NULL,
+    counted_until timestamp with time zone NOT NULL,
+    settled_until timestamp with time zone NOT NULL,
+    CONSTRAINT there_is_one_row CHECK (only_row)
+);
+
+CREATE FUNCTION penstock._settle_hour(p_state penstock.rollup, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
@@ -773,6 +999,10 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
 
 CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._stop_account(p_account bigint, p_rows integer) RETURNS integer
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
@@ -832,6 +1062,9 @@ CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._url_host(p_url text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -865,6 +1098,18 @@ CREATE FUNCTION penstock._write_circuit(p_circuit penstock.circuit) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.accept_job(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_computed boolean DEFAULT false) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.add_upload_part(p_upload uuid, p_n integer, p_data bytea) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.any_delivery_due() RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.anyone_silent() RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -883,7 +1128,15 @@ CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt inte
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.begin_drive(p_queue text) RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.cancel_batch(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.cancel_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -891,9 +1144,19 @@ CREATE FUNCTION penstock.cancel_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.cancel_job_of(p_id uuid, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_only uuid DEFAULT NULL::uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, detail text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.claim_deliveries(p_limit integer, p_lease interval, p_after text DEFAULT ''::text) RETURNS TABLE(id uuid, try integer, job_id uuid, event text, url text, host text, trusted boolean, account text, created_at timestamp with time zone, job text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false, p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, losses integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -915,6 +1178,14 @@ CREATE FUNCTION penstock.create_account(p_name text, p_plan text DEFAULT NULL::t
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.create_key(p_id text, p_kind text, p_hash bytea, p_account text DEFAULT NULL::text, p_name text DEFAULT NULL::text, p_expires interval DEFAULT NULL::interval) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.create_upload(p_account text, p_content_type text, p_size bigint, p_sha256 bytea, p_quota boolean DEFAULT true) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.declare_kind(p_name text, p_queue text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -933,6 +1204,22 @@ CREATE FUNCTION penstock.deduct_credits(account text, amount bigint, reason text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.delete_upload(p_upload uuid, p_account text DEFAULT NULL::text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.drive_state(p_queue text, OUT due bigint, OUT paused boolean, OUT held boolean, OUT soon_seconds double precision) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.driven_queues(p_kinds text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.due_drives() RETURNS SETOF text
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.due_looks(p_queues text[]) RETURNS TABLE(queue text, address text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -947,12 +1234,49 @@ CREATE FUNCTION penstock.edit_queue(p_name text, p_options jsonb) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
+CREATE FUNCTION penstock.end_drive(p_queue text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.erase_account(p_account text, p_rows integer DEFAULT 500) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '2s';
+
+CREATE FUNCTION penstock.expected_seconds(p_queue text) RETURNS TABLE(kind text, seconds double precision, timeout_seconds double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.expire_jobs(p_queue integer, p_limit integer DEFAULT 1000) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_callbacks(p_jobs uuid[]) RETURNS TABLE(job_id uuid, kind text, queue text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_key(p_id text) RETURNS TABLE(id text, kind text, account text, secret_hash bytea, expires_at timestamp with time zone, revoked_at timestamp with time zone, is_over boolean, holder text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_recent(p_topics text[], p_accounts text[], p_since interval, p_most integer) RETURNS TABLE(n bigint, ids uuid[], more boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.find_upload(p_upload uuid, p_account text DEFAULT NULL::text) RETURNS TABLE(id uuid, account text, content_type text, size bigint, sha256 bytea)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
@@ -995,10 +1319,19 @@ CREATE FUNCTION penstock.list_alerts() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.list_deliveries(p_account text DEFAULT NULL::text, p_owner text DEFAULT NULL::text, p_job uuid DEFAULT NULL::uuid, p_status text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
 CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.list_keys(p_account text DEFAULT NULL::text, p_limit integer DEFAULT 1000, p_after text DEFAULT NULL::text) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_plans() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1016,10 +1349,46 @@ CREATE FUNCTION penstock.lock_worker(p_worker bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.look_at_batches(p_ids uuid[]) RETURNS TABLE(id uuid, print bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.look_at_jobs(p_ids uuid[], p_versions integer[]) RETURNS TABLE(id uuid, version integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.look_at_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.look_at_started(p_topics text[], p_accounts text[]) RETURNS TABLE(n bigint, id uuid, version integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
+
 CREATE FUNCTION penstock.make_partitions() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '1s';
+
+CREATE FUNCTION penstock.may_watch(p_kinds text[], p_names text[], p_accounts text[], p_topics text[]) RETURNS TABLE(n bigint, seen boolean)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
 
 CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:01'::interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1028,10 +1397,18 @@ CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:01'::inte
 CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE;
 
+CREATE FUNCTION penstock.next_kind(p_queue text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
+
+CREATE FUNCTION penstock.page_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS TABLE(job text, after uuid)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.partitions_ahead() RETURNS interval
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1051,11 +1428,29 @@ CREATE FUNCTION penstock.put_off_hook(p_job uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.queues_of(p_kinds text[]) RETURNS SETOF text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_account(p_account text) RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.read_admin_status() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_balances(p_names text[]) RETURNS TABLE(name text, account text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
 CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1067,13 +1462,38 @@ CREATE FUNCTION penstock.read_chunks(p_job uuid, p_attempt integer DEFAULT 0, p_
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.read_chunks_after(p_ids uuid[], p_attempts integer[], p_seqs integer[], p_most integer) RETURNS TABLE(n bigint, attempt integer, seq integer, data text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off';
+
+CREATE FUNCTION penstock.read_gauges() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_job_of(p_id uuid, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_only uuid DEFAULT NULL::uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_places integer) RETURNS TABLE(id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision, job text)
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.read_ledger(p_account text, p_limit integer DEFAULT 100, p_before bigint DEFAULT NULL::bigint) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_metrics(p_hours integer DEFAULT 24, p_queue text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
 
 CREATE FUNCTION penstock.read_starts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1084,6 +1504,10 @@ CREATE FUNCTION penstock.read_status() RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.read_steps(p_job uuid) RETURNS TABLE(name text, result jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_upload_part(p_upload uuid, p_n integer) RETURNS bytea
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1099,7 +1523,23 @@ CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFA
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.refuse_computed(p_kinds text[], p_priced boolean[]) RETURNS void
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.remember_callback(p_signature bytea) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.replay_delivery(p_id uuid, p_account text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.report_delivery(p_id uuid, p_try integer, p_taken boolean, p_status integer DEFAULT NULL::integer, p_error text DEFAULT NULL::text, p_over boolean DEFAULT false, p_after interval DEFAULT NULL::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1123,7 +1563,7 @@ CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, outcome text)
+CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_stages text[] DEFAULT NULL::text[], p_progress jsonb[] DEFAULT NULL::jsonb[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1132,6 +1572,23 @@ CREATE FUNCTION penstock.resume_queue(p_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.retry_job(id uuid) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.retry_job_of(p_id uuid, p_account text DEFAULT NULL::text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.revoke_key(p_id text) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.roll_up(p_every interval DEFAULT '00:00:05'::interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.rotate_key(p_id text, p_new text, p_hash bytea, p_overlap interval) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1148,7 +1605,7 @@ CREATE FUNCTION penstock.stop_worker(p_worker bigint) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_job(kind text, payload jsonb, account text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_seconds double precision DEFAULT NULL::double precision, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, dedupe_key text DEFAULT NULL::text, topic text DEFAULT NULL::text, max_attempts integer DEFAULT NULL::integer, timeout_seconds double precision DEFAULT NULL::double precision, expires_seconds double precision DEFAULT NULL::double precision, metadata jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, price bigint DEFAULT NULL::bigint) RETURNS jsonb
+CREATE FUNCTION penstock.submit_job(kind text, payload jsonb, account text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, delay_seconds double precision DEFAULT NULL::double precision, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, dedupe_key text DEFAULT NULL::text, topic text DEFAULT NULL::text, max_attempts integer DEFAULT NULL::integer, timeout_seconds double precision DEFAULT NULL::double precision, expires_seconds double precision DEFAULT NULL::double precision, metadata jsonb DEFAULT NULL::jsonb, idempotency_key text DEFAULT NULL::text, price bigint DEFAULT NULL::bigint, webhook_url text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1156,17 +1613,37 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[]) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.take_hook(p_kinds text[], p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.tell_change() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.touch_keys(p_ids text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.use_uploads(p_kind text, p_account text, p_payload jsonb, p_uploads uuid[]) RETURNS SETOF uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1317,6 +1794,22 @@ CREATE TABLE penstock.chunk_rest (
     data jsonb CONSTRAINT chunk_data_not_null NOT NULL
 );
 
+CREATE TABLE penstock.erasure (
+    id bigint NOT NULL,
+    account_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    receipt jsonb NOT NULL
+);
+
+ALTER TABLE penstock.erasure ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.erasure_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE penstock.flow (
     queue_id integer NOT NULL,
     parallel double precision DEFAULT 0 NOT NULL,
@@ -1334,6 +1827,20 @@ CREATE TABLE penstock.hook (
     next_at timestamp with time zone NOT NULL
 );
 
+CREATE VIEW penstock.hourly AS
+ SELECT b.hour,
+    q.name AS queue,
+    k.name AS kind,
+    b.outcome,
+    NULLIF(b.class, ''::text) AS class,
+    b.count,
+    b.total_ms AS total_duration_ms,
+    b.histogram
+   FROM ((penstock.hourly_bucket b
+     LEFT JOIN penstock.queue q ON ((q.id = b.queue_id)))
+     LEFT JOIN penstock.kind k ON ((k.id = b.kind_id)))
+  WHERE (b.hour > '-infinity'::timestamp with time zone);
+
 CREATE TABLE penstock.idempotency (
     scope text NOT NULL,
     key text NOT NULL,
@@ -1341,6 +1848,12 @@ CREATE TABLE penstock.idempotency (
     job_id uuid NOT NULL,
     deduplicated boolean NOT NULL,
     created_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE penstock.job_webhook (
+    job_id uuid NOT NULL,
+    url text NOT NULL,
+    CONSTRAINT url_is_short CHECK (((length(url) >= 1) AND (length(url) <= 2000)))
 );
 
 ALTER TABLE penstock.kind ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1580,6 +2093,11 @@ CREATE TABLE penstock.schema_info (
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
+CREATE TABLE penstock.seen_callback (
+    signature bytea NOT NULL,
+    seen_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE penstock.snapshot (
     queue_id integer NOT NULL,
     lane bigint NOT NULL,
@@ -1608,6 +2126,24 @@ CREATE TABLE penstock.step_rest (
     result jsonb CONSTRAINT step_result_not_null NOT NULL,
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
+
+CREATE TABLE penstock.upload (
+    id uuid NOT NULL,
+    account_id bigint DEFAULT 0 NOT NULL,
+    content_type text NOT NULL,
+    size bigint NOT NULL,
+    sha256 bytea NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    used_at timestamp with time zone,
+    CONSTRAINT size_is_not_negative CHECK ((size >= 0))
+);
+
+CREATE TABLE penstock.upload_part (
+    upload_id uuid NOT NULL,
+    n integer NOT NULL,
+    data bytea NOT NULL
+);
+ALTER TABLE ONLY penstock.upload_part ALTER COLUMN data SET STORAGE EXTERNAL;
 
 CREATE TABLE penstock.worker (
     id bigint NOT NULL,
@@ -1650,6 +2186,9 @@ ALTER TABLE ONLY penstock.account
 ALTER TABLE ONLY penstock.alert
     ADD CONSTRAINT alert_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.attempt
     ADD CONSTRAINT attempt_pkey PRIMARY KEY (job_id, attempt);
 
@@ -1671,6 +2210,12 @@ ALTER TABLE ONLY penstock.chunk_rest
 ALTER TABLE ONLY penstock.circuit
     ADD CONSTRAINT circuit_pkey PRIMARY KEY (queue_id);
 
+ALTER TABLE ONLY penstock.delivery
+    ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.erasure
+    ADD CONSTRAINT erasure_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.finished
     ADD CONSTRAINT finished_pkey PRIMARY KEY (id, class);
 
@@ -1683,11 +2228,17 @@ ALTER TABLE ONLY penstock.gate
 ALTER TABLE ONLY penstock.hook
     ADD CONSTRAINT hook_pkey PRIMARY KEY (job_id);
 
+ALTER TABLE ONLY penstock.hourly_bucket
+    ADD CONSTRAINT hourly_bucket_pkey PRIMARY KEY (hour, queue_id, kind_id, outcome, class);
+
 ALTER TABLE ONLY penstock.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (scope, key);
 
 ALTER TABLE ONLY penstock.job
     ADD CONSTRAINT job_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY penstock.job_webhook
+    ADD CONSTRAINT job_webhook_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY penstock.retention_class
     ADD CONSTRAINT kept_once UNIQUE NULLS NOT DISTINCT (kept);
@@ -1737,8 +2288,14 @@ ALTER TABLE ONLY penstock.resolution
 ALTER TABLE ONLY penstock.retention_class
     ADD CONSTRAINT retention_class_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.rollup
+    ADD CONSTRAINT rollup_pkey PRIMARY KEY (only_row);
+
 ALTER TABLE ONLY penstock.schema_info
     ADD CONSTRAINT schema_info_pkey PRIMARY KEY (only_row);
+
+ALTER TABLE ONLY penstock.seen_callback
+    ADD CONSTRAINT seen_callback_pkey PRIMARY KEY (signature);
 
 ALTER TABLE ONLY penstock.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (only_row);
@@ -1752,16 +2309,42 @@ ALTER TABLE ONLY penstock.step
 ALTER TABLE ONLY penstock.step_rest
     ADD CONSTRAINT step_rest_pkey PRIMARY KEY (job_id, name);
 
+ALTER TABLE ONLY penstock.upload_part
+    ADD CONSTRAINT upload_part_pkey PRIMARY KEY (upload_id, n);
+
+ALTER TABLE ONLY penstock.upload
+    ADD CONSTRAINT upload_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (id);
 
 CREATE UNIQUE INDEX alert_raised_idx ON penstock.alert USING btree (queue_id) WHERE (cleared_at IS NULL);
 
+CREATE INDEX api_key_account_idx ON penstock.api_key USING btree (account_id) WHERE (account_id IS NOT NULL);
+
+CREATE INDEX attempt_ended_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
+
+CREATE INDEX attempt_rest_ended_at_idx ON penstock.attempt_rest USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
+
 CREATE INDEX circuit_troubled_idx ON penstock.circuit USING btree (queue_id) WHERE ((state <> 'closed'::text) OR (in_row > 0));
+
+CREATE INDEX delivery_account_idx ON penstock.delivery USING btree (account_id, id);
+
+CREATE INDEX delivery_created_idx ON penstock.delivery USING btree (created_at);
+
+CREATE INDEX delivery_due_idx ON penstock.delivery USING btree (next_at) WHERE (next_at IS NOT NULL);
+
+CREATE INDEX delivery_host_idx ON penstock.delivery USING btree (host, next_at) WHERE (next_at IS NOT NULL);
+
+CREATE INDEX delivery_job_idx ON penstock.delivery USING btree (job_id);
+
+CREATE INDEX delivery_sending_idx ON penstock.delivery USING btree (host) WHERE (sending_until IS NOT NULL);
 
 CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
 
 CREATE INDEX finished_batch_idx ON ONLY penstock.finished USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
+
+CREATE INDEX finished_ended_idx ON ONLY penstock.finished USING brin (finished_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX finished_failed_idx ON ONLY penstock.finished USING btree (finished_at) WHERE (status = 'failed'::penstock.job_status);
 
@@ -1795,6 +2378,8 @@ CREATE INDEX job_provisional_idx ON penstock.job USING btree (queue_id, provisio
 
 CREATE INDEX job_ready_idx ON penstock.job USING btree (queue_id, lane, rank) WHERE (status = 'queued'::penstock.job_status);
 
+CREATE INDEX job_recovered_idx ON penstock.job USING btree (recovered_at) WHERE ((recovered_at IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status])));
+
 CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic IS NOT NULL);
 
 CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, head) WHERE (open AND (waiting > 0));
@@ -1811,7 +2396,15 @@ CREATE INDEX recent_submit_idx ON penstock.recent_submit USING btree (account_id
 
 CREATE INDEX resolution_account_idx ON penstock.resolution USING btree (account_id, at);
 
+CREATE INDEX seen_callback_idx ON penstock.seen_callback USING btree (seen_at);
+
+CREATE INDEX upload_account_idx ON penstock.upload USING btree (account_id, created_at);
+
+CREATE INDEX upload_created_idx ON penstock.upload USING btree (created_at);
+
 CREATE INDEX worker_uncleared_idx ON penstock.worker USING btree (id) WHERE (cleared_at IS NULL);
+
+ALTER INDEX penstock.attempt_ended_idx ATTACH PARTITION penstock.attempt_rest_ended_at_idx;
 
 ALTER INDEX penstock.attempt_pkey ATTACH PARTITION penstock.attempt_rest_pkey;
 
@@ -1821,6 +2414,8 @@ ALTER INDEX penstock.step_pkey ATTACH PARTITION penstock.step_rest_pkey;
 
 CREATE TRIGGER ledger_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.ledger FOR EACH STATEMENT EXECUTE FUNCTION penstock._refuse_rewrite();
 
+CREATE TRIGGER payload_can_be_printed BEFORE INSERT ON penstock.job FOR EACH ROW WHEN ((pg_column_size(new.payload) > 2000)) EXECUTE FUNCTION penstock._check_printed();
+
 CREATE TRIGGER resolution_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON penstock.resolution FOR EACH STATEMENT EXECUTE FUNCTION penstock._refuse_rewrite();
 
 ALTER TABLE ONLY penstock.account
@@ -1828,6 +2423,9 @@ ALTER TABLE ONLY penstock.account
 
 ALTER TABLE ONLY penstock.alert
     ADD CONSTRAINT alert_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY penstock.api_key
+    ADD CONSTRAINT api_key_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);
 
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_account_id_fkey FOREIGN KEY (account_id) REFERENCES penstock.account(id);

@@ -42,19 +42,20 @@ PUBLIC = {
 # Their signatures, as the contract has them.
 OPTIONS = {
     "queue": "name concurrency rate burst order aging_step timeout stale_after stuck_after retry"
-    " recovery retention retention_failed inline local_only",
+    " recovery retention retention_failed inline local_only drive",
     "plan": "name priority concurrency per_hour weight first_job default",
     "job": "queue name dedupe topic account priority_offset timeout attempts isolation memory price"
-    " split",
+    " split webhook",
 }
 USING = (
     "account priority delay run_at dedupe_key topic price max_attempts timeout expires metadata"
-    " idempotency_key conn"
+    " webhook_url idempotency_key conn"
 )
 
 ERRORS = {
     "PenstockError": "Exception",
     "Refused": "PenstockError",
+    "Unauthorized": "Refused",
     "InsufficientCredits": "Refused",
     "NotAllowed": "Refused",
     "NotFound": "Refused",
@@ -120,7 +121,8 @@ def test_people_see_the_hint_of_a_refusal() -> None:
 
 def test_a_refusal_knows_its_http_status() -> None:
     refused = [kind for kind in vars(errors).values() if _is_refusal(kind)]
-    assert {int(kind.sqlstate[2:]) for kind in refused} == {402, 403, 404, 409, 413, 422, 429}
+    statuses = {int(kind.sqlstate[2:]) for kind in refused}
+    assert statuses == {401, 402, 403, 404, 409, 413, 422, 429}
 
 
 def _is_refusal(kind: object) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -10,7 +11,8 @@ import pytest
 
 from clock import Clock
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob, Resolved, Submitted, Verdict
+from penstock.engine.callbacks import Item, Resolved
+from penstock.engine.jobs import NewJob, Submitted, Verdict
 from penstock.engine.outcomes import (
     Deferred,
     Error,
@@ -190,14 +192,18 @@ async def test_a_limit_that_comes_while_a_job_runs_does_not_keep_it_from_ending(
 
 async def test_a_start_is_handed_over_and_called_back(engine: Engine) -> None:
     worker, job = await started(engine)
-    [handed] = await engine.jobs.hand_over(worker, [(job, "a token long enough")])
-    assert handed == Verdict(job.id, "done", None)
+    assert await engine.callbacks.hand_over(worker, job, "a token long enough") == "done"
     assert (await engine.jobs.read(job.id))["status"] == "awaiting"
-    told = await engine.jobs.resolve(
+    said: dict[str, Any] = {
+        "attempt": 1,
+        "token": "a token long enough",
+        "outcome": "succeeded",
+    }
+    told = await engine.callbacks.resolve(
         [
-            (job.id, 1, "some other token", Succeeded(0)),
-            (job.id, 1, "a token long enough", Succeeded({"image": 1})),
-            (NOBODY, 1, "a token long enough", Failed(OOPS)),
+            Item(**{**said, "job_id": job.id, "token": "some other token", "result": "0"}),
+            Item(**said, job_id=job.id, result='{"image": 1}'),
+            Item(**said, job_id=NOBODY, result="0"),
         ]
     )
     assert sorted(told, key=lambda item: item.outcome) == [

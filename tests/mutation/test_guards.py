@@ -19,9 +19,12 @@ from mutation import (
     claiming,
     finishing,
     measuring,
+    operating,
     progressing,
+    seeing,
     spending,
     submitting,
+    telling,
     upkeeping,
     waiting_jobs,
 )
@@ -30,8 +33,8 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {circuits, claiming, finishing, measuring, progressing}
-assert {spending, submitting, upkeeping, waiting_jobs}
+assert {circuits, claiming, finishing, measuring, operating, progressing}
+assert {seeing, spending, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()
@@ -44,6 +47,8 @@ delete from penstock.orphan;
 delete from penstock.step;
 delete from penstock.chunk;
 delete from penstock.hook;
+delete from penstock.delivery;
+delete from penstock.job_webhook;
 delete from penstock.idempotency;
 delete from penstock.batch;
 delete from penstock.recent_submit;
@@ -59,6 +64,10 @@ delete from penstock.kind;
 delete from penstock.queue;
 delete from penstock.account where id <> 0;
 delete from penstock.plan;
+delete from penstock.hourly_bucket;
+delete from penstock.erasure;
+update penstock.rollup set counted_until = clock_timestamp(),
+  settled_until = date_trunc('hour', clock_timestamp(), 'UTC');
 update penstock.account set running = 0;
 update penstock.test_clock set moved = '0'
 """

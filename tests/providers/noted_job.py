@@ -3,12 +3,13 @@
 import asyncio
 import time
 from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from penstock.providers.classify import classify
 from penstock.providers.endpoint import Endpoint, read_endpoint
-from penstock.providers.job import Handler
+from penstock.providers.job import Handler, Handover
 from penstock.providers.transport import Transport
 from penstock.providers.verdict import Verdict
 
@@ -22,6 +23,7 @@ class NotedJob:
         self.emitted: list[Any] = []
         self.used: dict[str, float] = {}
         self.units: int | None = None
+        self.handed = False
         self.full = asyncio.Event()
         self.full.set()
 
@@ -57,6 +59,11 @@ class NotedJob:
 
     async def charge(self, *, units: int) -> None:
         self.units = units
+
+    async def hand_over(self) -> Handover:
+        self.handed = True
+        url = f"http://127.0.0.1:8484/v1/callbacks/{self.id}"
+        return Handover("1.a-token", url, datetime(2026, 11, 16, tzinfo=UTC))
 
     @property
     def heard(self) -> str:

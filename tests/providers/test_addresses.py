@@ -11,7 +11,8 @@ import requests
 import urllib3
 
 from penstock.providers.addresses import TEXT_MAX, without_secrets
-from penstock.worker.outcomes import MESSAGE_MAX, described
+from penstock.providers.charging import MESSAGE_MAX
+from penstock.worker.outcomes import described
 from penstock.worker.raised import ChildError
 from providers import callers
 from providers.answering import answer, answering, closed_port

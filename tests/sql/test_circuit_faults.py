@@ -3,6 +3,7 @@
 from typing import Any
 
 import asyncpg
+import pytest
 
 import factory
 from circuits import circuit, end, fail, noticed, opened
@@ -105,7 +106,7 @@ async def test_a_failure_is_given_back_although_a_claim_has_the_job_when_the_cir
 async def test_an_end_that_has_no_effect_does_not_open_the_circuit(
     conn: asyncpg.Connection,
 ) -> None:
-    """worker.outcomes.charged tells {"effect": "none"} of every free end that bears on nothing."""
+    """providers.charging tells {"effect": "none"} of every free end that bears on nothing."""
     worker = await ready(conn, 1)
     told = {"effect": "none", "after": None, "address": None}
     error = {"class": "unavailable", "message": "pool is full", "circuit": told}
@@ -166,16 +167,36 @@ async def test_a_stale_end_in_a_report_says_nothing_about_the_provider(
     assert (await circuit(conn))["state"] == "closed"
 
 
-async def test_a_function_outside_does_not_steer_the_circuit(conn: asyncpg.Connection) -> None:
-    """It could stop a queue, and name an address that every worker then connects to."""
+async def test_a_function_outside_does_not_stop_a_queue(conn: asyncpg.Connection) -> None:
+    """Nor name an address that every worker then connects to."""
     worker = await ready(conn, 1)
     [row] = await factory.claim(conn, worker)
     await factory.hand_over(conn, worker, row, SIGN)
-    told = {"effect": "opens", "address": "169.254.169.254:80"}
-    error = {"class": "unavailable", "message": "no", "circuit": told}
+    told = {"effect": "stops", "address": "169.254.169.254:80"}
+    error = {"class": "auth", "message": "no", "circuit": told}
     await factory.call_back(conn, row["id"], row["attempt"], SIGN, "retry", error=error)
     found = await circuit(conn)
     assert (found["state"], found["address"]) == ("closed", None)
+
+
+@pytest.mark.parametrize(("effect", "state"), [("stops", "closed"), ("opens", "open")])
+async def test_a_function_outside_may_say_that_it_is_away(
+    conn: asyncpg.Connection, effect: str, state: str
+) -> None:
+    """F5: as its reply to a call would; but what only an operator can put right is his to say."""
+    worker = await ready(conn, 3)
+    for row in await factory.claim(conn, worker, limit=3):
+        await factory.hand_over(conn, worker, row, SIGN)
+        told = {"effect": effect, "after": None, "address": "169.254.169.254:80"}
+        error = {"class": "unavailable", "message": "no", "circuit": told}
+        said = await factory.call_back(
+            conn, row["id"], row["attempt"], SIGN, "deferred", error=error
+        )
+        assert said == "accepted"
+    found = await circuit(conn)
+    assert (found["state"], found["address"]) == (state, None)
+    failures = await conn.fetch("select failures from penstock.job")
+    assert {row["failures"] for row in failures} == {0}
 
 
 async def test_an_error_that_is_a_mere_string_is_taken_as_before(conn: asyncpg.Connection) -> None:

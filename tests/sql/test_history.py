@@ -40,6 +40,7 @@ async def place(conn: asyncpg.Connection, job: UUID, parent: str = "finished") -
 async def test_partitions_are_made_fourteen_days_ahead_and_only_once(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
+    await conn.execute("update penstock.setting set partitions_ahead = default")
     await clock.freeze(NOON)
     await factory.queue(conn)
     assert await conn.fetchval("select penstock.make_partitions()") > 0
@@ -54,6 +55,7 @@ async def test_partitions_are_made_fourteen_days_ahead_and_only_once(
 async def test_a_later_pass_makes_what_is_missing_by_then(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
+    await conn.execute("update penstock.setting set partitions_ahead = default")
     await clock.freeze(NOON)
     await factory.queue(conn)
     await conn.execute("select penstock.make_partitions()")
@@ -264,6 +266,7 @@ async def test_a_reader_delays_the_drop_and_nothing_else(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     """A backup that reads for hours, or an app's transaction that has read its job."""
+    await conn.execute("update penstock.setting set partitions_ahead = default")
     await factory.queue(conn)
     job = await run(conn)
     await conn.execute("select penstock.submit_job('q', '{}', idempotency_key => 'k')")

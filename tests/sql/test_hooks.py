@@ -76,6 +76,41 @@ async def test_a_job_that_goes_on_has_not_ended(conn: asyncpg.Connection) -> Non
     assert await take(conn) == []
 
 
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ("stuck", "stuck_exhausted"),
+        ("timed_out", "attempts_exhausted"),
+        ("retry", "attempts_exhausted"),
+        ("failed", None),
+        ("cancelled", None),
+    ],
+)
+async def test_before_the_end_it_is_told_as_history_will_have_it(
+    conn: asyncpg.Connection, outcome: str, reason: str | None
+) -> None:
+    """S3: the app that writes along with the end knows whose budget was spent."""
+    await hooked(conn, attempts=1, recovery=0)
+    await factory.submit(conn)
+    worker = await factory.worker(conn)
+    [row] = await factory.claim(conn, worker)
+    error = {"class": "stalled", "message": "no news", "retryable": True, "circuit": {"after": 1}}
+    held = await conn.fetchrow(
+        "select * from penstock.hold_end($1, $2, 1, $3, null, $4)",
+        worker,
+        row["id"],
+        outcome,
+        error,
+    )
+    assert held is not None
+    await factory.finish(conn, worker, [row], outcome, error=error)
+    told = await conn.fetchrow("select * from penstock.take_hook(array['q'])")
+    assert told is not None
+    assert held["error"] == told["error"]
+    assert (told["status"], told["error"]["reason"]) == (held["status"], reason)
+    assert "circuit" not in held["error"]
+
+
 async def test_what_was_taken_and_rolled_back_is_told_again(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:

@@ -235,6 +235,7 @@ async def test_the_status_counts_and_averages(conn: asyncpg.Connection, clock: C
 async def test_partitions_are_there_for_the_next_two_weeks(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
+    await conn.execute("update penstock.setting set partitions_ahead = default")
     await factory.queue(conn)
 
     async def ahead() -> float:

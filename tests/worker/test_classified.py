@@ -8,10 +8,11 @@ import pytest
 from factory import read
 from penstock import Penstock
 from penstock.engine.outcomes import Deferred, Failed, Retry
+from penstock.providers.charging import charged
 from penstock.providers.errors import ProviderError
 from penstock.providers.signal import Signal
 from penstock.providers.verdict import CLASSES, Charge, Verdict
-from penstock.worker.outcomes import charged, outcome_of
+from penstock.worker.outcomes import outcome_of
 from penstock.worker.processes import Processes
 from waiting import eventually
 from worker import process_handlers

@@ -28,6 +28,7 @@ class _Held:
     opening: asyncio.Task[Engine] | None = None
     engine: Engine | None = None
     waker: Waker | None = None
+    driver: Waker | None = None
     keeper: AsyncGenerator[None, None] | None = None
 
 
@@ -56,8 +57,12 @@ async def connect(dsn: str, declare: Callable[[Engine], Awaitable[None]], *, own
 
 
 class Engines:
-    def __init__(self, connect: Callable[[], Awaitable[Engine]]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Engine]], driver: Callable[[], Waker]
+    ) -> None:
+        """`driver`: makes what starts the calls of queues that no worker stands by."""
         self._connect = connect
+        self._driver = driver
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
         _all.add(self)
 
@@ -80,6 +85,12 @@ class Engines:
         held = self._held.get(asyncio.get_running_loop())
         if held is not None and held.waker is not None:
             held.waker.tell(queue)
+
+    def drive(self, queue: str) -> None:
+        """Start a call that drives the queue, in the background of the running loop."""
+        held = self._held.get(asyncio.get_running_loop())
+        if held is not None and held.driver is not None:
+            held.driver.tell(queue)
 
     def may_ride(self, queue: str) -> bool:
         """Whether the next commit may carry a hint. Not from a thread without a loop of ours."""
@@ -111,7 +122,8 @@ class Engines:
             self._held.pop(loop, None)
             raise
         held.waker = Waker(engine.jobs.wake)
-        held.keeper = _keep(self._held, loop, engine, held.waker)
+        held.driver = self._driver()
+        held.keeper = _keep(self._held, loop, engine, [held.waker, held.driver])
         await anext(held.keeper)
         _keepers.add(held.keeper)
         held.engine = engine
@@ -129,7 +141,7 @@ async def _keep(
     held: dict[asyncio.AbstractEventLoop, _Held],
     loop: asyncio.AbstractEventLoop,
     engine: Engine,
-    waker: Waker,
+    wakers: list[Waker],
 ) -> AsyncGenerator[None, None]:
     try:
         yield
@@ -138,7 +150,8 @@ async def _keep(
         if gone is not None and gone.keeper is not None:
             _keepers.discard(gone.keeper)
         async with asyncio.timeout(CLOSE_SECONDS):
-            await waker.close()
+            for waker in wakers:
+                await waker.close()
             await engine.close()
 
 

@@ -40,7 +40,7 @@ async def run_here(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
 async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
     token = _inside.set(True)
     try:
-        for ticket in _each(tickets):
+        for ticket in each(tickets):
             if not ticket.deduplicated and not ticket.replayed:
                 await _run(kind, ticket)
     finally:
@@ -49,12 +49,12 @@ async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
 
 async def run_when_committed(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
     """The same as soon as the caller's transaction has committed."""
-    for ticket in _each(tickets):
-        if await _is_there(ticket):
+    for ticket in each(tickets):
+        if await is_committed(ticket):
             await _run_all(kind, [ticket])
 
 
-def _each(tickets: Sequence[Ticket]) -> Iterator[Ticket]:
+def each(tickets: Sequence[Ticket]) -> Iterator[Ticket]:
     """One for each job."""
     for ticket in tickets:
         yield from ticket.tickets if isinstance(ticket, BatchTicket) else (ticket,)
@@ -67,11 +67,13 @@ async def _run(kind: "Kind[..., Any]", ticket: Ticket) -> None:
         queues=(kind.queue,),
         until_idle=True,
         job=ticket.id,
+        webhooks=False,
     )
     await Worker(await app.dsn(), {kind.name: kind.handler}, options).run()
 
 
-async def _is_there(ticket: Ticket) -> bool:
+async def is_committed(ticket: Ticket) -> bool:
+    """Wait until the transaction that submitted it has committed; False: it has not, for long."""
     try:
         async with asyncio.timeout(COMMIT_SECONDS):
             while True:

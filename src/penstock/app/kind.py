@@ -69,6 +69,12 @@ class Kind(Submission, Generic[P, R]):
         queue = self.app.queues.get(self.queue)
         return (queue is not None and queue.inline) or self.app.settings.inline
 
+    @property
+    def driven(self) -> bool:
+        """Whether calls of the API run its jobs, and not workers that stand by."""
+        queue = self.app.queues.get(self.queue)
+        return queue is not None and queue.driven and not self.inline
+
     def on_finish(self, hook: Hook) -> Hook:
         """`async def store(job, conn)`: runs in the transaction that ends the job.
 
@@ -110,6 +116,7 @@ def make_kind(  # noqa: PLR0913  # one per option of the contract
     memory: str | int | None,
     price: Price | None,
     split: Split | None,
+    webhook: str | None,
 ) -> Kind[P, R]:
     """Check every option and the function's signature, and leave to SQL what was not said."""
     _refuse_no_handler(function)
@@ -124,6 +131,7 @@ def make_kind(  # noqa: PLR0913  # one per option of the contract
             "attempts": options.whole(attempts, "attempts", 1, 1000),
             "timeout_seconds": options.seconds(timeout, "timeout"),
             "priority_offset": offset or None,
+            "webhook": options.link(webhook, "webhook"),
             **sources.declared,
         }
     )

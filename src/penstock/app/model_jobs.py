@@ -1,13 +1,15 @@
-"""Jobs without Python: what `handler = "ollama" | "openai" | "http"` makes of its options.
+"""Jobs without Python: what `handler = "ollama" | "openai" | "http" | "dispatch"` makes of them.
 
 Everything is read and checked here, at start. A secret is taken from the environment and held by
 the handler alone: what is declared to the database are the options of `@app.job`.
 """
 
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.app import options
@@ -16,14 +18,17 @@ from penstock.app.penstock import Penstock
 from penstock.app.place import Place
 from penstock.app.table import Table, taken
 from penstock.errors import Invalid
-from penstock.providers import http, ollama, openai
+from penstock.providers import dispatch, http, ollama, openai
+from penstock.providers.callback_token import Outside
 from penstock.providers.endpoint import Endpoint, read_endpoint
 from penstock.providers.fields import Fields, read_fields
 from penstock.providers.job import Handler
 from penstock.providers.output import Output
 from penstock.providers.prompt import Prompt, read_prompt
+from penstock.providers.roots import Roots
 from penstock.providers.secret import Secret
-from penstock.providers.signature import Signer, derived
+from penstock.providers.signature import Signer, of_functions
+from penstock.settings import Settings
 from penstock.worker.context import Job
 
 # A payload's field cannot begin so.
@@ -53,6 +58,7 @@ class _Read:
     local_only: bool
     timeout: float
     """Seconds that a job may take."""
+    outside: Callable[[], Outside]
 
     def wait(self, value: Any, option: str, unless_said: float) -> float:
         """How long to wait for a provider: less than the job may take."""
@@ -200,16 +206,38 @@ def _http(  # noqa: PLR0913  # one per option of the contract
     answer_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
-    table = read.table
-    if secret is None and (root := table.environ.get("PENSTOCK_SECRET")):
-        secret = derived(Secret(root))
+    # Without a secret the call is not signed: there is nothing to sign with.
+    signer = None if secret is None else Signer(secret)
+    roots = Settings.from_environment(read.table.environ, Path.cwd()).secrets
+    if signer is None and roots:
+        signer = of_functions(Roots(roots))
     return http.build(
         http.Http(
             endpoint=read.endpoint(url, proxy),
-            headers=_headers(table, headers or {}),
-            # Without a secret the call is not signed: there is nothing to sign with.
-            signer=None if secret is None else Signer(secret),
+            headers=_headers(read.table, headers or {}),
+            signer=signer,
             answer_seconds=read.wait(answer_timeout, "answer_timeout", read.timeout * _WHOLE_PART),
+        )
+    )
+
+
+def _dispatch(  # noqa: PLR0913  # one per option of the contract
+    read: _Read,
+    *,
+    url: str,
+    headers: dict[str, str] | None = None,
+    secret: Secret | None = None,
+    answer_timeout: Duration | None = None,
+    proxy: Secret | None = None,
+) -> Handler:
+    part = min(dispatch.ANSWER_SECONDS, read.timeout * _WHOLE_PART)
+    return dispatch.build(
+        dispatch.Dispatch(
+            endpoint=read.endpoint(url, proxy),
+            outside=read.outside,
+            headers=_headers(read.table, headers or {}),
+            signer=None if secret is None else Signer(secret),
+            answer_seconds=read.wait(answer_timeout, "answer_timeout", part),
         )
     )
 
@@ -218,6 +246,7 @@ HANDLERS: Mapping[str, Callable[..., Handler]] = {
     "ollama": _ollama,
     "openai": _openai,
     "http": _http,
+    "dispatch": _dispatch,
 }
 
 
@@ -241,17 +270,27 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
     timeout = options.seconds(given.get("timeout"), "timeout")
     if timeout is None:
         timeout = queue.declared.get("timeout_seconds", _TIMEOUT_SECONDS)
-    read = _Read(table, read_fields(given["fields"]), queue.local_only, timeout)
+    read = _Read(table, read_fields(given["fields"]), queue.local_only, timeout, app.outside)
     function = _function(HANDLERS[handler](read, **own), read.fields, name)
     rest = {key: value for key, value in given.items() if key not in own and key != "fields"}
     kind = app.job(name=name, **rest)(function)
     kind.place = Place(table.path.stem, str(table.path), None)
     kind.handler.warm = _load_transport
+    if handler == "dispatch":
+        kind.handler.hands_over = True
+        kind.handler.signer = Signer(own["secret"]) if "secret" in own else None
+        # A worker without the secret could hand nothing over: it says so before it takes a job.
+        kind.handler.warm = functools.partial(_load_outside, app)
 
 
 def _load_transport() -> None:
     """Takes a quarter of a second: at a worker's start, and not with the first job in its loop."""
     import penstock.providers.transport  # noqa: F401
+
+
+def _load_outside(app: Penstock) -> None:
+    _load_transport()
+    app.outside()
 
 
 def _function(handler: Handler, fields: Fields, name: str) -> Callable[..., Any]:

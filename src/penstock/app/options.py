@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.db.connect import FORM
 from penstock.errors import Invalid
+from penstock.providers.endpoint import read_endpoint
 from penstock.settings import duration
 
 Duration = str | int | float | timedelta
@@ -23,6 +24,7 @@ _FASTEST_PER_SECOND = 1_000_000
 _TEN_YEARS = timedelta(days=3650)
 TEXT_MAX = 200
 """Characters of a text."""
+LINK_MAX = 2_000
 _SCHEMES = ("postgresql://", "postgres://")
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|KIB|MIB|GIB)?", re.ASCII | re.IGNORECASE)
@@ -126,6 +128,21 @@ def address(value: Any, option: str) -> str | None:
     raise Invalid(
         f"{option} must be an address of the form {FORM}", code="invalid_option", field=option
     )
+
+
+def link(value: Any, option: str) -> str | None:
+    """An address of the operator's own. One that is wrong is not quoted: it may hold a secret."""
+    if value is None:
+        return None
+    endpoint = read_endpoint(value, from_variable=True, option=option)
+    if endpoint.authorization is not None or len(value) > LINK_MAX or not value.isascii():
+        raise Invalid(
+            f"{option} must be an address in ASCII of at most {LINK_MAX} characters, without user "
+            "and password: what it is sent is signed",
+            code="invalid_option",
+            field=option,
+        )
+    return str(value)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

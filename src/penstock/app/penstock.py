@@ -13,19 +13,22 @@ from penstock.app import options, place
 from penstock.app.accounts import Accounts
 from penstock.app.batch import Batch
 from penstock.app.declare import declarations, declare
+from penstock.app.drive import driver, refuse_unreachable
 from penstock.app.engines import Engines, connect
 from penstock.app.kind import Kind, P, R, make_kind
 from penstock.app.location import Location
 from penstock.app.options import Duration
 from penstock.app.plan import Plan, make_plan
 from penstock.app.prices import Price, Split
-from penstock.app.queue import Order, Queue, Retries, make_queue, name_of
+from penstock.app.queue import Drive, Order, Queue, Retries, make_queue, name_of
 from penstock.app.sources import Source
 from penstock.app.sync import Sync
 from penstock.app.ticket import Ticket, read_id
 from penstock.engine import Engine
 from penstock.errors import Misconfigured
+from penstock.providers.callback_token import DEFAULT_URL, Outside
 from penstock.providers.classify import Extension
+from penstock.providers.roots import moved, read_roots
 from penstock.settings import Settings
 from penstock.testing import Testing
 from penstock.worker.handlers import Handler
@@ -66,7 +69,7 @@ class Penstock:
         self._strict = None if accounts is None else accounts == "strict"
         self._settings: Settings | None = None
         self._location = Location(lambda: self.settings)
-        self._engines = Engines(self._connect)
+        self._engines = Engines(self._connect, lambda: driver(self.settings))
         self._extensions: list[Extension] = []
         self._background: set[asyncio.Task[None]] = set()
         self._version = 0  # goes up with each declaration
@@ -102,6 +105,7 @@ class Penstock:
         retention_failed: Duration | None = None,
         inline: bool = False,
         local_only: bool = False,
+        drive: Drive | None = None,
     ) -> Queue:
         """Declare a queue.
 
@@ -118,6 +122,8 @@ class Penstock:
         retention_failed  and failed ones; 90d
         inline            run its jobs in the process that submits them
         local_only        its model jobs may call addresses of private networks only
+        drive             worker, or "http" where no worker stands by: calls of the API run its
+                          jobs, and a submit starts the first one
         """
         queue = make_queue(
             name,
@@ -136,6 +142,7 @@ class Penstock:
             retention_failed=retention_failed,
             inline=inline,
             local_only=local_only,
+            drive=drive,
         )
         self._add("queue", self.queues, queue)
         return queue
@@ -188,6 +195,7 @@ class Penstock:
         memory: str | int | None = None,
         price: Price | None = None,
         split: Split | None = None,
+        webhook: str | None = None,
     ) -> Callable[[Callable[P, R]], Kind[P, R]]:
         """Declare a kind of job; the function under it is its handler.
 
@@ -203,6 +211,7 @@ class Penstock:
         price            in credits: a number, a parameter, a function of the payload, or a table
                          like {"per": "images", "by": "quality", "standard": 1, "high": 3}
         split            ("images", 4): a request for more becomes a batch of jobs with so many
+        webhook          an address of yours that is told of each end, signed
         """
         waits_in = name_of(queue, self.queues)
 
@@ -222,12 +231,20 @@ class Penstock:
                 memory=memory,
                 price=price,
                 split=split,
+                webhook=webhook,
             )
             kind.handler.extensions = self._extensions
+            kind.handler.outside = self.outside
             self._add("job kind", self.kinds, kind)
             return kind
 
         return declared
+
+    def outside(self) -> Outside:
+        """What workers sign with, and where callbacks come in; Misconfigured without a secret."""
+        found = self.settings
+        base = found.public_url or DEFAULT_URL
+        return Outside(read_roots(found), base, found.allow_private)
 
     def ticket(self, job_id: UUID | str) -> Ticket:
         """The ticket of a job whose id was kept."""
@@ -297,11 +314,25 @@ class Penstock:
         """Tell resting workers that a queue has work, in the background of the running loop."""
         self._engines.wake(queue)
 
+    def drive(self, queue: str) -> None:
+        """Start a call that drives a queue, in the background of the running loop."""
+        self._engines.drive(queue)
+
+    def refuse_undriven(self, queue: str) -> None:
+        """Refuse a submit that could not start a call. A test runs its jobs itself."""
+        if not self.is_tested:
+            refuse_unreachable(queue, self.settings)
+
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something run beside, in the running loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether it uses a test's database now."""
+        return Testing.is_open(self)
 
     def testing(self) -> Testing:
         """`async with app.testing() as t: …`: a database of its own, and time that moves."""
@@ -310,7 +341,7 @@ class Penstock:
     async def move(self, dsn: str | None) -> None:
         """Use another database from now on; None goes back to the app's own."""
         await self.close()
-        self._settings = None if dsn is None else replace(self.settings, dsn=dsn)
+        self._settings = None if dsn is None else moved(self.settings, dsn)
         self._declared = -1
 
     async def close(self) -> None:

@@ -12,9 +12,11 @@ from penstock.errors import Misconfigured
 
 Backoff = Literal["constant", "linear", "exponential"]
 Order = Literal["strict", "aging", "fair"]
+Drive = Literal["worker", "http"]
 
 BACKOFFS = ("constant", "linear", "exponential")
 ORDERS = ("strict", "aging", "fair")
+DRIVES = ("worker", "http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ class Queue:
         return self.name
 
     @property
+    def driven(self) -> bool:
+        """Whether calls of the API run its jobs, and a submit starts the first one."""
+        return self.declared.get("drive") == "http"
+
+    @property
     def local_only(self) -> bool:
         """Whether its jobs may call models in private networks only."""
         return bool(self.declared.get("local_only"))
@@ -85,6 +92,7 @@ def make_queue(  # noqa: PLR0913  # one per option of the contract
     retention_failed: Duration | None,
     inline: bool,
     local_only: bool,
+    drive: str | None,
 ) -> Queue:
     """Check every option, and leave to SQL what was not said."""
     if retry is not None and not isinstance(retry, Retries):
@@ -107,6 +115,7 @@ def make_queue(  # noqa: PLR0913  # one per option of the contract
             "retention_failed_seconds": options.kept(retention_failed, "retention_failed"),
             # Said only where it is so: a database of the version before does not know it.
             "local_only": options.flag(local_only, "local_only") or None,
+            "drive": options.word(drive, "drive", DRIVES),
         }
     )
     return Queue(options.name(name, "queue"), declared, options.flag(inline, "inline"), place)

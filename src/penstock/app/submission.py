@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Never
 
 from penstock.app.batch import BatchTicket
+from penstock.app.drive import drive_soon
 from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
 from penstock.app.ticket import Ticket
@@ -15,6 +16,7 @@ from penstock.engine import Engine
 from penstock.engine.encode import encode, encode_checked, refuse_nul
 from penstock.engine.jobs import Batch, NewJob, Submitted, refuse_odd
 from penstock.errors import Invalid, Refused
+from penstock.providers.public import read_public, refuse_private
 from penstock.settings import duration
 from penstock.states import JobStatus
 
@@ -37,6 +39,7 @@ class Using:
     timeout: timedelta | None = None
     expires: timedelta | None = None
     metadata: Mapping[str, Any] | None = None
+    webhook_url: str | None = None
     idempotency_key: str | None = None
     conn: Any = None
 
@@ -62,6 +65,7 @@ class Submission:
         timeout: Duration | None = None,
         expires: Duration | None = None,
         metadata: Mapping[str, Any] | None = None,
+        webhook_url: str | None = None,
         idempotency_key: str | None = None,
         conn: Any = None,
     ) -> "Submission":
@@ -77,6 +81,8 @@ class Submission:
         timeout          how long one start may take
         expires          not started by then: failed, `expired`
         metadata         a small JSON object that comes back with the job
+        webhook_url      an https:// address that is told of its end; a public one, unless
+                         PENSTOCK_ALLOW_PRIVATE is set
         idempotency_key  a repeated submit with this key answers the first one's job
         conn             your own connection: the job exists when your transaction commits
         """
@@ -92,10 +98,14 @@ class Submission:
             "timeout": _length(timeout, "timeout"),
             "expires": _length(expires, "expires"),
             "metadata": metadata,
+            "webhook_url": webhook_url,
             "idempotency_key": idempotency_key,
             "conn": conn,
         }
         kept = {option: value for option, value in said.items() if value is not None}
+        if webhook_url is not None:
+            # Where its name leads is looked at when it is called.
+            read_public(webhook_url, allow_private=self.kind.app.settings.allow_private)
         using = replace(self._using, **kept)
         if using.delay is not None and using.run_at is not None:
             raise Invalid(
@@ -109,6 +119,7 @@ class Submission:
         """Accept one job, and come back at once with its ticket; a BatchTicket with `split`."""
         self.refuse_positions(positions)
         job = self.new_job(payload)
+        await self.refuse_private_webhook()
         ticket = await self.send(await self.kind.app.engine(), job)
         await self._perhaps_run([ticket])
         return ticket
@@ -121,12 +132,23 @@ class Submission:
         batch = self.new_batch(rows)
         if not batch.kinds:
             return []
+        await self.refuse_private_webhook()
         tickets = await self.send_many(await self.kind.app.engine(), batch)
         await self._perhaps_run(tickets)
         return tickets
 
+    async def refuse_private_webhook(self) -> None:
+        """Before anything is written: an address whose name leads into the operator's network."""
+        url = self._using.webhook_url
+        if url is not None:
+            await refuse_private(url, allow_private=self.kind.app.settings.allow_private)
+
     async def _perhaps_run(self, tickets: list[Ticket]) -> None:
-        """Run them here, where the queue is turned off (`inline`)."""
+        """Run them here, where the queue is turned off (`inline`); or have a call run them."""
+        if self.kind.driven and self.conn is None:
+            self.kind.app.drive(self.kind.queue)
+        elif self.kind.driven:
+            self.kind.app.in_background(drive_soon(self.kind, tickets, committed=False))
         if not self.kind.inline:
             return
         if self.conn is None:
@@ -201,6 +223,8 @@ class Submission:
 
     async def send(self, engine: Engine, job: NewJob) -> Ticket:
         """Hand a checked job to the database."""
+        self._refuse_undriven()
+        await engine.uploads.refuse_foreign(job.kind, job.payload, job.account, conn=self.conn)
         queue = self.kind.queue
         # With the commit, which saves a way to the server and back; the caller's own commit too.
         rides = self.conn is not None or self.kind.app.may_ride(queue)
@@ -215,10 +239,17 @@ class Submission:
         return self._ticket(submitted) if not submitted.ids else self._batch_ticket(submitted)
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
+        self._refuse_undriven()
         with _naming_rows(but=self._said()):
+            await engine.uploads.refuse_foreign_batch(batch, conn=self.conn)
             submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
         await self._wake(submitted)
         return [self._ticket(one) for one in submitted]
+
+    def _refuse_undriven(self) -> None:
+        """Before anything is written: what nobody could be called for would wait for long."""
+        if self.kind.driven:
+            self.kind.app.refuse_undriven(self.kind.queue)
 
     async def _wake(self, submitted: list[Submitted]) -> None:
         """Tell resting workers, if there is anything to start now."""

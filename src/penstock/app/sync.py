@@ -11,6 +11,7 @@ from uuid import UUID
 
 from penstock.app.accounts import SyncAccounts, refuse_waiting
 from penstock.app.batch import Batch
+from penstock.app.drive import drive_soon
 from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
 from penstock.app.submission import Submission
@@ -99,6 +100,7 @@ class SyncSubmission:
     def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
         self._submission.refuse_positions(positions)
         job = self._submission.new_job(payload)
+        self._thread.run(self._submission.refuse_private_webhook())
         engine = self._thread.run(self._app.engine())
         ticket: Ticket = self._run(self._submission.send(engine, job))
         self._perhaps_run([ticket])
@@ -108,14 +110,17 @@ class SyncSubmission:
         batch = self._submission.new_batch(rows)
         if not batch.kinds:
             return []
+        self._thread.run(self._submission.refuse_private_webhook())
         engine = self._thread.run(self._app.engine())
         tickets: list[Ticket] = self._run(self._submission.send_many(engine, batch))
         self._perhaps_run(tickets)
         return tickets
 
     def _perhaps_run(self, tickets: list[Ticket]) -> None:
-        """Run them in this process, where the queue is turned off (`inline`)."""
+        """Run them in this process, where the queue is turned off (`inline`); or drive it."""
         kind = self._submission.kind
+        if kind.driven:
+            self._thread.begin(drive_soon(kind, tickets, committed=self._submission.conn is None))
         if kind.inline and self._submission.conn is None:
             self._thread.run(run_here(kind, tickets))
         elif kind.inline:

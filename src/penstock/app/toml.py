@@ -26,8 +26,6 @@ _HANDLER = (
     f"{', '.join(model_jobs.HANDLERS)}, or module:function, a Python function that is found from "
     "the folder of this file"
 )
-# In the contract, and not built yet.
-_LATER_HANDLERS = ("dispatch",)
 
 
 def load(path: Path) -> Penstock:
@@ -103,8 +101,6 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
 
 
 def _refuse_odd_handler(table: Table, said: Any) -> None:
-    if said in _LATER_HANDLERS:
-        raise table.wrong("handler", f"{said} comes in a later version; known now are {_HANDLER}")
     if isinstance(said, str) and (said in model_jobs.HANDLERS or _FUNCTION.fullmatch(said)):
         return
     raise table.wrong("handler", f"is {said!r}; known are {_HANDLER}")

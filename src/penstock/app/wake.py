@@ -15,8 +15,14 @@ PAUSE_SECONDS = 0.005
 class Waker:
     """The hints of one event loop."""
 
-    def __init__(self, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        send: Callable[[Sequence[str]], Awaitable[None]],
+        *,
+        pause_seconds: float | None = None,
+    ) -> None:
         self._send = send
+        self._pause_seconds = PAUSE_SECONDS if pause_seconds is None else pause_seconds
         self._unsent: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -48,10 +54,10 @@ class Waker:
         # First the pause: a hint has just gone with a submit, or goes now.
         if queue in self._unsent:
             await self._tell(queue)
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(self._pause_seconds)
         while queue in self._unsent:
             await self._tell(queue)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(self._pause_seconds)
         # Here and not in a callback: a submit between the two would find a task that is over.
         del self._tasks[queue]
 

@@ -13,18 +13,24 @@ from penstock.cli import (
     account,
     check,
     circuit,
+    dev,
     doctor,
+    erase,
     jobs,
+    key,
+    metrics,
     migrate,
     model,
     plans,
     prune,
     queues,
+    serve,
     show,
     status,
     submit,
     top,
     transfer,
+    webhooks,
     worker,
     workers,
 )
@@ -51,6 +57,8 @@ app = typer.Typer(
 _RUN, _JOBS, _QUEUES, _ACCOUNTS = "Run", "Jobs", "Queues", "Accounts"
 _WATCH, _DATABASE = "Watch", "Database"
 
+app.command(rich_help_panel=_RUN)(dev.dev)
+app.command(rich_help_panel=_RUN)(serve.serve)
 app.command(rich_help_panel=_RUN)(worker.worker)
 app.command(rich_help_panel=_RUN)(model.model)
 app.command(rich_help_panel=_JOBS)(submit.submit)
@@ -61,11 +69,15 @@ app.command(rich_help_panel=_JOBS)(jobs.cancel)
 app.add_typer(queues.app, name="queues", rich_help_panel=_QUEUES)
 app.command(rich_help_panel=_QUEUES)(queues.pause)
 app.command(rich_help_panel=_QUEUES)(queues.resume)
+app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_JOBS)
 app.add_typer(circuit.app, name="circuit", rich_help_panel=_QUEUES)
 app.add_typer(account.app, name="account", rich_help_panel=_ACCOUNTS)
 app.add_typer(plans.app, name="plans", rich_help_panel=_ACCOUNTS)
+app.add_typer(key.app, name="key", rich_help_panel=_ACCOUNTS)
+app.command(rich_help_panel=_ACCOUNTS)(erase.erase)
 app.command(rich_help_panel=_WATCH)(status.status)
 app.command(rich_help_panel=_WATCH)(top.top)
+app.command(rich_help_panel=_WATCH)(metrics.metrics)
 app.command(rich_help_panel=_WATCH)(workers.workers)
 app.command(rich_help_panel=_WATCH)(doctor.doctor)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=_DATABASE)

@@ -149,7 +149,8 @@ async def _work(
     app: "Penstock", queues: tuple[str, ...] | None, options: dict[str, Any], *, as_json: bool
 ) -> "Ran | int":
     """Run the app's jobs; the number of the signal, when a second one made it leave at once."""
-    from penstock.worker.worker import Options, Worker, settle_memory
+    from penstock.worker.beside import settle_memory
+    from penstock.worker.worker import Options, Worker
 
     chosen = Options(name=app.settings.worker_id, queues=queues, **options)
     try:

@@ -25,13 +25,27 @@ _LEAVES = ("08", "57P")
 _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
+class Unreadable(str):
+    """In place of JSON that no parser here takes: nested thousands deep, or of endless numbers.
+
+    Submits refuse such, but who writes into tables can store it. A value that is no object fails
+    its own job; an error would take all rows of the answer along, each time they are fetched.
+    """
+
+    __slots__ = ()
+
+
 def _decode(text: str) -> Any:
     # pydantic's parser takes a quarter of the time of the standard one, and gives up where a value
     # is nested more than 200 deep.
     try:
         return from_json(text)
     except ValueError:
+        pass
+    try:
         return json.loads(text)
+    except (ValueError, RecursionError):
+        return Unreadable()
 
 
 async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> asyncpg.Connection:

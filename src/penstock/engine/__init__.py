@@ -11,13 +11,22 @@ from penstock.db.borrowed import Rows
 from penstock.db.call import translated
 from penstock.db.pool import Pool, open_pool
 from penstock.engine.accounts import Accounts
+from penstock.engine.callbacks import Callbacks
 from penstock.engine.circuits import Circuits
+from penstock.engine.drive import Drive
+from penstock.engine.erasure import Erasure
+from penstock.engine.events import Events
 from penstock.engine.hooks import Hooks
+from penstock.engine.hourly import Hourly
 from penstock.engine.jobs import Jobs
+from penstock.engine.keys import Keys
 from penstock.engine.lists import Lists
 from penstock.engine.progress import Progress
 from penstock.engine.queues import Queues
+from penstock.engine.texts import Texts
 from penstock.engine.upkeep import Upkeep
+from penstock.engine.uploads import Uploads
+from penstock.engine.webhooks import Webhooks
 from penstock.engine.workers import Workers
 
 
@@ -30,11 +39,20 @@ class Engine:
         self.queues = Queues(self._fetch)
         self.circuits = Circuits(self._fetch)
         self.accounts = Accounts(self._fetch)
+        self.keys = Keys(self._fetch)
         self.workers = Workers(self._fetch)
         self.upkeep = Upkeep(self._fetch)
         self.lists = Lists(self._fetch)
+        self.texts = Texts(self._fetch)
         self.progress = Progress(self._fetch)
         self.hooks = Hooks(self._fetch)
+        self.hourly = Hourly(self._fetch)
+        self.erasure = Erasure(self._fetch)
+        self.events = Events(self._fetch)
+        self.callbacks = Callbacks(self._fetch)
+        self.webhooks = Webhooks(self._fetch)
+        self.drive = Drive(self._fetch)
+        self.uploads = Uploads(self._fetch, self.transaction)
 
     @classmethod
     async def open(

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.db.borrowed import Fetch, borrow
-from penstock.engine.encode import CREDITS_MAX, encode, refuse_nul
+from penstock.engine.encode import CREDITS_MAX, encode, refuse_nul, whole
 from penstock.errors import Invalid
 
 # What each call answers is a plain dict in the form of the contract: it is shown or sent.
@@ -144,23 +144,12 @@ def _refuse_odd(**texts: str | None) -> None:
 
 
 def _amount(value: Any) -> int:
-    return _whole(value, "amount", 1, CREDITS_MAX, "invalid_amount")
+    return whole(value, "amount", 1, CREDITS_MAX, "invalid_amount")
 
 
 def _limit(value: Any) -> int:
-    return _whole(value, "limit", 1, _MOST_LISTED, "invalid_filter")
+    return whole(value, "limit", 1, _MOST_LISTED, "invalid_filter")
 
 
 def _place(value: Any) -> int | None:
-    return None if value is None else _whole(value, "before", 0, _BIGGEST, "invalid_filter")
-
-
-def _whole(value: Any, field: str, least: int, most: int, code: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        shown = repr(value) if isinstance(value, int | float | str | None) else type(value).__name__
-        raise Invalid(
-            f"{field} must be a whole number from {least} to {most}, not {shown[:50]}",
-            code=code,
-            field=field,
-        )
-    return value
+    return None if value is None else whole(value, "before", 0, _BIGGEST, "invalid_filter")

@@ -74,6 +74,18 @@ def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "inv
         raise _invalid(field, "holds a NUL character, which Postgres cannot store", index, code)
 
 
+def whole(value: Any, field: str, least: int, most: int, code: str) -> int:
+    """A whole number within these bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        shown = repr(value) if isinstance(value, int | float | str | None) else type(value).__name__
+        raise Invalid(
+            f"{field} must be a whole number from {least} to {most}, not {shown[:50]}",
+            code=code,
+            field=field,
+        )
+    return value
+
+
 def _holds_nul(value: Any) -> bool:
     """Whether a NUL is in any string of it; the escape may also be six plain characters."""
     todo = [value]

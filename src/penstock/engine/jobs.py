@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, borrow
 from penstock.engine.encode import CREDITS_MAX, encode, encode_each, refuse_nul
-from penstock.engine.outcomes import Outcome, columns
+from penstock.engine.outcomes import Outcome
 from penstock.engine.starts import (
     CLAIM,
     FINISH,
@@ -39,6 +39,7 @@ class NewJob:
     expires: timedelta | None = None
     metadata: Mapping[str, Any] | None = None
     price: int | None = None
+    webhook_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class Batch:
     expires: Sequence[timedelta | None] | None = None
     metadata: Sequence[str | None] | None = None
     price: Sequence[int | None] | None = None
+    webhook_url: Sequence[str | None] | None = None
 
 
 class Submitted(NamedTuple):
@@ -88,14 +90,6 @@ class Verdict:
     status: JobStatus | None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """What became of one item of a callback."""
-
-    job_id: UUID
-    outcome: str
-
-
 class Jobs:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -123,7 +117,7 @@ class Jobs:
             " cast($4 as text), cast($5 as text), cast($6 as integer), cast($7 as timestamptz),"
             " cast($8 as interval), cast($9 as integer), cast($10 as interval),"
             " cast($11 as interval), cast(cast($12 as text) as jsonb), cast($13 as text),"
-            " cast($14 as text), cast($15 as text), cast($16 as bigint))",
+            " cast($14 as text), cast($15 as text), cast($16 as bigint), cast($17 as text))",
             (
                 job.kind,
                 encode(job.payload, "payload"),
@@ -141,6 +135,7 @@ class Jobs:
                 scope,
                 wake,
                 job.price,
+                job.webhook_url,
             ),
         )
         return Submitted(
@@ -186,7 +181,8 @@ class Jobs:
             " cast($4 as text[]), cast($5 as text[]), cast($6 as integer[]),"
             " cast($7 as timestamptz[]), cast($8 as interval[]), cast($9 as integer[]),"
             " cast($10 as interval[]), cast($11 as interval[]),"
-            " cast(cast($12 as text[]) as jsonb[]), cast($13 as bigint[]), cast($14 as boolean))",
+            " cast(cast($12 as text[]) as jsonb[]), cast($13 as bigint[]), cast($14 as boolean),"
+            " p_webhook_urls => cast($15 as text[]))",
             (
                 batch.kinds,
                 batch.payloads,
@@ -202,6 +198,7 @@ class Jobs:
                 batch.metadata,
                 batch.price,
                 batched,
+                batch.webhook_url,
             ),
         )
         found = (row[one] for one in ("ids", "statuses", "deduplicated", "balances", "batches"))
@@ -259,36 +256,6 @@ class Jobs:
         rows = await self._on(conn)(sql, finish_arguments(worker, told, wait=wait))
         return [_verdict(row) for row in rows]
 
-    async def hand_over(self, worker: int, started: Sequence[tuple[Claimed, str]]) -> list[Verdict]:
-        """Let starts go on outside, each under the token its callback will bring."""
-        rows = await self._fetch(
-            "select job_id, verdict, null as status from penstock.hand_over_jobs($1, $2, $3, $4)",
-            (
-                worker,
-                [job.id for job, _ in started],
-                [job.attempt for job, _ in started],
-                [token for _, token in started],
-            ),
-        )
-        return [_verdict(row) for row in rows]
-
-    async def resolve(self, items: Sequence[tuple[UUID, int, str, Outcome]]) -> list[Resolved]:
-        """Apply what callbacks bring, each item for itself: (job, attempt, token, outcome)."""
-        told = [columns(outcome) for _, _, _, outcome in items]
-        rows = await self._fetch(
-            "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4,"
-            " $5::text[]::jsonb[], $6::text[]::jsonb[])",
-            (
-                [job for job, _, _, _ in items],
-                [attempt for _, attempt, _, _ in items],
-                [token for _, _, token, _ in items],
-                [outcome for outcome, _, _, _ in told],
-                encode_each([result for _, result, _, _ in told], "result"),
-                encode_each([error for _, _, error, _ in told], "error"),
-            ),
-        )
-        return [Resolved(row["job_id"], row["outcome"]) for row in rows]
-
     async def cancel(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
         return await self._one("select penstock.cancel_job(cast($1 as uuid)) as job", job_id, conn)
@@ -313,6 +280,26 @@ class Jobs:
             "select penstock.cancel_batch(cast($1 as uuid)) as job", batch_id, conn
         )
 
+    async def refuse_computed(self, batch: Batch, of: Sequence[int]) -> None:
+        """Refuse those of a batch whose kind needs the app's code, of which this has none."""
+        prices = batch.price
+        try:
+            await self._fetch(
+                "select penstock.refuse_computed($1, $2)",
+                (
+                    [batch.kinds[index] for index in of],
+                    [prices is not None and prices[index] is not None for index in of],
+                ),
+            )
+        except Invalid as error:
+            error.members["index"] = of[error.members["index"]]
+            raise
+
+    async def queues_of(self, kinds: Sequence[str]) -> list[str]:
+        """Where jobs of these kinds wait."""
+        rows = await self._fetch("select queue from penstock.queues_of($1) queue", (list(kinds),))
+        return [row["queue"] for row in rows]
+
     async def wake(self, queues: Sequence[str]) -> None:
         """Tell resting workers that these queues have work. After commit; a hint only."""
         await self._fetch("select penstock.wake_workers($1)", (list(queues),))
@@ -330,7 +317,7 @@ class Jobs:
 
 def refuse_odd(job: NewJob, index: int = 0) -> None:
     """What would fail in the driver, before the database could name the field."""
-    for name in ("kind", "account", "dedupe_key", "topic"):
+    for name in ("kind", "account", "dedupe_key", "topic", "webhook_url"):
         refuse_nul(getattr(job, name), name, index=index)
     for name in ("priority", "max_attempts"):
         value = getattr(job, name)
@@ -342,14 +329,23 @@ def refuse_odd(job: NewJob, index: int = 0) -> None:
     for name in ("delay", "timeout", "expires"):
         if not isinstance(getattr(job, name), timedelta | None):
             raise _odd(f"{name}_seconds", "must be a timedelta", index)
-    moment: Any = job.run_at
-    if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-        # One without would mean another moment on each machine, and to each driver.
-        raise _odd("run_at", "must be a datetime with a time zone", index)
+    refuse_odd_moment(job.run_at, index)
     if not isinstance(job.payload, Mapping):
         raise Invalid(
             "payload must be a JSON object", code="invalid_payload", field="payload", index=index
         )
+
+
+def refuse_odd_moment(moment: Any, index: int = 0) -> None:
+    if moment is None:
+        return
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        # One without would mean another moment on each machine, and to each driver.
+        raise _odd("run_at", "must be a datetime with a time zone", index)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise _odd("run_at", "must be a moment within ten years", index) from None
 
 
 def refuse_odd_price(price: Any, index: int = 0) -> None:
@@ -373,6 +369,7 @@ _PLAIN = (
     "timeout",
     "expires",
     "price",
+    "webhook_url",
 )
 
 

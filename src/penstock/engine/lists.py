@@ -53,7 +53,7 @@ class Lists:
 
     async def queues(self, name: str | None = None) -> list[dict[str, Any]]:
         """Every queue by name, or the one that is named: its limits and what waits in it."""
-        refuse_nul(name, "queue")
+        refuse_nul(name, "queue", code="invalid_queue")
         rows = await self._fetch("select queue from penstock.list_queues($1) queue", (name,))
         return [row["queue"] for row in rows]
 

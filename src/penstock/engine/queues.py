@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.db.borrowed import Fetch
-from penstock.engine.encode import encode
+from penstock.engine.encode import encode, refuse_nul
 
 
 class Queues:
@@ -29,21 +29,31 @@ class Queues:
             (name, queue, _json(options), by),
         )
 
-    async def edit(self, name: str, **options: Any) -> None:
+    async def edit(self, name: str, /, **options: Any) -> None:
         """Override options at run time, over restarts; None goes back to what is declared."""
+        _refuse_odd(queue=name)
         await self._fetch("select penstock.edit_queue($1, $2::text::jsonb)", (name, _json(options)))
 
     async def reset(self, name: str) -> None:
         """Drop every override."""
+        _refuse_odd(queue=name)
         await self._fetch("select penstock.reset_queue($1)", (name,))
 
     async def pause(self, name: str, *, reason: str | None = None) -> None:
         """Start nothing more; what runs goes on."""
+        _refuse_odd(queue=name, reason=reason)
         await self._fetch("select penstock.pause_queue($1, $2)", (name, reason))
 
     async def resume(self, name: str) -> None:
         """Start jobs again; also where a key, a quota or a setting had stopped it."""
+        _refuse_odd(queue=name)
         await self._fetch("select penstock.resume_queue($1)", (name,))
+
+
+def _refuse_odd(**texts: str | None) -> None:
+    """What would fail in the driver, before the database could name the field."""
+    for field, text in texts.items():
+        refuse_nul(text, field, code=f"invalid_{field}")
 
 
 def _json(options: dict[str, Any]) -> str:

@@ -7,6 +7,10 @@ from uuid import UUID
 from penstock.db.borrowed import Fetch
 from penstock.states import JobStatus
 
+# Steps of one call while there is more to add up: an hour each, where upkeep has been away. Few,
+# since who does it has other things to see to.
+_STEPS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -94,11 +98,24 @@ class Upkeep:
         rows = await self._fetch("select what, rows from penstock.prune_history()", ())
         return [Pruned(row["what"], row["rows"]) for row in rows]
 
+    async def sweep_uploads(self) -> int:
+        """Remove files that no job took, or took too long ago; how many."""
+        [row] = await self._fetch("select penstock.sweep_uploads() as swept", ())
+        swept: int = row["swept"]
+        return swept
+
     async def measure_waits(self) -> bool:
         """Measure what places and waits are told by; False where another just did."""
         [row] = await self._fetch("select penstock.measure_waits() as measured", ())
         measured: bool = row["measured"]
         return measured
+
+    async def roll_up(self) -> None:
+        """Add up by the hour what has ended since the last time; nothing where another is at it."""
+        for _ in range(_STEPS):
+            [row] = await self._fetch("select penstock.roll_up() as more", ())
+            if not row["more"]:
+                break
 
     async def check(self) -> list[Violation]:
         """Look for a breach of every invariant."""

@@ -1,7 +1,7 @@
 """Where a handler calls: an address of the operator's, checked once at start."""
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from penstock.errors import Invalid
@@ -23,14 +23,14 @@ class Endpoint:
     authorization: Secret | None = None
     """From `user:password@` in the URL."""
     proxy: Secret | None = None
+    public_only: bool = False
+    """Given by a caller: see public.py."""
 
     def under(self, path: str) -> "Endpoint":
         """The same place at another path."""
         parts = urlsplit(self.url)
         url = parts._replace(path=path).geturl()
-        return Endpoint(
-            url, self.address, self.host, self.local_only, self.authorization, self.proxy
-        )
+        return replace(self, url=url)
 
     @property
     def path(self) -> str:
@@ -38,13 +38,18 @@ class Endpoint:
 
 
 def read_endpoint(
-    url: str, *, from_variable: bool, local_only: bool = False, proxy: Secret | None = None
+    url: str,
+    *,
+    from_variable: bool,
+    local_only: bool = False,
+    proxy: Secret | None = None,
+    option: str = "url",
 ) -> Endpoint:
     """The endpoint of a `url`; a wrong one is not quoted, since it may hold a password."""
-    parts = _split(url, "url", ("http", "https"))
+    parts = _split(url, option, ("http", "https"))
     if parts.password is not None and not from_variable:
         raise _wrong(
-            "url",
+            option,
             "holds a password, which everyone who reads this file would see: write it into "
             'a variable of the environment and url = "$NAME" here',
         )

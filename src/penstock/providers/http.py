@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.engine.encode import CREDITS_MAX, encode
+from penstock.engine.encode import encode
 from penstock.errors import Invalid
 from penstock.providers import usage
 from penstock.providers.classify import judge
 from penstock.providers.endpoint import Endpoint
 from penstock.providers.errors import ProviderError
 from penstock.providers.job import Handler, Job
+from penstock.providers.reply import STATUSES, Odd, read_failure, read_units
 from penstock.providers.secret import Secret
 from penstock.providers.signal import Signal
 from penstock.providers.signature import Signer, signed
@@ -30,10 +31,6 @@ _GOOD = range(200, 300)
 _CLIENT_ERROR = range(400, 500)
 # Of these, what is not about the one job that was sent: our key, and "later".
 _NOT_THE_JOBS = (401, 408, 425, 429)
-_STATUSES = ("succeeded", "failed", "progress")
-_MESSAGE_MAX = 1_000
-# What a function cannot know of itself.
-_OURS = ("cancelled", "expired", "worker_lost", "no_callback")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,7 @@ def build(config: Http) -> Handler:
             transport.post(config.endpoint, body, headers) as answer,
         ):
             if answer.status not in _GOOD:
-                raise _refused(await answer.refusal("the function"))
+                raise refused(await answer.refusal("the function"))
             said = await answer.read(REPLY_BYTES)
             kind = answer.headers.get("content-type", "")
         return await _taken(job, config, _value(said, kind, config), token)
@@ -96,7 +93,7 @@ async def _limited(config: Http) -> AsyncIterator[None]:
         ) from None
 
 
-def _refused(error: ProviderError) -> ProviderError:
+def refused(error: ProviderError) -> ProviderError:
     """A function is written for these jobs: what it refuses is this one, and not the queue."""
     signal = error.signal
     if signal.status not in _CLIENT_ERROR or signal.status in _NOT_THE_JOBS:
@@ -156,17 +153,17 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
     if not isinstance(reply, dict):
         return reply
     about, status, given = (reply.get(name) for name in ("job_id", "status", "token"))
-    if about is None or status not in _STATUSES:
+    if about is None or status not in STATUSES:
         return reply
     if about != str(job.id) or (given is not None and given != token):
         raise _bad(config, "answered for another job, or with another job's token")
     if used := usage.numbers(reply.get("usage")):
         await job.usage(**used)
-    if (units := reply.get("units")) is not None:
-        if isinstance(units, float) and units.is_integer():
-            units = int(units)
-        if type(units) is not int or not 0 <= units <= CREDITS_MAX:
-            raise _bad(config, f"answered with units that are not 0 to {CREDITS_MAX}, and whole")
+    try:
+        units = read_units(reply.get("units"))
+    except Odd as odd:
+        raise _bad(config, f"answered with {odd}") from None
+    if units is not None:
         await job.charge(units=units)
     match status:
         case "succeeded":
@@ -178,25 +175,15 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
 
 
 def _failed(config: Http, error: Any) -> ProviderError:
-    said = error if isinstance(error, dict) else {}
-    cls = said.get("class")
-    if cls is None:
-        cls = "provider_error"
-    if not isinstance(cls, str) or cls not in CLASSES or cls in _OURS:
-        allowed = ", ".join(name for name in CLASSES if name not in _OURS)
-        return _bad(config, f"failed with an error.class that is none of {allowed}")
-    verdict = replace(CLASSES[cls], address=config.endpoint.address)
-    match said.get("retryable"):
-        case False:
-            verdict = replace(verdict, charge=Charge.FINAL)
-        case True if verdict.charge is Charge.FINAL:
-            verdict = replace(verdict, charge=Charge.FULL)
-        case _:
-            pass
-    message = said.get("message")
-    if not isinstance(message, str) or not message.strip():
-        message = f"the function at {config.endpoint.address} failed and gave no reason"
-    return FunctionFailed(message[:_MESSAGE_MAX], verdict)
+    address = config.endpoint.address
+    try:
+        verdict, message = read_failure(error)
+    except Odd as odd:
+        return _bad(config, f"failed with {odd}")
+    return FunctionFailed(
+        message or f"the function at {address} failed and gave no reason",
+        replace(verdict, address=address),
+    )
 
 
 def _bad(config: Http, said: str) -> ProviderError:

@@ -2,8 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a function outside needs to call back, and until when."""
+
+    token: str
+    callback_url: str
+    expires_at: datetime
 
 
 class Job(Protocol):
@@ -23,6 +34,7 @@ class Job(Protocol):
     def emit(self, data: Any) -> Awaitable[None]: ...
     def usage(self, **counts: float) -> Awaitable[None]: ...
     def charge(self, *, units: int) -> Awaitable[None]: ...
+    def hand_over(self) -> Awaitable[Handover]: ...
 
 
 Handler = Callable[[Job, dict[str, Any]], Coroutine[Any, Any, Any]]

@@ -19,11 +19,14 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
+from aiohttp.helpers import is_ip_address
+from aiohttp.resolver import DefaultResolver, ThreadedResolver
+from yarl import URL
 
 from penstock.providers.endpoint import Endpoint
 from penstock.providers.errors import ProviderError
 from penstock.providers.local import Outside, is_literal, is_private
+from penstock.providers.public import NotPublic, is_public
 from penstock.providers.signal import Signal, from_body, plain_headers
 
 CONNECT_SECONDS = 5.0
@@ -42,7 +45,7 @@ class Transport:
     """The client of one event loop. `here()` finds it, the end of the loop closes it."""
 
     def __init__(self) -> None:
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._sessions: dict[type[AbstractResolver], aiohttp.ClientSession] = {}
         self.busy = 0
         """Calls that are open."""
 
@@ -99,9 +102,10 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         try:
             _refuse_outside(endpoint)
+            _refuse_inside(endpoint)
             authorization = endpoint.authorization
             own = {"Authorization": authorization.reveal()} if authorization else {}
-            return await self._session(local=endpoint.local_only).post(
+            return await self._session(_resolver(endpoint)).post(
                 endpoint.url,
                 data=body,
                 headers={"Content-Type": "application/json", **own, **headers},
@@ -114,19 +118,24 @@ class Transport:
                 "queue is local_only, and nothing was sent",
                 Signal(exception="remote_host", address=endpoint.address),
             ) from None
+        except NotPublic:
+            raise ProviderError(
+                f"{endpoint.address} stands for an address that is not public; nothing was sent",
+                Signal(exception="remote_host", address=endpoint.address),
+            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _failure(error, endpoint.address, received=False) from None
 
-    def _session(self, *, local: bool) -> aiohttp.ClientSession:
+    def _session(self, resolver: type[AbstractResolver]) -> aiohttp.ClientSession:
         # Apart: a connection that was opened without the look at its address must not be used by
         # a call that needs it.
-        session = self._sessions.get(local)
+        session = self._sessions.get(resolver)
         if session is None:
-            session = self._sessions[local] = aiohttp.ClientSession(
+            session = self._sessions[resolver] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=0,  # the queue's concurrency is the limit
                     keepalive_timeout=KEEP_SECONDS,
-                    resolver=LocalResolver() if local else None,
+                    resolver=resolver(),
                 ),
                 timeout=aiohttp.ClientTimeout(
                     total=None, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS
@@ -211,6 +220,42 @@ class LocalResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._system.close()
+
+
+class PublicResolver(AbstractResolver):
+    """Finds addresses as the system does, and none that is not public.
+
+    What it has found is connected to, and nothing else: nobody looks the name up again.
+    """
+
+    def __init__(self) -> None:
+        self._system = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._system.resolve(host, port, family)
+        if not found or not all(is_public(one["host"]) for one in found):
+            raise NotPublic
+        return found
+
+    async def close(self) -> None:
+        await self._system.close()
+
+
+def _resolver(endpoint: Endpoint) -> type[AbstractResolver]:
+    if endpoint.public_only:
+        return PublicResolver
+    return LocalResolver if endpoint.local_only else DefaultResolver
+
+
+def _refuse_inside(endpoint: Endpoint) -> None:
+    """No resolver is asked about digits. By the host that will be called, however it is read."""
+    if not endpoint.public_only:
+        return
+    host = URL(endpoint.url).host or ""
+    if host != endpoint.host or (is_ip_address(host) and not is_public(host)):
+        raise NotPublic
 
 
 def _refuse_outside(endpoint: Endpoint) -> None:

@@ -29,7 +29,9 @@ from uuid import UUID
 
 from penstock import errors
 from penstock.engine.encode import encode
+from penstock.engine.uploads import PIECE_BYTES
 from penstock.providers.classify import Extension
+from penstock.worker.files import BlockingFile, packed, spooled_here, unpacked
 from penstock.worker.naming import call_plainly, check_label, check_name
 from penstock.worker.outcomes import LeaseLost
 from penstock.worker.raised import Frame, known, pack_error
@@ -188,6 +190,23 @@ class ProcessJob:
 
     def usage(self, **counts: Any) -> None:
         self._line.ask("usage", **counts)
+
+    def open(self, upload: Any) -> BlockingFile:
+        said = str(upload) if isinstance(upload, UUID) else upload
+        upload_id, content_type, size = self._line.ask("open", said)
+
+        def piece(n: int) -> bytes | None:
+            return unpacked(self._line.ask("read_piece", upload_id, n))
+
+        return BlockingFile(UUID(upload_id), content_type, size, piece)
+
+    def attach(self, data: Any, content_type: str) -> dict[str, str]:
+        with spooled_here(data, self._line.ask("most_bytes")) as file:
+            file.seek(0)
+            while piece := file.read(PIECE_BYTES):
+                self._line.ask("add_piece", packed(piece))
+        kept: dict[str, str] = self._line.ask("attach", content_type)
+        return kept
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         check_name(name, "step")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -27,6 +27,7 @@ _ROOM_SECONDS = 0.1
 _log = logging.getLogger("penstock.worker")
 
 Begin = Callable[[Claimed, int], None]
+Allowance = Callable[[str], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Claims:
         queues: Sequence[str] | None,
         most: int | None,
         begin: Begin,
+        allowance: Allowance | None = None,
     ) -> None:
+        """`allowance(queue)`: how many a claim may ask for now, where time is short."""
         self._engine = engine
         self._life = life
         self._ends = ends
@@ -89,6 +92,7 @@ class Claims:
         self._handlers = handlers
         self._modes = modes_by_queue(handlers, queues)
         self._begin = begin
+        self._allowance = allowance
         self._fed = dict.fromkeys(self._modes, False)
         self._open = dict.fromkeys(self._modes, 0)
         self._wakes = {queue: Wake() for queue in self._modes}
@@ -129,6 +133,14 @@ class Claims:
             self._open[queue] -= 1
             if self._fed[queue]:
                 self._wakes[queue].set()
+
+    def listen(self, queue: str) -> None:
+        """Hear what is told from now on; see `rest`."""
+        self._wakes[queue].clear()
+
+    async def rest(self, queue: str, seconds: float) -> None:
+        """Until there is news of the queue since `listen`, or for so long."""
+        await self._wakes[queue].wait(seconds)
 
     async def serve(self, poll: timedelta) -> None:
         """Until stopped."""
@@ -183,6 +195,10 @@ class Claims:
     async def _take(self, queue: str, job: UUID | None = None) -> "_Taken":
         modes = self._modes[queue]
         most = BATCH if self.left is None else min(BATCH, self.left)
+        if self._allowance is not None and most:
+            most = min(most, await self._allowance(queue))
+            if most == 0:
+                return _Taken([], 0, more=False)
         room = self._slots.take(modes, most) if self._ends.backlog < BACKLOG else 0
         if room == 0:
             if self.left != 0:

@@ -16,6 +16,16 @@ from uuid import UUID
 
 from penstock.engine.encode import CREDITS_MAX, encode
 from penstock.errors import Invalid, TooLarge
+from penstock.worker.files import (
+    BlockingFile,
+    File,
+    find_file,
+    keep_file,
+    read_piece,
+    spooled,
+    spooled_here,
+)
+from penstock.worker.handed import hand_over
 from penstock.worker.naming import call_plainly, check_function, check_label, check_name
 from penstock.worker.outcomes import LeaseLost
 from penstock.worker.start import Start
@@ -225,9 +235,56 @@ class Job:
         self._start.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
         return DONE
 
+    def hand_over(self) -> Any:
+        """Let the job go on outside: what to give to the function that will call back.
+
+        To be awaited in an `async def` handler, before the function is called; nothing can be said
+        about the job afterwards. If the handler fails then, the start has failed.
+        """
+        going = hand_over(self._start)
+        return self._start.wait_for(going) if self._blocking else going
+
+    def open(self, upload: Any) -> Any:
+        """Open a file: `file = await job.open(picture)`, then `await file.read()`.
+
+        `upload` is `{"upload": id}` as it stands in the payload, or such an id; of the job's own
+        account. `file` has `content_type`, `size`, `read()` and `chunks()`.
+        """
+        if self._blocking:
+            found = self._start.wait_for(find_file(self._start, upload))
+
+            def piece(n: int) -> Any:
+                return self._start.wait_for(read_piece(self._start, found.id, n))
+
+            return BlockingFile(found.id, found.content_type, found.size, piece)
+        return self._open(upload)
+
+    async def _open(self, upload: Any) -> File:
+        found = await find_file(self._start, upload)
+        piece = functools.partial(read_piece, self._start, found.id)
+        return File(found.id, found.content_type, found.size, piece)
+
+    def attach(self, data: Any, content_type: str) -> Any:
+        """Keep a file that the job has made: `{"upload": id}`, for its result.
+
+        `data`: bytes, a Path, a file, or an iterator (also an async one) of bytes. It belongs to
+        the job's account.
+        """
+        if self._blocking:
+            uploads = self._start.desk.engine.uploads
+            with spooled_here(data, self._start.wait_for(uploads.most_bytes())) as file:
+                return self._start.wait_for(keep_file(self._start, file, content_type))
+        return self._attach(data, content_type)
+
+    async def _attach(self, data: Any, content_type: str) -> dict[str, str]:
+        with await spooled(data, self._start.desk.engine.uploads) as file:
+            return await keep_file(self._start, file, content_type)
+
     def _say(self, call: Callable[..., None], *args: Any) -> None:
         if self._start.ended:
             raise LeaseLost
+        if self._start.token is not None:
+            raise Invalid("the job was handed over: its callbacks say how it goes", code="handed")
         if self._blocking:
             # Not as arguments: the loop's debug mode prints those of a slow call.
             self._start.in_loop(lambda: _quietly(call, *args))

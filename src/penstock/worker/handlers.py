@@ -7,7 +7,9 @@ from typing import Any, Literal
 import asyncpg
 
 from penstock.engine.hooks import Ended
+from penstock.providers.callback_token import Outside
 from penstock.providers.classify import Extension
+from penstock.providers.signature import Signer
 from penstock.worker.parameters import Parameters
 
 Mode = Literal["async", "thread", "process"]
@@ -26,7 +28,13 @@ class Handler:
     on_finish: OnFinish | None = None
     origin: tuple[str, str] | None = None
     """Module and qualified name, by which a process of its own finds the handler again."""
+    hands_over: bool = False
+    """Whether it ends when a function outside has taken the job, which calls back later."""
     warm: Callable[[], None] | None = None
     """What takes long and is done once, before the first job."""
     extensions: Sequence[Extension] = ()
     """What the app knows of its errors: see `Penstock.classify`."""
+    outside: Callable[[], Outside] | None = None
+    """What to sign with, and where callbacks come in; Misconfigured without a secret."""
+    signer: Signer | None = None
+    """Of callbacks: the secret that the function outside shares with this kind of job."""

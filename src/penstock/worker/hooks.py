@@ -49,21 +49,58 @@ class _Undone(Exception):
         self.verdict = verdict
 
 
-class Hooks:
-    def __init__(
-        self, engine: Engine, desk: Desk, ends: Ends, handlers: Mapping[str, Handler]
-    ) -> None:
+class Telling:
+    """Tells an app of ends that others brought about: a callback, a cancel, upkeep."""
+
+    def __init__(self, engine: Engine, handlers: Mapping[str, Handler]) -> None:
         self._engine = engine
-        self._desk = desk
-        self._ends = ends
         self._handlers = {
             kind: handler for kind, handler in handlers.items() if handler.on_finish is not None
         }
-        self._turn = asyncio.Semaphore(AT_ONCE)
 
     @property
     def kinds(self) -> list[str]:
         return list(self._handlers)
+
+    async def deliver(self) -> int:
+        """Tell the app of ends that upkeep, a cancel or a failed on_finish left; how many."""
+        told = 0
+        while self._handlers:
+            try:
+                async with self._engine.transaction() as conn:
+                    ended = await self._engine.hooks.take(self.kinds, conn=conn)
+                    if ended is None:
+                        break
+                    await self._tell(ended, conn)
+                told += 1
+            except HookFailed as error:
+                _complain(error.ended.kind, error.ended.id, error.__cause__ or error)
+                await self._engine.hooks.put_off(error.ended.id)
+        return told
+
+    async def _tell(self, ended: Ended, conn: asyncpg.Connection) -> None:
+        hook = self._handlers[ended.kind].on_finish
+        assert hook is not None  # noqa: S101  # only such kinds are here
+        try:
+            async with asyncio.timeout(HOOK_SECONDS):
+                await hook(ended, conn)
+            # Now and not at the commit: a statement that failed and was passed over would undo the
+            # end without a word, and a constraint that is looked at last would be taken for ours.
+            await conn.execute("set constraints all immediate")
+        except Exception as error:
+            raise HookFailed(ended) from error
+
+
+class Hooks(Telling):
+    """And of those that a worker here brings about, in the transaction in which they end."""
+
+    def __init__(
+        self, engine: Engine, desk: Desk, ends: Ends, handlers: Mapping[str, Handler]
+    ) -> None:
+        super().__init__(engine, handlers)
+        self._desk = desk
+        self._ends = ends
+        self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def finish(self, start: Start, told: Told) -> bool:
         """End this start and let the app write, as one. False: told by other means, later.
@@ -120,34 +157,6 @@ class Hooks:
             elif ended is not None:
                 raise _Undone(verdict.verdict)
         return verdict.verdict
-
-    async def deliver(self) -> int:
-        """Tell the app of ends that upkeep, a cancel or a failed on_finish left; how many."""
-        told = 0
-        while self._handlers:
-            try:
-                async with self._engine.transaction() as conn:
-                    ended = await self._engine.hooks.take(self.kinds, conn=conn)
-                    if ended is None:
-                        break
-                    await self._tell(ended, conn)
-                told += 1
-            except HookFailed as error:
-                _complain(error.ended.kind, error.ended.id, error.__cause__ or error)
-                await self._engine.hooks.put_off(error.ended.id)
-        return told
-
-    async def _tell(self, ended: Ended, conn: asyncpg.Connection) -> None:
-        hook = self._handlers[ended.kind].on_finish
-        assert hook is not None  # noqa: S101  # only such kinds are here
-        try:
-            async with asyncio.timeout(HOOK_SECONDS):
-                await hook(ended, conn)
-            # Now and not at the commit: a statement that failed and was passed over would undo the
-            # end without a word, and a constraint that is looked at last would be taken for ours.
-            await conn.execute("set constraints all immediate")
-        except Exception as error:
-            raise HookFailed(ended) from error
 
 
 def _patience(start: Start) -> timedelta | None:

@@ -3,25 +3,14 @@
 import traceback
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import assert_never
 
-from penstock.engine.outcomes import (
-    Bearing,
-    Cancelled,
-    Deferred,
-    Error,
-    Failed,
-    Outcome,
-    Snoozed,
-)
+from penstock.engine.outcomes import Cancelled, Error, Failed, Outcome, Snoozed
 from penstock.engine.outcomes import Retry as Retried
 from penstock.errors import Invalid, PenstockError
-from penstock.providers.addresses import without_secrets
+from penstock.providers.charging import charged, clean
 from penstock.providers.classify import Extension, classify
-from penstock.providers.verdict import Charge, Circuit, Verdict
 from penstock.settings import duration
 
-MESSAGE_MAX = 2_000
 LONGEST_WAIT = timedelta(days=3650)
 
 
@@ -94,26 +83,6 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
             return charged(classify(error, more=more), described(error))
 
 
-def charged(verdict: Verdict, message: str) -> Outcome:
-    """What a failure of this sort costs the job, and tells its queue."""
-    bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
-    free = verdict.charge is Charge.FREE
-    told = None if verdict.circuit is Circuit.NONE and not free else bearing
-    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, told)
-    match verdict.charge:
-        case Charge.FINAL:
-            return Failed(error)
-        case Charge.FULL:
-            return Retried(error, verdict.after)
-        case Charge.PROVISIONAL:
-            return Retried(error, verdict.after, provisional=True)
-        case Charge.FREE:
-            # When it is tried again is for SQL to say, which knows whether its queue stands still.
-            return Deferred(error, verdict.after if verdict.cls == "overloaded" else None)
-        case _:
-            assert_never(verdict.charge)
-
-
 def described(error: BaseException) -> str:
     """Class and words, for people who look at the job; never for a log."""
     words = words_of(error)
@@ -128,16 +97,6 @@ def words_of(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001  # whatever it is
         return type(value).__name__
-
-
-def clean(message: str) -> str:
-    """What Postgres can keep, at a length that people read.
-
-    Of addresses in it, only what is no secret: libraries quote those that they called.
-    """
-    text = without_secrets(message.replace("\x00", "\N{REPLACEMENT CHARACTER}"))
-    text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
 
 
 def whereabouts(error: BaseException) -> str:

@@ -15,6 +15,7 @@ import asyncpg
 from penstock.db.listen import AWAY
 from penstock.engine import Engine
 from penstock.engine.encode import encode
+from penstock.engine.hints import Hints
 from penstock.engine.progress import Report
 from penstock.errors import PenstockError
 from penstock.worker.outcomes import LeaseLost, whereabouts
@@ -64,6 +65,8 @@ class Desk:
         self.loop = loop
         self.threads = threads
         """For steps of async handlers that are plain functions."""
+        self.hints = Hints(engine.events.tell)
+        """To who watches, after what starts say, begin and end was written."""
         self._pending: dict[Start, _Pending] = {}
         self._on_its_way: dict[Start, _Pending] = {}
         self._written = asyncio.Event()
@@ -199,6 +202,7 @@ class Desk:
                 for start, pending in said.items()
             ],
         )
+        self.hints.tell()
         by_id = {start.claimed.id: start for start in said}
         for answer in answers:
             start = by_id[answer.job_id]

@@ -14,15 +14,16 @@ from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Succeeded
 from penstock.engine.outcomes import Retry as Retried
 from penstock.engine.starts import Told, tell
 from penstock.errors import Invalid, TooLarge
+from penstock.providers.charging import clean
 from penstock.providers.errors import ProviderError
 from penstock.worker.context import Job
+from penstock.worker.files import ProcessFiles
 from penstock.worker.outcomes import (
     Cancel,
     Fail,
     LeaseLost,
     Retry,
     Snooze,
-    clean,
     outcome_of,
     whereabouts,
 )
@@ -164,6 +165,7 @@ class _Answers:
     def __init__(self, start: Start) -> None:
         self._start = start
         self._job = Job(start, blocking=False)
+        self._files = ProcessFiles(start)
 
     async def __call__(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start, desk = self._start, self._start.desk
@@ -180,6 +182,8 @@ class _Answers:
             case "stage":
                 self._job.say_stage(*args, **kwargs)
                 return None
+            case "open" | "read_piece" | "most_bytes" | "add_piece" | "attach":
+                return await self._files(method, *args)
             case "emit" | "progress" | "charge" | "usage":
                 return await getattr(self._job, method)(*args, **kwargs)
             case _:

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from penstock.engine import Engine
 from penstock.engine.outcomes import Error, Outcome, Released, Retry, Snoozed
 from penstock.engine.starts import Claimed, Told
 from penstock.worker.ends import Ends
+from penstock.worker.handed import take_back
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.hooks import Hooks
 from penstock.worker.parameters import Parameters
@@ -71,6 +73,7 @@ class Running:
         handler = self._handlers.get(claimed.kind)
         start = Start(claimed, handler or _STRANGER, worker, self._desk)
         self._starts[claimed.id, claimed.attempt] = start
+        self._desk.hints.tell()
         if handler is None:
             _log.warning(
                 "a job of kind %s waits in a queue of this worker, which has no handler for it",
@@ -118,12 +121,28 @@ class Running:
         start.unwatch()
         row = told(start, outcome)
         self._desk.leave_units(start)
-        if start.handler.on_finish is None:
+        if start.token is not None:
+            self._finish_beside(self._leave_outside(start, row))
+        elif start.handler.on_finish is None:
             self.ends.add(start, row)
-            return
-        task = self._loop.create_task(self._finish_with_app(start, row))
+        else:
+            self._finish_beside(self._finish_with_app(start, row))
+
+    def _finish_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+
+    async def _leave_outside(self, start: Start, row: Told) -> None:
+        """It was handed over. Unless its handler failed, a callback will end it."""
+        try:
+            # A worker that leaves, or was given up, does not know whether the call was taken.
+            if row.outcome not in ("succeeded", "released"):
+                await take_back(self._engine, start, row)
+        finally:
+            if start.keeps_slot:
+                self._slots.give(start.handler.mode)
+            self._on_told([start])
 
     async def _finish_with_app(self, start: Start, row: Told) -> None:
         """Its slot is kept until then: an on_finish that is slow must not have ends pile up."""
@@ -142,11 +161,13 @@ class Running:
             self._on_ended(start.handler.queue)
         self.processed += len(starts)
         self.settled.set()
+        self._desk.hints.tell()
 
     async def all_told(self) -> None:
         """Wait until the database knows of every end."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
         await self.ends.all_told()
+        await self._desk.hints.close()
 
     def drop(self, worker: int) -> None:
         """What ran under a lost identity is somebody else's now."""

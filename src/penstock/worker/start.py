@@ -59,6 +59,7 @@ class Start:
         "task",
         "thread",
         "timer",
+        "token",
         "units",
         "usage",
         "worker",
@@ -92,6 +93,8 @@ class Start:
         self.steps_read = claimed.attempt == 1
         self.usage: dict[str, Any] | None = None
         self.units: int | None = None
+        self.token: str | None = None
+        """It was handed over under this one: it goes on outside, and is no longer the worker's."""
 
     @property
     def patient(self) -> bool:

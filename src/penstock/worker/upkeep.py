@@ -21,6 +21,7 @@ PASS_SECONDS = 0.5
 GRACE = timedelta(seconds=3)
 # A little more than the database asks for between two, or every second one would come too soon.
 MEASURE_SECONDS = 1.25
+ROLL_UP_SECONDS = 10.0
 TIDY_SECONDS = 300.0
 RECONCILE_SECONDS = 3_600.0
 RECOVER_LIMIT = 500
@@ -41,7 +42,7 @@ class Keeper:
     async def run(self) -> None:
         """For ever, over outages: recover often, tidy now and then, reconcile rarely."""
         tries = 0
-        measure_at = tidy_at = 0.0
+        measure_at = roll_up_at = tidy_at = 0.0
         reconcile_at = _after(RECONCILE_SECONDS)
         while True:
             conn: asyncpg.Connection | None = None
@@ -53,6 +54,9 @@ class Keeper:
                     if time.monotonic() >= measure_at:
                         measure_at = _after(MEASURE_SECONDS)
                         await upkeep.measure_waits()
+                    if time.monotonic() >= roll_up_at:
+                        roll_up_at = _after(ROLL_UP_SECONDS)
+                        await upkeep.roll_up()
                     if time.monotonic() >= tidy_at:
                         tidy_at = _after(TIDY_SECONDS)
                         await tidy(upkeep)
@@ -92,9 +96,11 @@ class Keeper:
 
 
 async def tidy(upkeep: Upkeep) -> None:
-    """Partitions for the coming days, and what retention no longer keeps."""
+    """Partitions for the coming days, figures by the hour, what retention no longer keeps."""
     await upkeep.make_partitions()
+    await upkeep.roll_up()
     await upkeep.prune()
+    await upkeep.sweep_uploads()
 
 
 async def _reconcile(upkeep: Upkeep) -> None:

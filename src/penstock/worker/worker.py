@@ -9,25 +9,24 @@ handlers run through an outage, and the fence decides afterwards what counts.
 """
 
 import asyncio
-import gc
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from penstock.db.call import POOLED
-from penstock.db.listen import AWAY, back_soon
+from penstock.db.listen import AWAY
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
 from penstock.engine.starts import Claimed
 from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
-from penstock.states import JobStatus
+from penstock.worker.beside import for_ever
 from penstock.worker.claims import Claims
 from penstock.worker.handlers import Handler
+from penstock.worker.idle import run_only, run_until_idle
 from penstock.worker.life import RENEW_SECONDS, Life
 from penstock.worker.lookout import Lookout
 from penstock.worker.outcomes import whereabouts
@@ -36,8 +35,10 @@ from penstock.worker.reports import Desk
 from penstock.worker.run import Runner
 from penstock.worker.running import Running
 from penstock.worker.slots import Slots
+from penstock.worker.stint import Stint
 from penstock.worker.threads import Threads
-from penstock.worker.upkeep import GRACE, Keeper, tidy
+from penstock.worker.upkeep import Keeper, tidy
+from penstock.worker.webhooks import Webhooks
 
 # How long an answer may take before its connection counts as gone. A claim or an end is bounded in
 # SQL; what takes longer is a network that swallows everything.
@@ -48,19 +49,14 @@ FORGOTTEN_LOOKS = 5
 # A claim that waits for its answer for longer than this may still bring what looks forgotten.
 ANSWER_SOON_SECONDS = 2.5
 DELIVER_SECONDS = 1.0
-# How long the caller of an inline job waits for its turn; then a worker has to run it.
-TURN_SECONDS = 30.0
 # What is left to tell when the worker leaves may take this long; then the lease settles it.
 LAST_WORDS_SECONDS = 10.0
 STOP_SECONDS = 2.0
 _WAIT_SECONDS = 0.02
-_IDLE_SECONDS = 0.2
-_TURN_LOOK_SECONDS = 0.05
-_AWAY = ("circuit_open", "paused")
 
 _log = logging.getLogger("penstock.worker")
 
-Why = Literal["stopped", "idle", "max_jobs", "recycle"]
+Why = Literal["stopped", "idle", "held", "time", "max_jobs", "recycle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +84,18 @@ class Options:
     """How long what runs may go on when the worker is told to stop."""
     job: UUID | None = None
     """This job and no other (inline)."""
+    webhooks: bool = True
+    """Send messages about ended jobs, too."""
+    stint: timedelta | None = None
+    """Work for so long, in one queue, and leave before if nothing is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
     processed: int
     reason: Why
+    given_back: int = 0
+    """Of those, starts that were broken off to leave in time."""
 
 
 class Worker:
@@ -103,6 +105,8 @@ class Worker:
         self._options = options
         self._reason: Why | None = None
         self._claims: Claims | None = None
+        self._stint: Stint | None = None
+        self._given_back = 0
         self._stop_asked = self._now_asked = False
 
     async def run(self) -> Ran:
@@ -124,7 +128,7 @@ class Worker:
             processes.close()
             threads.close()
             for_steps.close()
-        return Ran(self._running.processed, self._reason or "stopped")
+        return Ran(self._running.processed, self._reason or "stopped", self._given_back)
 
     def stop(self) -> None:
         """Claim nothing more; what runs may end, or is given back after a while."""
@@ -166,6 +170,8 @@ class Worker:
             locks=not options.until_idle,
             on_lost=self._running.drop,
         )
+        if options.stint is not None:
+            self._stint = Stint(options.stint, engine, self._handlers)
         self._claims = Claims(
             engine,
             self._life,
@@ -175,8 +181,10 @@ class Worker:
             queues=options.queues,
             most=options.recycle_after if options.max_jobs is None else options.max_jobs,
             begin=self._begin,
+            allowance=self._stint.allowance if self._stint else None,
         )
         self._lookout = Lookout(engine, self._claims.queues)
+        self._webhooks = Webhooks.of(engine, self._handlers) if options.webhooks else None
         if self._stop_asked:
             self._claims.stop()
 
@@ -193,15 +201,24 @@ class Worker:
         if not options.until_idle:
             keeper = Keeper(self._dsn, self._on_recovered)
             beside += [self._listen, keeper.run, self._deliver, self._renew, self._lookout.run]
-        background = [asyncio.create_task(_for_ever(work)) for work in beside]
+            if self._webhooks is not None:
+                beside.append(self._webhooks.run)
+        background = [asyncio.create_task(for_ever(work)) for work in beside]
         try:
             if options.job is not None:
-                await self._run_only(claims, options.job)
+                await run_only(self._engine, claims, self._running, options.job)
+                self._reason = self._reason or "idle"
+            elif self._stint is not None:
+                await self._work_stint(claims, self._stint)
             elif options.until_idle:
-                await self._until_idle(claims)
+                keeper = await self._pass_once()
+                await run_until_idle(self._engine, claims, self._running, keeper)
+                self._reason = self._reason or "idle"
             else:
                 await claims.serve(options.poll)
             await self._wind_down()
+            if self._webhooks is not None and (options.until_idle or self._stint is not None):
+                await self._webhooks.send_due()
         except BaseException:
             # Broken off, as when the caller of an inline job has left: give everything back.
             self.stop_now()
@@ -218,64 +235,22 @@ class Worker:
         assert self._claims is not None  # noqa: S101  # prepared
         return self._claims
 
-    async def _until_idle(self, claims: Claims) -> None:
-        """Run what is due, and what becomes due by that, until there is nothing."""
-        upkeep = self._engine.upkeep
+    async def _work_stint(self, claims: Claims, stint: Stint) -> None:
+        """A call of a host without standing workers; it may be all the upkeep there is."""
+        await self._pass_once()
+        reason = await stint.run(claims, self._running)
+        self._reason = self._reason or reason
+
+    async def _pass_once(self) -> Keeper:
+        """One pass of upkeep. From a session this young, nobody is judged: see recover.sql."""
         keeper = Keeper(self._dsn, self._on_recovered)
-        # From a session this young, nobody is judged: see recover.sql.
-        await keeper.recover(upkeep, grace=timedelta(0), judge=False)
-        await tidy(upkeep)
-        judged, tries = False, 0
-        while not claims.stopped:
-            try:
-                if await self._anything_due(claims):
-                    continue
-                if judged or not await upkeep.anyone_silent():
-                    break
-                await asyncio.sleep(GRACE.total_seconds())
-                await keeper.recover(upkeep)
-                judged = True
-            except AWAY as error:
-                _log.info("no claim: %s", whereabouts(error))
-                tries += 1
-                await back_soon(tries)
-        self._reason = self._reason or "idle"
-
-    async def _anything_due(self, claims: Claims) -> bool:
-        """Begin what is due; False when nothing was and nothing runs."""
-        running = self._running
-        running.settled.clear()
-        # As it is before the claims: a job that ends meanwhile may have submitted another one.
-        idle = not running
-        begun = running.processed + len(running)
-        for queue in claims.queues:
-            while await claims.claim(queue) and not claims.stopped:
-                pass
-        if running.processed + len(running) == begun and not idle:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(running.settled.wait(), _IDLE_SECONDS)
-        return running.processed + len(running) > begun or not idle
-
-    async def _run_only(self, claims: Claims, job: UUID) -> None:
-        """Run one job as soon as its limits allow; if somebody else does, that is well too."""
-        [queue] = claims.queues
-        ends = self._loop.time() + TURN_SECONDS
-        while not claims.stopped and self._loop.time() < ends:
-            try:
-                await claims.claim(queue, job)
-                if self._running or self._running.processed:
-                    break
-                seen = await self._engine.jobs.read(job)
-                # Nor does the caller wait for a provider to come back: a worker runs it then.
-                if seen["status"] != JobStatus.QUEUED or seen["waiting_for"] in _AWAY:
-                    break
-            except AWAY as error:
-                _log.info("no claim: %s", whereabouts(error))
-            await asyncio.sleep(_TURN_LOOK_SECONDS)
-        self._reason = self._reason or "idle"
+        await keeper.recover(self._engine.upkeep, grace=timedelta(0), judge=False)
+        await tidy(self._engine.upkeep)
+        return keeper
 
     def _begin(self, claimed: Claimed, worker: int) -> None:
         give_back = self._stop_asked or self._life.worker != worker
+        self._given_back += give_back
         self._running.begin(claimed, worker, give_back=give_back)
         if self.claims.left == 0:
             self._leave("recycle" if self._options.max_jobs is None else "max_jobs")
@@ -332,8 +307,13 @@ class Worker:
         """Let what runs end, or give it back; tell all of it; say good-bye."""
         await self.claims.finish()
         drain = self._options.drain.total_seconds()
-        await self._while_running(lambda: drain if self._stop_asked else None)
+        if self._stint is not None:
+            over = self._stint.left
+            await self._while_running(lambda: min(over, drain) if self._stop_asked else over)
+        else:
+            await self._while_running(lambda: drain if self._stop_asked else None)
         left = self._running.at_work
+        self._given_back += len(left)
         if left:
             _log.info("%d jobs did not end in time and are given back", len(left))
         for start in left:
@@ -361,28 +341,6 @@ class Worker:
             if at_once and self._now_asked:
                 return
             await asyncio.sleep(_WAIT_SECONDS)
-
-
-async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A loop beside the work: what stops it is logged, and it starts again."""
-    while True:
-        try:
-            await work()
-        except AWAY:
-            await asyncio.sleep(0.5)
-        except Exception as error:  # noqa: BLE001  # nothing beside the work may end it
-            _log.error("a loop of the worker failed: %s", whereabouts(error))
-            await asyncio.sleep(1)
-
-
-def settle_memory() -> None:
-    """For a process that is a worker and nothing else: the collector leaves alone what is loaded.
-
-    It looked through all of it again and again, and took a seventh of a worker's time (2026-11).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def _modules(handlers: Mapping[str, Handler]) -> list[str]:

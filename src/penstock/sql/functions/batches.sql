@@ -2,8 +2,8 @@
 
 create or replace function penstock._batch_items(p_batch uuid)
 returns table (
-  id uuid, status penstock.job_status, started boolean, done numeric, partial jsonb,
-  reserved bigint, finished_at timestamptz
+  id uuid, status penstock.job_status, started boolean, done numeric, reserved bigint,
+  finished_at timestamptz
 )
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -12,29 +12,80 @@ as $$
         and jsonb_typeof(j.progress -> 'total') = 'number'
       then coalesce(least(1, greatest(0, (j.progress ->> 'done')::numeric
         / nullif((j.progress ->> 'total')::numeric, 0))), 0) else 0 end,
-    j.progress -> 'partial', j.reserved, null
+    j.reserved, null
   from penstock.job j where j.batch_id = p_batch
   union all
-  select f.id, f.status, f.attempt > 0, 1, coalesce(f.result, f.progress -> 'partial'), f.reserved,
-    f.finished_at
+  select f.id, f.status, f.attempt > 0, 1, f.reserved, f.finished_at
   from penstock.finished f where f.batch_id = p_batch
+$$;
+
+create or replace function penstock._refuse_unknown_batch(p_id uuid) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse(404, 'unknown_batch', format('there is no batch %s', p_id), 'id',
+    p_hint => 'Batches are kept as long as their jobs.');
+end
 $$;
 
 -- A batch with its totals, what there is of its results, and its first 1,000 jobs.
 create or replace function penstock.read_batch(id uuid) returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select penstock._read_batch(read_batch.id, 1000, null) - 'next' $$;
+
+-- The same for an account, which sees a batch that is all its own, and for any with null; with
+-- p_limit of its jobs after p_after. next: where to go on, or null.
+create or replace function penstock.read_batch_of(
+  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null
+) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_foreign_batch(p_id, p_account);
+  return penstock._read_batch(p_id, p_limit, p_after);
+end
+$$;
+
+create or replace function penstock._refuse_foreign_batch(p_id uuid, p_account text)
+returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform from penstock.batch b
+  where b.id = p_id
+    and (p_account is null or b.account_id = ( -- guard: account
+      select a.id from penstock.account a where a.name = p_account));
+  if not found then
+    perform penstock._refuse_unknown_batch(p_id);
+  end if;
+end
+$$;
+
+-- p_limit: how many of its jobs, and of their results. Totals look at each job once.
+create or replace function penstock._read_batch(p_id uuid, p_limit integer, p_after uuid)
+returns jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
 as $$
 declare
   v_batch penstock.batch;
   v_sum record;
   v_wait record;
   v_credits jsonb;
-  v_items jsonb;
+  v_ids uuid[];
+  v_id uuid;
+  v_next uuid;
+  v_job jsonb;
+  v_bytes bigint := 0;
+  v_items jsonb[] := '{}';
+  v_partial jsonb[] := '{}';
 begin
-  select * into v_batch from penstock.batch b where b.id = read_batch.id;
+  select * into v_batch from penstock.batch b where b.id = p_id;
   if not found then
-    perform penstock._refuse(404, 'unknown_batch', format('there is no batch %s', read_batch.id),
-      'id', p_hint => 'Batches are kept as long as their jobs.');
+    perform penstock._refuse_unknown_batch(p_id);
+  end if;
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
   end if;
   select count(*) as n, count(*) filter (where i.status = 'succeeded') as succeeded,
     count(*) filter (where i.status = 'failed') as failed,
@@ -42,12 +93,9 @@ begin
     count(*) filter (where i.status in ('running', 'awaiting')) as running,
     count(*) filter (where i.status in ('queued', 'scheduled')) as queued,
     bool_or(i.started) as begun, coalesce(sum(i.done), 0) as done,
-    max(i.finished_at) as finished_at, sum(i.reserved) as reserved,
-    jsonb_agg(i.partial order by i.id) filter (where i.n <= 1000) as partial,
-    array_agg(i.id order by i.id) filter (where i.n <= 1000) as ids
+    max(i.finished_at) as finished_at, sum(i.reserved) as reserved
   into v_sum
-  from (select b.*, row_number() over (order by b.id) as n
-        from penstock._batch_items(v_batch.id) b) i;
+  from penstock._batch_items(v_batch.id) i;
   -- Its wait is that of its first job that has to wait.
   select w.place, w.eta_seconds into v_wait
   from (
@@ -61,8 +109,38 @@ begin
     into v_credits
     from penstock._batch_items(v_batch.id) i join penstock.resolution r on r.job_id = i.id;
   end if;
-  select jsonb_agg(penstock._read_job(u.job_id, null) - 'attempts' order by u.n) into v_items
-  from unnest(v_sum.ids) with ordinality u (job_id, n);
+  -- One more than wanted tells whether there are more.
+  v_ids := array(
+    select s.id from (
+      select * from (
+        select j.id from penstock.job j
+        where j.batch_id = v_batch.id and (p_after is null or j.id > p_after)
+        order by j.id limit p_limit + 1
+      ) live
+      union all
+      select * from (
+        select f.id from penstock.finished f
+        where f.batch_id = v_batch.id and (p_after is null or f.id > p_after)
+        order by f.id limit p_limit + 1
+      ) finished
+    ) s
+    order by s.id limit p_limit + 1);
+  if cardinality(v_ids) > p_limit then
+    v_next := v_ids[p_limit];
+  end if;
+  foreach v_id in array v_ids[:p_limit] loop
+    v_job := penstock._read_job(v_id, null, false) - 'attempts';
+    v_items := v_items || v_job;
+    v_partial := v_partial || coalesce(
+      case when v_job -> 'result' <> 'null' then v_job -> 'result' end,
+      v_job #> '{progress,partial}', 'null');
+    v_bytes := v_bytes + pg_column_size(v_job);
+    -- Results may be large.
+    if v_bytes > 8388608 and v_id < v_ids[cardinality(v_ids)] then
+      v_next := v_id;
+      exit;
+    end if;
+  end loop;
   return jsonb_build_object('id', v_batch.id,
     'account', (select a.name from penstock.account a where a.id = v_batch.account_id),
     'total', v_batch.total, 'pruned', v_batch.total - v_sum.n, 'succeeded', v_sum.succeeded,
@@ -75,18 +153,39 @@ begin
       when v_sum.failed > 0 then 'failed' else 'cancelled' end,
     -- Jobs that were pruned had ended.
     'progress', jsonb_build_object('done', round(v_sum.done + v_batch.total - v_sum.n, 3),
-      'total', v_batch.total, 'partial', coalesce(v_sum.partial, '[]')),
+      'total', v_batch.total, 'partial', to_jsonb(v_partial)),
     'credits', v_credits, 'position', v_wait.place, 'eta_seconds', v_wait.eta_seconds,
     'created_at', penstock._rfc3339(v_batch.created_at),
     'finished_at', case when v_sum.running + v_sum.queued = 0
       then penstock._rfc3339(v_sum.finished_at) end,
-    'items', coalesce(v_items, '[]'));
+    'items', to_jsonb(v_items), 'next', v_next);
+end
+$$;
+
+create or replace function penstock.cancel_batch_of(
+  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_foreign_batch(p_id, p_account);
+  perform penstock._cancel_batch(p_id);
+  return penstock._read_batch(p_id, p_limit, p_after);
+end
+$$;
+
+create or replace function penstock.cancel_batch(id uuid) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._cancel_batch(cancel_batch.id);
+  return penstock.read_batch(cancel_batch.id);
 end
 $$;
 
 -- Cancels what waits of it, and asks what runs to end.
-create or replace function penstock.cancel_batch(id uuid) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+create or replace function penstock._cancel_batch(p_batch uuid) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job uuid;
@@ -96,22 +195,21 @@ begin
   select array_agg(l.id) into v_accounts from (
     select a.id from penstock.account a
     where a.id in (select j.account_id from penstock.job j
-                   where j.batch_id = cancel_batch.id and (j.lane >= 0 or j.reserved > 0))
+                   where j.batch_id = p_batch and (j.lane >= 0 or j.reserved > 0))
     order by a.id for no key update
   ) l;
   perform penstock._end_waiting(
     array(select j.id from penstock.job j
-          where j.batch_id = cancel_batch.id and j.status in ('scheduled', 'queued')
+          where j.batch_id = p_batch and j.status in ('scheduled', 'queued')
           order by j.id for update),
     'cancelled',
     '{"class": "cancelled", "message": "cancelled while it waited", "retryable": false}',
     v_accounts);
   -- What runs, and what has changed meanwhile.
   for v_job in
-    select j.id from penstock.job j where j.batch_id = cancel_batch.id order by j.id
+    select j.id from penstock.job j where j.batch_id = p_batch order by j.id
   loop
     perform penstock.cancel_job(v_job);
   end loop;
-  return penstock.read_batch(cancel_batch.id);
 end
 $$;

@@ -2,54 +2,93 @@
 --   accepted   it took effect          duplicate  this attempt has ended already
 --   stale      an older attempt's      unknown    no such job
 --   invalid    the token is wrong      busy       an app's transaction holds the account: again
+-- Outcomes that an item may give: succeeded, failed, retry, provisional and deferred, as a worker
+-- says of a call that it waited for; and progress, by which the start goes on.
+
+-- An error as a function outside may tell it. It may say that it is away or busy, as it would to a
+-- call that waits for it; not that an operator has to act, nor an address for workers to look at.
+create or replace function penstock._error_from_outside(p_error jsonb) returns jsonb
+language sql immutable parallel safe
+as $$
+  select case
+    when jsonb_typeof(p_error) is distinct from 'object' then p_error
+    when p_error #>> '{circuit,effect}' in ('opens', 'counts', 'pauses', 'none')
+      then p_error #- '{circuit,address}'
+    else p_error - 'circuit' end
+$$;
+
 create or replace function penstock.resolve_callbacks(
   p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[],
-  p_results jsonb[] default null, p_errors jsonb[] default null, p_units bigint[] default null
+  p_results jsonb[] default null, p_errors jsonb[] default null, p_units bigint[] default null,
+  p_usages jsonb[] default null, p_delays interval[] default null, p_stages text[] default null,
+  p_progress jsonb[] default null, p_wait interval default null
 ) returns table (job_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_known text[] := '{succeeded, failed, retry, provisional, deferred, progress}';
   v_item record;
   v_verdict text;
-  v_answered uuid[] := '{}';
+  v_jobs uuid[] := '{}';
   v_attempts integer[] := '{}';
   v_queues integer[] := '{}';
+  v_starts timestamptz[] := '{}';
+  v_outcomes text[] := '{}';
+  v_errors jsonb[] := '{}';
+  v_setting penstock.setting;
 begin
+  select * into v_setting from penstock.setting;
   for v_item in
-    select t.*, (select j.queue_id from penstock.job j where j.id = t.id) as queue_id
-    from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units)
-      with ordinality t (id, attempt, token, outcome, result, error, units, ordinal)
+    select t.*, penstock._error_from_outside(t.error) as told, j.queue_id, j.started_at
+    from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units, p_usages,
+        p_delays, p_stages, p_progress)
+      with ordinality t (id, attempt, token, outcome, result, error, units, usage, delay, stage,
+        progress, ordinal)
+    left join penstock.job j on j.id = t.id
     -- By queue: two arrays at once take the gates in the same order.
-    order by queue_id, t.id, t.ordinal
+    order by j.queue_id, t.id, t.ordinal
   loop
     job_id := v_item.id;
     if v_item.outcome is null
-      or v_item.outcome not in ('succeeded', 'failed', 'retry') -- guard: outcome known
+      or v_item.outcome <> all (v_known) -- guard: outcome known
       or v_item.token is null -- guard: token given
       or v_item.units < 0 -- guard: units
+      or (v_item.result is not null
+        and penstock._payload_fault(v_item.result, v_setting) is not null)
+      or (v_item.progress is not null
+        and penstock._payload_fault(v_item.progress, v_setting) is not null)
     then
       outcome := 'invalid';
       return next;
       continue;
     end if;
+    if v_item.outcome = 'progress' then
+      outcome := penstock._note_progress(v_item.id, v_item.attempt,
+        sha256(convert_to(v_item.token, 'UTF8')), v_item.stage, v_item.progress, v_item.units);
+      return next;
+      continue;
+    end if;
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
-      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
-      null, null, p_units => array[v_item.units], p_feel => false) s;
+      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.told],
+      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false,
+      p_wait => p_wait) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
-    if v_verdict = 'done' and v_item.outcome = 'succeeded' then
-      v_answered := v_answered || v_item.id;
+    if v_verdict = 'done' then
+      v_jobs := v_jobs || v_item.id;
       v_attempts := v_attempts || v_item.attempt;
       v_queues := v_queues || v_item.queue_id;
+      v_starts := v_starts || v_item.started_at;
+      v_outcomes := v_outcomes || v_item.outcome;
+      v_errors := array_append(v_errors, v_item.told);
     end if;
     return next;
   end loop;
-  -- Circuits after all gates: a finish of the same queues takes them in that order. Only that it
-  -- answered: what else bears on a circuit is not for a function outside to say.
-  if v_answered <> '{}' then
-    perform penstock._feel_ends(v_answered, v_attempts, v_queues, null,
-      array_fill('succeeded'::text, array[cardinality(v_answered)]), null, penstock.clock());
+  -- Circuits after all gates: a finish of the same queues takes them in that order.
+  if v_jobs <> '{}' then
+    perform penstock._feel_ends(v_jobs, v_attempts, v_queues, v_starts, v_outcomes, v_errors,
+      penstock.clock());
   end if;
 end
 $$;
@@ -66,4 +105,93 @@ as $$
               else 'stale' end
      from penstock.finished f where f.id = p_job),
     'unknown')
+$$;
+
+-- A sign of life of a start outside: it pushes the moment at which upkeep would call it stuck.
+-- Null leaves a field as it is; a stage '' says that there is none now.
+create or replace function penstock._note_progress(
+  p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint
+) returns text
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_job penstock.job;
+begin
+  select j.* into v_job from penstock.job j
+  where j.id = p_job
+    and j.attempt = p_attempt -- guard: fence
+    and j.callback_hash = p_callback -- guard: token
+    and j.status = 'awaiting'
+  for no key update skip locked;
+  if found then
+    update penstock.job j set
+      stage = case when p_stage is null then j.stage else nullif(p_stage, '') end,
+      stage_label = case when p_stage is null then j.stage_label end,
+      stage_at = case when p_stage is null or nullif(p_stage, '') is not distinct from j.stage
+        then j.stage_at when p_stage = '' then null else v_now end,
+      progress = coalesce(p_progress, j.progress), units = coalesce(p_units, j.units),
+      progressed_at = v_now, updated_at = v_now, version = j.version + 1,
+      deadline_at = least(j.timeout_at, v_now + q.stuck_after)
+    from penstock.queue q
+    where j.id = p_job and q.id = j.queue_id;
+    return 'accepted';
+  end if;
+  if exists (select from penstock.job j where j.id = p_job and j.attempt = p_attempt
+    and j.callback_hash = p_callback and j.status = 'awaiting')
+  then
+    return 'busy';
+  end if;
+  return penstock._why_stale(p_job, p_attempt);
+end
+$$;
+
+-- A worker has handed a start over, and nobody took it: it ends as the worker says, unless a
+-- callback was there first. By the token: it is no longer the worker's. Verdicts as in finish.sql.
+create or replace function penstock.take_back_job(
+  p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb,
+  p_delay interval default null, p_wait interval default null
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_verdict text;
+begin
+  if p_token is null or p_outcome is null or p_outcome not in
+    ('failed', 'cancelled', 'retry', 'provisional', 'deferred', 'snoozed', 'timed_out', 'stuck')
+  then
+    perform penstock._refuse(422, 'invalid_finish',
+      'what was handed over can be taken back as failed, cancelled, retry, provisional, deferred, '
+      'snoozed, timed_out or stuck, with its token', 'outcome');
+  end if;
+  select s.verdict into v_verdict
+  from penstock._settle_jobs(null, sha256(convert_to(p_token, 'UTF8')), array[p_job],
+    array[p_attempt], array[p_outcome], null, array[p_error], array[p_delay], null,
+    p_wait => p_wait) s;
+  return v_verdict;
+end
+$$;
+
+-- Of which kind a job is, live or kept: by that its callbacks' signatures are judged.
+create or replace function penstock.find_callbacks(p_jobs uuid[])
+returns table (job_id uuid, kind text, queue text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select u.id, k.name, q.name
+  from unnest(p_jobs) u (id)
+  left join penstock.job j on j.id = u.id
+  left join penstock.finished f on f.id = u.id
+  join penstock.kind k on k.id = coalesce(j.kind_id, f.kind_id)
+  join penstock.queue q on q.id = coalesce(j.queue_id, f.queue_id)
+$$;
+
+-- Whether a signed message is new; the transaction that sees it first keeps it.
+create or replace function penstock.remember_callback(p_signature bytea) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into penstock.seen_callback (signature, seen_at) values (p_signature, penstock.clock())
+  on conflict do nothing;
+  return found;
+end
 $$;

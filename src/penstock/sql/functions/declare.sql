@@ -10,7 +10,7 @@ as $$
   select array['concurrency', 'rate', 'burst', 'order', 'aging_step_seconds', 'timeout_seconds',
     'stale_after_seconds', 'stuck_after_seconds', 'attempts', 'backoff', 'delay_seconds',
     'backoff_max_seconds', 'recovery', 'retention_seconds', 'retention_failed_seconds',
-    'local_only']
+    'local_only', 'drive']
 $$;
 
 -- '500/min' or '10/s': how many starts in which period.
@@ -121,6 +121,7 @@ begin
       penstock._option_seconds(v_options, 'backoff_max_seconds', true), '1 day'),
     recovery = coalesce(penstock._option_integer(v_options, 'recovery', 0, 1000), 3),
     local_only = coalesce(penstock._option_boolean(v_options, 'local_only'), false),
+    drive = coalesce(penstock._option_word(v_options, 'drive', array['worker', 'http']), 'worker'),
     succeeded_class = penstock._ensure_class(
       penstock._option_kept(v_options, 'retention_seconds', '7 days')),
     failed_class = penstock._ensure_class(
@@ -318,7 +319,7 @@ begin
   perform penstock._refuse_odd_name(p_name, 'kind');
   perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
     'priority_offset', 'dedupe_field', 'dedupe', 'topic_field', 'topic', 'account_field', 'account',
-    'computed', 'hooked', 'price', 'price_field', 'split_field', 'split_most']);
+    'computed', 'hooked', 'price', 'price_field', 'split_field', 'split_most', 'webhook']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
     return v_kind.id;
@@ -345,7 +346,8 @@ begin
     hooked = coalesce(penstock._option_boolean(p_options, 'hooked'), false),
     price = penstock._read_price(p_options),
     split_field = penstock._option_text(p_options, 'split_field'),
-    split_most = penstock._option_integer(p_options, 'split_most', 1, 1000000)
+    split_most = penstock._option_integer(p_options, 'split_most', 1, 1000000),
+    webhook = penstock._option_webhook(p_options)
   where id = v_kind.id;
   perform penstock._refuse_odd_split(k) from penstock.kind k where k.id = v_kind.id;
   return v_kind.id;

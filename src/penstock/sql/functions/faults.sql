@@ -42,9 +42,11 @@ as $$
       and penstock._count_of(p_payload, p_known.split_field) > p_known.split_most then 'split'
     -- Null first: an unknown left side would not keep the function from being called.
     when p_metadata is not null and (
-      jsonb_typeof(p_metadata) <> 'object' or octet_length(p_metadata::text) > 16384
+      jsonb_typeof(p_metadata) <> 'object' or penstock._prints_for_ever(p_metadata)
+      or octet_length(p_metadata::text) > 16384
       or (octet_length(p_metadata::text) > 2 * p_setting.payload_max_depth
         and penstock._payload_fault(p_metadata, p_setting) is not null)) then 'metadata'
+    when penstock._prints_for_ever(p_payload) then 'payload_number_too_long'
     when octet_length(p_payload::text) > 2 * p_setting.payload_max_depth
       then penstock._payload_fault(p_payload, p_setting)
     end

@@ -147,6 +147,26 @@ create or replace function penstock._plain_error(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$ select case jsonb_typeof(p_error) when 'object' then p_error - 'circuit' else p_error end $$;
 
+-- What is kept of why a job has ended, and told to its app; of a budget that is spent, which one.
+create or replace function penstock._end_error(
+  p_final penstock.job_status, p_outcome text, p_error jsonb
+) returns jsonb
+language sql immutable parallel safe
+as $$
+  select case p_final
+    when 'succeeded' then null
+    when 'failed' then coalesce(penstock._plain_error(p_error),
+        '{"class": "bug", "message": "failed"}')
+      || case p_outcome
+           when 'failed' then '{}'::jsonb
+           when 'stuck' then '{"reason": "stuck_exhausted"}'
+           when 'lost' then '{"reason": "stuck_exhausted"}'
+           else '{"reason": "attempts_exhausted"}' end
+    else coalesce(penstock._plain_error(p_error),
+      '{"class": "cancelled", "message": "cancelled"}')
+  end
+$$;
+
 -- Starts that end their job, moved to history. p_locked: the caller has these jobs; otherwise
 -- only those that nobody has: a row that someone changes or locks says so in xmax, at no cost
 -- (to lock each beforehand took 2 us a job, a tenth of claim and finish; 2026-11). xmax = xmin is
@@ -204,18 +224,7 @@ begin
       e.deferrals, e.crashes, e.max_attempts, e.version + 1, e.worker_id, e.created_at, e.run_at,
       e.started_at, null, p_now, e.recovered_at, e.timeout, true, e.batch_id, e.retry_of,
       e.dedupe_key, e.topic, e.stage, e.progress,
-      case e.final
-        when 'succeeded' then null
-        when 'failed' then coalesce(penstock._plain_error(e.told_error),
-            '{"class": "bug", "message": "failed"}')
-          || case e.outcome
-               when 'failed' then '{}'::jsonb
-               when 'stuck' then '{"reason": "stuck_exhausted"}'
-               when 'lost' then '{"reason": "stuck_exhausted"}'
-               else '{"reason": "attempts_exhausted"}' end
-        else coalesce(penstock._plain_error(e.told_error),
-          '{"class": "cancelled", "message": "cancelled"}')
-      end,
+      penstock._end_error(e.final, e.outcome, e.told_error),
       e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
       e.delivered, e.reserved, e.first_job, e.priority_said
     from ended e
@@ -236,6 +245,7 @@ begin
   end if;
   if ids is not null then
     perform penstock._leave_hooks(ids);
+    perform penstock._leave_webhooks(ids);
   end if;
 end
 $$;

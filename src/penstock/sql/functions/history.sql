@@ -1,7 +1,7 @@
 -- Where finished jobs and ended starts are kept, and how they leave: by dropping partitions.
 --
 -- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`,
--- `step` and `chunk` by ranges of the job's id. Partitions are made 14 days ahead. One is dropped
+-- `step` and `chunk` by ranges of the job's id. Partitions are made days ahead. One is dropped
 -- when nothing in it is younger than the retention. Ids outside every range (a job delayed for
 -- longer than its class is kept) go to a default partition, from which rows are deleted in bounded
 -- steps.
@@ -41,7 +41,7 @@ as $$
   select date_bin(make_interval(days => p_days), p_now - interval '1 day', '2024-01-01 00:00+00')
 $$;
 
--- The partitions of one parent from yesterday to 14 days ahead.
+-- The partitions of one parent from yesterday to as far ahead as is set, 14 days unless said.
 create or replace function penstock._ensure_ranges(
   p_parent text, p_key text, p_days integer
 ) returns integer
@@ -51,9 +51,10 @@ declare
   v_step interval := make_interval(days => p_days);
   v_now timestamptz := penstock.clock();
   v_start timestamptz := penstock._first_range(p_days, v_now);
+  v_ahead interval := (select s.partitions_ahead from penstock.setting s);
   v_made integer := 0;
 begin
-  while v_start < v_now + interval '14 days' loop
+  while v_start < v_now + v_ahead loop
     v_made := v_made
       + penstock._ensure_range(p_parent, p_key, v_start, v_start + v_step)::integer;
     v_start := v_start + v_step;
@@ -230,6 +231,8 @@ begin
     order by k.arrived_at limit p_rows));
   get diagnostics rows = row_count;
   return next;
+
+  return query select o.what, o.rows from penstock._prune_outside(p_now, p_rows) o;
 
   what := 'alert'; -- long over
   delete from penstock.alert a

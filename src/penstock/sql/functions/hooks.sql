@@ -35,7 +35,7 @@ begin
   return query
   select j.id, k.name, a.name, j.topic, e.final::text, j.attempt, j.payload, j.metadata,
     case when e.final = 'succeeded' then p_result end,
-    case when e.final <> 'succeeded' then penstock._error_json(p_error) end,
+    penstock._error_json(penstock._end_error(e.final, p_outcome, p_error)),
     j.created_at, penstock.clock()
   from (
     select h.* from penstock.job h

@@ -11,7 +11,8 @@
 --   |    |             |                    |                             |
 --   +----|-------------|--------------------+-----------------------------+
 --   |    |             |   finish_jobs: retry, deferred, snoozed, released (also to queued)
---   |    |             |   resolve_callbacks: retry      recover_jobs: timed out, stuck, lost
+--   |    |             |   resolve_callbacks, take_back_job: likewise
+--   |    |             |   recover_jobs: timed out, stuck, lost
 --   |    v             v
 --   |   cancel_job --------------------------------------------------------------> cancelled
 --   |   expire_jobs ------------------------------------------------------------->  failed
@@ -127,6 +128,7 @@ begin
   end if;
   if v_ended.ids is not null then
     perform penstock._leave_hooks(v_ended.ids);
+    perform penstock._leave_webhooks(v_ended.ids);
   end if;
   return query select unnest(v_ended.ids);
 end

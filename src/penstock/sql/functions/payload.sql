@@ -2,14 +2,54 @@
 -- hundred thousand digits; both are refused before they are stored. (NUL and broken characters
 -- cannot be in a jsonb; the engine names the field before the server would.)
 
+-- Whether a value would print as far more than it takes: ten bytes can be a number of 131,000
+-- digits, and a thousand of them more than a text may hold. What is small cannot be that much.
+create or replace function penstock._prints_for_ever(p_value jsonb) returns boolean
+language sql stable parallel safe
+as $$
+  select pg_column_size(p_value) > 2000
+    and jsonb_path_exists(p_value, 'strict $.** ? (@.type() == "number"
+      && (@ > 1e300 || @ < -1e300 || (@ < 1e-300 && @ > -1e-300 && @ != 0)))')
+$$;
+
+create or replace function penstock._refuse_endless(p_payload jsonb) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if penstock._prints_for_ever(p_payload) then
+    perform penstock._refuse(422, 'invalid_payload',
+      'a number in payload has far too many digits', 'payload');
+  end if;
+end
+$$;
+
+-- Also for who writes into the table: a claim that cannot print what it takes takes nothing.
+create or replace function penstock._check_printed() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_endless(new.payload);
+  return new;
+end
+$$;
+
+create or replace trigger payload_can_be_printed
+  before insert on penstock.job for each row
+  when (pg_column_size(new.payload) > 2000)
+  execute function penstock._check_printed();
+
 create or replace function penstock._payload_fault(p_payload jsonb, p_setting penstock.setting)
 returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_text text := p_payload::text;
+  v_text text;
   v_brackets text;
 begin
+  if penstock._prints_for_ever(p_payload) then
+    return 'payload_number_too_long';
+  end if;
+  v_text := p_payload::text;
   if octet_length(v_text) > p_setting.payload_max_bytes then
     return 'payload_too_large';
   end if;

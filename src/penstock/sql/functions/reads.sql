@@ -24,7 +24,7 @@ left join (
 ) s on s.queue_id = q.id;
 
 create or replace function penstock._rfc3339(p_at timestamptz) returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 as $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
 -- The last 20 ended starts of a job, oldest first.
@@ -48,14 +48,18 @@ $$;
 
 -- What all starts of a job have used together: a failed one is paid for too.
 create or replace function penstock._usage_json(p_job uuid) returns jsonb
-language sql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
 as $$
-  select jsonb_object_agg(s.name, s.total) from (
-    select u.key as name, sum((u.value #>> '{}')::numeric) as total
-    from penstock.attempts a cross join lateral jsonb_each(a.usage) u
-    where a.job_id = p_job
-    group by u.key
-  ) s
+begin
+  return (
+    select jsonb_object_agg(s.name, s.total) from (
+      select u.key as name, sum((u.value #>> '{}')::numeric) as total
+      from penstock.attempts a cross join lateral jsonb_each(a.usage) u
+      where a.job_id = p_job
+      group by u.key
+    ) s);
+end
 $$;
 
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
@@ -65,19 +69,21 @@ as $$
     '{"class": null, "reason": null, "message": null, "retryable": false}' || p_error end
 $$;
 
--- What a live and a finished job have in common, in the form of the contract.
-create or replace function penstock._job_json(
-  p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb
-) returns jsonb
-language sql stable set search_path = pg_catalog, pg_temp
+create or replace function penstock._names_of(
+  p_kind integer, p_queue integer, p_account bigint,
+  out kind text, out queue text, out recovery integer, out account text, out plan text
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
 as $$
-  select jsonb_build_object('id', p_id, 'kind', k.name, 'queue', q.name, 'account', a.name,
-    'plan', a.plan) || p_own || jsonb_build_object(
-    'recovery', (p_own -> 'recovery') || jsonb_build_object('max', q.recovery))
+begin
+  select k.name, q.name, q.recovery, a.name, a.plan
+  into kind, queue, recovery, account, plan
   from (select) one
   left join penstock.kind k on k.id = p_kind
   left join penstock.queue q on q.id = p_queue
-  left join penstock.account a on a.id = p_account
+  left join penstock.account a on a.id = p_account;
+end
 $$;
 
 -- The job as every surface shows it.
@@ -90,9 +96,11 @@ end
 $$;
 
 -- p_most: how many jobs may be counted for its place; null: without place, wait and reason, for
--- who reads many. History is looked at only for what does not live: a read or a submit in an app's
--- transaction shall hold no lock on its partitions.
-create or replace function penstock._read_job(p_id uuid, p_most integer) returns jsonb
+-- who reads many; p_attempts: with its starts. History is looked at only for what does not live: a
+-- read or a submit in an app's transaction shall hold no lock on its partitions.
+create or replace function penstock._read_job(
+  p_id uuid, p_most integer, p_attempts boolean default true
+) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
 as $$
@@ -100,6 +108,7 @@ declare
   v_job penstock.job;
   v_done penstock.finished;
   v_waits record;
+  v_of record;
 begin
   select * into v_job from penstock.job j where j.id = p_id;
   if found then
@@ -109,8 +118,10 @@ begin
       select null::bigint as place, null::double precision as eta_seconds,
         null::text as waiting_for into v_waits;
     end if;
-    return penstock._job_json(v_job.id, v_job.kind_id, v_job.queue_id, v_job.account_id,
-      jsonb_build_object('topic', v_job.topic, 'batch', v_job.batch_id, 'status', v_job.status,
+    v_of := penstock._names_of(v_job.kind_id, v_job.queue_id, v_job.account_id);
+    return jsonb_build_object('id', v_job.id, 'kind', v_of.kind, 'queue', v_of.queue,
+        'account', v_of.account, 'plan', v_of.plan, 'topic', v_job.topic,
+        'batch', v_job.batch_id, 'status', v_job.status,
         'priority', v_job.priority, 'first_job', v_job.first_job,
         'attempt', v_job.attempt, 'failures', v_job.failures,
         'deferrals', v_job.deferrals, 'max_attempts', v_job.max_attempts,
@@ -127,7 +138,7 @@ begin
         'error', penstock._error_json(v_job.error), 'position', v_waits.place,
         'eta_seconds', v_waits.eta_seconds, 'waiting_for', v_waits.waiting_for,
         'staleness', penstock._staleness(v_job),
-        'recovery', jsonb_build_object('count', v_job.crashes,
+        'recovery', jsonb_build_object('count', v_job.crashes, 'max', v_of.recovery,
           'last_at', penstock._rfc3339(v_job.recovered_at),
           'next_at', case when v_job.status = 'scheduled' and v_job.recovered_at is not null
             then penstock._rfc3339(v_job.run_at) end),
@@ -135,13 +146,15 @@ begin
           'reserved', v_job.reserved, 'charged', 0, 'refunded', 0) end,
         'cancel_requested', v_job.cancel_requested_at is not null, 'retry_of', v_job.retry_of,
         'retried_by', null, 'version', v_job.version,
-        'attempts', case when v_job.attempt = 0 then '[]'
-          else penstock._attempts_json(v_job.id) end));
+        'attempts', case when v_job.attempt = 0 or not p_attempts then '[]'
+          else penstock._attempts_json(v_job.id) end);
   end if;
   select * into v_done from penstock.finished f where f.id = p_id;
   if found then
-    return penstock._job_json(v_done.id, v_done.kind_id, v_done.queue_id, v_done.account_id,
-      jsonb_build_object('topic', v_done.topic, 'batch', v_done.batch_id, 'status', v_done.status,
+    v_of := penstock._names_of(v_done.kind_id, v_done.queue_id, v_done.account_id);
+    return jsonb_build_object('id', v_done.id, 'kind', v_of.kind, 'queue', v_of.queue,
+        'account', v_of.account, 'plan', v_of.plan, 'topic', v_done.topic,
+        'batch', v_done.batch_id, 'status', v_done.status,
         'priority', v_done.priority, 'first_job', v_done.first_job,
         'attempt', v_done.attempt, 'failures', v_done.failures,
         'deferrals', v_done.deferrals, 'max_attempts', v_done.max_attempts,
@@ -153,12 +166,13 @@ begin
         'finished_at', penstock._rfc3339(v_done.finished_at),
         'stage', v_done.stage, 'stage_label', null, 'stage_at', null,
         'progress', v_done.progress, 'result', v_done.result,
-        'usage', case when v_done.attempt > 1 or not v_done.ended_in_start
+        'usage', case when v_done.attempt = 0 then null
+          when v_done.attempt > 1 or not v_done.ended_in_start
           then penstock._usage_json(v_done.id)
           else v_done.usage end,
         'error', penstock._error_json(v_done.error), 'position', null, 'eta_seconds', null,
         'waiting_for', null, 'staleness', null,
-        'recovery', jsonb_build_object('count', v_done.crashes,
+        'recovery', jsonb_build_object('count', v_done.crashes, 'max', v_of.recovery,
           'last_at', penstock._rfc3339(v_done.recovered_at), 'next_at', null),
         'credits', case when v_done.reserved > 0 then (
           select jsonb_build_object('reserved', r.reserved, 'charged', r.charged,
@@ -166,9 +180,16 @@ begin
           from penstock.resolution r where r.job_id = v_done.id) end,
         'cancel_requested', false, 'retry_of', v_done.retry_of,
         'retried_by', v_done.retried_by, 'version', v_done.version,
-        'attempts', penstock._attempts_json(v_done.id)));
+        'attempts', case when not p_attempts or v_done.attempt = 0 then '[]'
+          -- Nearly all: there is no other start, and this one is told here.
+          when v_done.attempt = 1 and v_done.ended_in_start then jsonb_build_array(
+            jsonb_build_object('attempt', 1,
+              'worker', (select w.name from penstock.worker w where w.id = v_done.worker_id),
+              'started_at', penstock._rfc3339(v_done.started_at),
+              'ended_at', penstock._rfc3339(v_done.finished_at), 'outcome', v_done.status,
+              'error_class', v_done.error ->> 'class', 'message', v_done.error ->> 'message'))
+          else penstock._attempts_json(v_done.id) end);
   end if;
-  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
-    p_hint => 'Finished jobs are kept for the retention of their queue.');
+  perform penstock._refuse_unknown_job(p_id);
 end
 $$;

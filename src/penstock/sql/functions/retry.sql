@@ -31,7 +31,7 @@ begin
       perform penstock._refuse(409, 'job_not_finished',
         'the job has not finished; only a finished or scheduled one can be retried', 'id');
     end if;
-    perform penstock._refuse(404, 'unknown_job', format('there is no job %s', retry_job.id), 'id');
+    perform penstock._refuse_unknown_job(retry_job.id);
   end if;
   if exists (select from penstock.job j where j.id = v_old.retried_by) -- guard: once => if false
   then
@@ -48,7 +48,11 @@ begin
     p_metadata => array[v_old.metadata],
     -- At the price it had: a share of a request, or what its caller said, is in no declaration.
     p_prices => array[v_old.reserved],
-    p_retry_of => v_old.id) s;
+    p_retry_of => v_old.id,
+    -- Who wanted to be told of the old one's end is told of the new one's.
+    p_webhook_urls => array[(
+      select d.url from penstock.delivery d where d.job_id = v_old.id and not d.trusted limit 1
+    )]) s;
   if not v_new.deduplicated then -- guard: its own => if true then
     update penstock.finished f set retried_by = v_new.id
     where f.class = v_old.class and f.id = v_old.id;

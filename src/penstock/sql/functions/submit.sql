@@ -81,7 +81,8 @@ create or replace function penstock.submit_many(
   p_timeouts interval[] default null, p_expires interval[] default null,
   p_metadata jsonb[] default null, p_prices bigint[] default null,
   p_batched boolean default false, p_one_request boolean default false,
-  p_retry_of uuid default null, p_anew boolean default true
+  p_retry_of uuid default null, p_anew boolean default true,
+  p_webhook_urls text[] default null
 ) returns table (
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
   batch uuid
@@ -131,6 +132,9 @@ begin
   if found then
     perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting,
       v_bad.payload);
+  end if;
+  if p_webhook_urls is not null then
+    perform penstock._refuse_webhook_urls(p_webhook_urls);
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
@@ -327,6 +331,13 @@ begin
 
   if v_asked is not null and p_anew then
     perform penstock._count_requests(v_asked, v_now);
+  end if;
+  if p_webhook_urls is not null then
+    -- Not of one with a live twin: its id is the twin's, whose caller said where to tell.
+    insert into penstock.job_webhook (job_id, url)
+    select j.id, u.url from unnest(p_webhook_urls) with ordinality u (url, ordinal)
+    join penstock.job j on j.id = penstock._nth_id(v_seed, u.ordinal)
+    where u.url is not null;
   end if;
   if p_batched and v_accepted > 0 then
     insert into penstock.batch (id, account_id, total, created_at)

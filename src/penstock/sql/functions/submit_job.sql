@@ -1,20 +1,71 @@
 -- Submitting from plain SQL: one job, or an array of them, in any language's own transaction.
 
--- Plain SQL cannot evaluate what an app declared as a function of its own code.
+-- Who has only the database cannot evaluate what an app declared as a function of its own code.
+-- p_priced: of which of these a price is said.
+create or replace function penstock.refuse_computed(p_kinds text[], p_priced boolean[])
+returns void
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_bad record;
+begin
+  select u.kind, u.ordinal - 1 as index, c.options[1] as option into v_bad
+  from unnest(p_kinds, p_priced) with ordinality u (kind, priced, ordinal)
+  join penstock.kind k on k.name = u.kind
+  cross join lateral (
+    select array_remove(k.computed, case when u.priced then 'price' end)
+  ) c (options)
+  where c.options <> '{}'
+  order by u.ordinal limit 1;
+  if found then
+    perform penstock._refuse(422, 'kind_needs_code',
+      format('%s of job kind %s is a function in the app''s code', v_bad.option, v_bad.kind),
+      v_bad.option, jsonb_build_object('index', v_bad.index),
+      'Submit it through the app, or declare it as a field or a value.');
+  end if;
+end
+$$;
+
 create or replace function penstock._refuse_computed(p_kind text, p_priced boolean)
 returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_computed text[];
 begin
-  select array_remove(k.computed, case when p_priced then 'price' end) into v_computed
-  from penstock.kind k where k.name = p_kind;
-  if v_computed <> '{}' then
-    perform penstock._refuse(422, 'kind_needs_code',
-      format('%s of job kind %s is a function in the app''s code', v_computed[1], p_kind),
-      v_computed[1], p_hint => 'Submit it through the app, or declare it as a field or a value.');
+  -- Nearly none has any.
+  if exists (select from penstock.kind k where k.name = p_kind and k.computed <> '{}') then
+    perform penstock.refuse_computed(array[p_kind], array[p_priced]);
   end if;
+end
+$$;
+
+-- As submit_one, and answers the job as read_job does. p_computed: the caller has evaluated what
+-- the app declared as functions of its code.
+create or replace function penstock.accept_job(
+  p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
+  p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
+  p_delay interval default null, p_max_attempts integer default null,
+  p_timeout interval default null, p_expires interval default null,
+  p_metadata jsonb default null, p_key text default null, p_scope text default '',
+  p_wake text default null, p_price bigint default null, p_webhook_url text default null,
+  p_computed boolean default false
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_one record;
+begin
+  if not p_computed then
+    perform penstock._refuse_computed(p_kind, p_price is not null);
+  end if;
+  select * into v_one from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key,
+    p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata,
+    p_key, p_scope, p_wake, p_price, p_webhook_url);
+  return penstock._read_job(v_one.id, null)
+    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
+      'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
+      'waiting_for', v_one.waiting_for, 'balance', v_one.balance)
+    -- A request that was split: all the jobs it became.
+    || case when v_one.ids is not null then jsonb_build_object('jobs', v_one.ids) else '{}' end;
 end
 $$;
 
@@ -24,29 +75,27 @@ create or replace function penstock.submit_job(
   delay_seconds double precision default null, run_at timestamptz default null,
   dedupe_key text default null, topic text default null, max_attempts integer default null,
   timeout_seconds double precision default null, expires_seconds double precision default null,
-  metadata jsonb default null, idempotency_key text default null, price bigint default null
+  metadata jsonb default null, idempotency_key text default null, price bigint default null,
+  webhook_url text default null
 ) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  v_one record;
+  v_job jsonb;
 begin
-  perform penstock._refuse_computed(submit_job.kind, submit_job.price is not null);
-  select * into v_one from penstock.submit_one(
+  v_job := penstock.accept_job(
     submit_job.kind, submit_job.payload, submit_job.account, submit_job.dedupe_key,
     submit_job.topic, submit_job.priority, submit_job.run_at,
     penstock._seconds(submit_job.delay_seconds, 'delay_seconds'), submit_job.max_attempts,
     penstock._seconds(submit_job.timeout_seconds, 'timeout_seconds'),
     penstock._seconds(submit_job.expires_seconds, 'expires_seconds'), submit_job.metadata,
-    submit_job.idempotency_key, 'sql:' || session_user, null, submit_job.price);
-  perform pg_notify('penstock_job', q.name)
-  from penstock.job j join penstock.queue q on q.id = j.queue_id
-  where j.id = v_one.id and j.status = 'queued' and not v_one.deduplicated and not v_one.replayed;
-  return penstock._read_job(v_one.id, null)
-    || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
-      'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
-      'waiting_for', v_one.waiting_for, 'balance', v_one.balance);
+    submit_job.idempotency_key, 'sql:' || session_user, null, submit_job.price,
+    submit_job.webhook_url);
+  perform pg_notify('penstock_job', v_job ->> 'queue')
+  where v_job ->> 'status' = 'queued'
+    and not (v_job ->> 'deduplicated')::boolean and not (v_job ->> 'replayed')::boolean;
+  return v_job;
 end
 $$;
 
@@ -86,9 +135,9 @@ begin
   end if;
   perform penstock._refuse_unknown_options(p_item, array['kind', 'payload', 'account', 'priority',
     'delay_seconds', 'run_at', 'dedupe_key', 'topic', 'max_attempts', 'timeout_seconds',
-    'expires_seconds', 'metadata', 'price']);
+    'expires_seconds', 'metadata', 'price', 'webhook_url']);
   select f into v_field
-  from unnest(array['kind', 'account', 'dedupe_key', 'topic', 'run_at']) f
+  from unnest(array['kind', 'account', 'dedupe_key', 'topic', 'run_at', 'webhook_url']) f
   where jsonb_typeof(p_item -> f) not in ('string', 'null') limit 1;
   if found then
     perform penstock._refuse(422, 'invalid_job', format('%s must be a text', v_field), v_field);
@@ -156,7 +205,9 @@ begin
     array_agg(case when e ->> 'metadata' is not null then e -> 'metadata' end order by o)
       as metadata,
     array_agg((e ->> 'price')::numeric::bigint order by o) as prices,
-    bool_or(e ->> 'price' is not null) as priced
+    bool_or(e ->> 'price' is not null) as priced,
+    array_agg(e ->> 'webhook_url' order by o) as webhook_urls,
+    bool_or(e ->> 'webhook_url' is not null) as hooked
   into v_all
   from jsonb_array_elements(jobs) with ordinality i (e, o);
 
@@ -165,7 +216,8 @@ begin
   from penstock.submit_many(v_all.kinds, v_all.payloads, v_all.accounts, v_all.dedupe_keys,
     v_all.topics, v_all.priorities, v_all.run_ats, v_all.delays, v_all.max_attempts,
     v_all.timeouts, v_all.expires, v_all.metadata,
-    case when v_all.priced then v_all.prices end, p_batched => true) s;
+    case when v_all.priced then v_all.prices end, p_batched => true,
+    p_webhook_urls => case when v_all.hooked then v_all.webhook_urls end) s;
   perform pg_notify('penstock_job', n.name) from (
     select distinct q.name from unnest(v_ids) u (id) join penstock.job j on j.id = u.id
     join penstock.queue q on q.id = j.queue_id where j.status = 'queued'

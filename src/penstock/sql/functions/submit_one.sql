@@ -11,7 +11,7 @@ create or replace function penstock.submit_one(
   p_delay interval default null, p_max_attempts integer default null,
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
-  p_wake text default null, p_price bigint default null
+  p_wake text default null, p_price bigint default null, p_webhook_url text default null
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -30,11 +30,15 @@ declare
   v_pieces jsonb[];
   v_n integer;
 begin
+  if p_webhook_url is not null then
+    perform penstock._refuse_webhook_urls(array[p_webhook_url]);
+  end if;
   if p_key is not null then
     if length(p_key) not between 1 and 255 then
       perform penstock._refuse(422, 'invalid_job',
         'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
     end if;
+    perform penstock._refuse_endless(p_payload), penstock._refuse_endless(p_metadata);
     -- Moments and durations as numbers: their texts depend on the session's settings.
     v_print := sha256(convert_to((jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
       p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),
@@ -43,7 +47,9 @@ begin
       -- What the app's code computes may be another figure tomorrow.
       || coalesce((select to_jsonb(p_price) where p_price is not null and not exists (
         select from penstock.kind k where k.name = p_kind and 'price' = any (k.computed))),
-        '[]'))::text, 'UTF8'));
+        '[]')
+      || case when p_webhook_url is not null
+        then jsonb_build_object('webhook_url', p_webhook_url) else '[]' end)::text, 'UTF8'));
     v_lock_timeout := current_setting('lock_timeout');
     begin
       perform set_config('lock_timeout', '5s', true);
@@ -120,6 +126,10 @@ begin
       bool_or(s.deduplicated), max(s.balance), (array_agg(s.batch))[1],
       case when v_pieces is not null then array_agg(s.id order by s.ordinal) end
     into id, status, deduplicated, balance, batch, ids from submitted s;
+  end if;
+  if p_webhook_url is not null and not deduplicated then
+    insert into penstock.job_webhook (job_id, url)
+    select u.id, p_webhook_url from unnest(coalesce(ids, array[id])) u (id);
   end if;
   if p_key is not null then
     update penstock.idempotency i set job_id = submit_one.id,
@@ -268,3 +278,11 @@ $$;
 create or replace function penstock.wake_workers(p_queues text[]) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ select pg_notify('penstock_job', q.name) from unnest(p_queues) q (name) $$;
+
+-- Where jobs of these kinds wait.
+create or replace function penstock.queues_of(p_kinds text[]) returns setof text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select distinct q.name from penstock.kind k join penstock.queue q on q.id = k.queue_id
+  where k.name = any (p_kinds)
+$$;

@@ -1,0 +1,227 @@
+"""The parts of bench/http.py: what each route does beside what it cannot do without.
+
+Ours and the bare one run in turn on the same database server, each in its own process, called by
+the same client over the same number of connections. Requests are made before the clock starts.
+"""
+
+import json
+import pstats
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+import bare
+from app import build
+from http_client import request, send
+from http_process import http_process
+from penstock.db.embedded import Embedded
+from penstock.engine import Engine
+from penstock.worker.worker import Options, Worker
+from report import Found, Line, Rounds, medians
+from server import connection, fresh
+
+CONNECTIONS = 16
+# So many jobs are looked at, and so many wait.
+FEW = 50
+BATCH = 1_000
+ANSWER = "word " * 40
+JOB = {"kind": "mark", "payload": {"answer": ANSWER}}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    dsn: str
+    conn: asyncpg.Connection
+    api: int
+    bare: int
+    key: str
+
+    def submits(self, many: int) -> list[bytes]:
+        return [request("POST", "/v1/jobs", key=self.key, body=JOB)] * many
+
+
+@asynccontextmanager
+async def site(running: Embedded, *arguments: str) -> AsyncIterator[Site]:
+    """Both servers on a database of their own, and a key of a backend."""
+    async with fresh(running) as dsn:
+        app = build(dsn)
+        await app.engine()  # declares
+        await app.close()
+        async with await Engine.open(dsn, max_connections=1) as engine:
+            key, _ = await engine.keys.create("app")
+        conn = await connection(dsn)
+        await conn.execute(bare.TABLES)
+        async with http_process(dsn, "api", *arguments) as ours, http_process(dsn, "bare") as other:
+            yield Site(dsn, conn, ours, other, key)
+        await conn.close()
+
+
+async def submit(running: Embedded, *, quick: bool) -> Found:
+    """Single submits beside a route that inserts one row."""
+    turns, many = (2, 400) if quick else (7, 5_000)
+    rounds: Rounds = {"ours": [], "bare": []}
+    async with site(running) as at:
+        requests = at.submits(many)
+
+        async def turn(name: str, port: int) -> None:
+            rate = await send(port, requests, connections=CONNECTIONS, status=201)
+            rounds[name].append(rate)
+
+        await _in_turn(at, turns, turn)
+    found = medians(rounds)
+    return Found(
+        [
+            Line(
+                f"single submits over HTTP, {CONNECTIONS} connections",
+                found["ours"],
+                "/s",
+                found["bare"],
+                "bare route that inserts a row",
+                0.4,
+            )
+        ],
+        rounds,
+    )
+
+
+async def status(running: Embedded, *, quick: bool) -> Found:
+    """Looks at a job beside a route that selects one row."""
+    turns, many = (2, 400) if quick else (7, 5_000)
+    async with site(running) as at:
+        jobs = {"bare": await _submitted(at, at.bare, FEW), "ended": await _ended(at, FEW)}
+        jobs["waits"] = await _submitted(at, at.api, FEW)
+        rounds: Rounds = {name: [] for name in jobs}
+
+        await bare.settle(at.conn, "penstock.job", "penstock.finished", "bare_job")
+        for number in range(turns + 1):
+            for name in sorted(rounds, reverse=bool(number % 2)):
+                port = at.bare if name == "bare" else at.api
+                paths = [f"/v1/jobs/{jobs[name][n % FEW]}" for n in range(many)]
+                requests = [request("GET", path, key=at.key) for path in paths]
+                rate = await send(port, requests, connections=CONNECTIONS, status=200)
+                if number:  # the first is to get warm
+                    rounds[name].append(rate)
+    found = medians(rounds)
+    beside = (found["bare"], "bare route that selects a row")
+    return Found(
+        [
+            Line(
+                f"looks at a job that has ended, {CONNECTIONS} connections",
+                found["ended"],
+                "/s",
+                *beside,
+                0.4,
+            ),
+            Line(
+                f"looks at a job that waits with {FEW}, {CONNECTIONS} connections",
+                found["waits"],
+                "/s",
+                *beside,
+                0.4,
+            ),
+        ],
+        rounds,
+    )
+
+
+async def batch(running: Embedded, *, quick: bool) -> Found:
+    """Batches of 1,000 over HTTP beside `submit_many` called directly, one after the other."""
+    turns, many = (2, 2) if quick else (7, 15)
+    rounds: Rounds = {"ours": [], "direct": []}
+    async with site(running) as at:
+        body = {"jobs": [JOB] * BATCH}
+        requests = [request("POST", "/v1/jobs/batch", key=at.key, body=body)] * many
+        app = build(at.dsn)
+        kind = app.kinds["mark"]
+        await app.engine()
+
+        async def direct() -> None:
+            for _ in range(many):
+                await kind.submit_many({"answer": ANSWER} for _ in range(BATCH))
+
+        async def turn(name: str, port: int) -> None:
+            if name == "bare":
+                rounds["direct"].append(await bare.timed(many * BATCH, direct))
+            else:
+                rate = await send(port, requests, connections=1, status=201)
+                rounds["ours"].append(rate * BATCH)
+
+        await _in_turn(at, turns, turn)
+        await app.close()
+    found = medians(rounds)
+    return Found(
+        [
+            Line(
+                f"jobs in batches of {BATCH:,} over HTTP",
+                found["ours"],
+                "/s",
+                found["direct"],
+                "submit_many called directly",
+                0.5,
+            )
+        ],
+        rounds,
+    )
+
+
+PARTS: dict[str, Callable[..., Awaitable[Found]]] = {
+    part.__name__: part for part in (submit, status, batch)
+}
+
+
+async def profile(running: Embedded, parts: Sequence[str], *, quick: bool) -> None:
+    """What the API's process does of its own, for each part."""
+    many = 400 if quick else 5_000
+    for name in parts:
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-profile-") as folder:
+            file = Path(folder) / "profile"
+            async with site(running, "--profile", str(file)) as at:
+                match name:
+                    case "submit":
+                        requests, expected = at.submits(many), 201
+                    case "status":
+                        jobs = await _submitted(at, at.api, 100)
+                        requests = [
+                            request("GET", f"/v1/jobs/{jobs[n % 100]}", key=at.key)
+                            for n in range(many)
+                        ]
+                        expected = 200
+                    case _:
+                        body = {"jobs": [JOB] * BATCH}
+                        one = request("POST", "/v1/jobs/batch", key=at.key, body=body)
+                        requests, expected = [one] * (many // 250), 201
+                connections = 1 if name == "batch" else CONNECTIONS
+                rate = await send(at.api, requests, connections=connections, status=expected)
+            print(f"{name}: {rate:,.0f} requests a second under the profiler")
+            pstats.Stats(str(file)).sort_stats("tottime").print_stats(45)
+
+
+async def _ended(at: Site, many: int) -> list[str]:
+    """Jobs that a worker has run."""
+    jobs = await _submitted(at, at.api, many)
+    app = build(at.dsn)
+    await app.engine()
+    await Worker(at.dsn, app.handlers(), Options(name="bench", until_idle=True)).run()
+    await app.close()
+    return jobs
+
+
+async def _submitted(at: Site, port: int, many: int) -> list[str]:
+    bodies: list[bytes] = []
+    await send(port, at.submits(many), connections=CONNECTIONS, status=201, kept=bodies)
+    return [json.loads(body)["id"] for body in bodies]
+
+
+async def _in_turn(at: Site, turns: int, turn: Callable[[str, int], Awaitable[None]]) -> None:
+    """Each in every turn, first and second alternately; what they leave is gone before the next."""
+    sides = [("ours", at.api), ("bare", at.bare)]
+    for number in range(turns):
+        for name, port in reversed(sides) if number % 2 else sides:
+            await turn(name, port)
+            await at.conn.execute("delete from penstock.job")
+            await at.conn.execute("truncate bare_job")
+            await bare.settle(at.conn, "penstock.job", "bare_job")

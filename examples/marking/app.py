@@ -1,0 +1,320 @@
+"""The web app: the class, its marks, the queue; and Penstock's own API beside them, under /v1.
+
+uvicorn marking.app:web --no-access-log     (python examples/marking starts it with all it needs)
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+import asyncpg
+import httpx
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from marking import jobs, pages, session, store, switch
+from marking.assignments import ASSIGNMENTS
+from marking.errors import Wrong, answer
+from marking.forms import read_submission
+from marking.leaving import leaving
+from marking.status import shown, totals
+from penstock import Refused, server
+from penstock.api import tokens
+from penstock.engine.lists import JobFilter
+from penstock.providers import drive
+from penstock.providers.roots import read_roots
+
+JOBS_SHOWN = 100
+TOKEN_SECONDS = 3_600
+# A call that drives the queue works for 45 s, and then has to end.
+CALL_SECONDS = 90
+API = "/api/"
+# What Penstock serves itself, with headers of its own.
+PENSTOCK = ("/v1/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
+WENT_WRONG = "Something went wrong here. Look at the marks before you try again."
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    b" img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)
+
+log = logging.getLogger("uvicorn.error.marking")
+
+# Standing: this process stays, so it also looks for calls that were lost on their way.
+penstock = server.api(jobs.app, standing=True)
+
+
+@asynccontextmanager
+async def lifespan(web: FastAPI) -> AsyncIterator[None]:
+    """Penstock's API begins and ends with ours; then our table, and the answers of the class."""
+    async with (
+        penstock.router.lifespan_context(penstock),
+        asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
+    ):
+        async with pool.acquire() as conn:
+            await store.create_tables(conn)
+        web.state.pool = pool
+        web.state.roots = read_roots(jobs.app.settings)
+        with leaving(penstock):
+            yield
+
+
+# Without the pages that FastAPI makes: they would be open to everybody.
+web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+
+# --- an assignment --------------------------------------------------------------------------------
+
+
+@web.get("/api/assignments/{assignment}")
+async def answers(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """Every answer with its mark, or how far it is."""
+    _find(assignment)
+    return JSONResponse({"ok": True, **await _assignment(request, assignment)})
+
+
+@web.post("/api/assignments/{assignment}/mark")
+async def mark(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """Ask for one mark, or for all that are missing, and answer: nothing has been marked yet."""
+    session.refuse_other_sites(request)
+    _find(assignment)
+    submission = await read_submission(request)
+    pool: asyncpg.Pool = request.app.state.pool
+    if submission is not None:
+        async with pool.acquire() as conn:
+            if not await store.has(conn, assignment, submission):
+                raise Wrong("submission_id", "There is no such answer here.", status=404)
+    asked, found = await jobs.ask_for_marks(pool, assignment, submission)
+    said = {"ok": True, "asked": asked, "found": found}
+    return JSONResponse({**said, **await _assignment(request, assignment)})
+
+
+@web.post("/api/assignments/{assignment}/clear")
+async def clear(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """Forget the marks, to see it all once more."""
+    session.refuse_other_sites(request)
+    _find(assignment)
+    now = await _assignment(request, assignment)
+    if now["totals"]["pending"] or now["totals"]["marking"]:
+        raise Wrong(None, "Some are being marked; clear the marks when they are there.", status=409)
+    async with request.app.state.pool.acquire() as conn:
+        await store.clear(conn, assignment)
+    return JSONResponse({"ok": True, **await _assignment(request, assignment)})
+
+
+@web.get("/api/assignments/{assignment}/live")
+async def live(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """Where the page hears of each change: its address opens this one topic, for an hour."""
+    _find(assignment)
+    claims = tokens.Claims(topic=assignment, expires=int(time.time()) + TOKEN_SECONDS)
+    token = tokens.make(request.app.state.roots, claims)
+    query = urlencode({"token": token})
+    return JSONResponse({"ok": True, "url": f"/v1/topics/{assignment}/events?{query}"})
+
+
+async def _assignment(request: Request, assignment: str) -> dict[str, Any]:
+    async with request.app.state.pool.acquire() as conn:
+        rows = [shown(row) for row in await store.of_assignment(conn, assignment)]
+    return {"totals": totals(rows), "answers": rows}
+
+
+def _find(assignment: str) -> None:
+    if assignment not in ASSIGNMENTS:
+        raise Wrong("assignment", "There is no such assignment here.", status=404)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+@web.get("/api/ai-queue")
+async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse:
+    """The jobs as a table, newest first, with totals; and how the function is."""
+    engine = await jobs.app.engine()
+    found = await engine.lists.jobs(JobFilter(queue=jobs.QUEUE), limit=JOBS_SHOWN)
+    status = await engine.lists.status()
+    async with request.app.state.pool.acquire() as conn:
+        whose = await store.whose(conn, [UUID(job["id"]) for job in found])
+    [queue] = [one for one in status["queues"] if one["name"] == jobs.QUEUE]
+    return JSONResponse(
+        {
+            "ok": True,
+            "pending": queue["queued"] + queue["scheduled"],
+            "processing": queue["running"] + queue["awaiting"],
+            "failed_today": status["failed_today"],
+            "avg_processing_seconds": status["avg_processing_seconds"],
+            "message": _sentence(queue["paused_reason"] or queue["circuit"]["message"]),
+            "function": {
+                "there": await switch.is_there(),
+                "switch": switch.CONTROL_URL is not None,
+            },
+            "jobs": [_job(job, whose.get(job["id"])) for job in found],
+        }
+    )
+
+
+def _sentence(said: str | None) -> str | None:
+    return said and f"{said[0].upper()}{said[1:]}."
+
+
+def _job(job: dict[str, Any], whose: dict[str, Any] | None) -> dict[str, Any]:
+    kept = ("id", "status", "attempt", "created_at", "started_at", "finished_at", "error")
+    newest = whose is not None and whose["newest"]
+    return {name: job[name] for name in kept} | {
+        "pupil": whose and whose["pupil"],
+        "assignment": whose and whose["assignment_id"],
+        "may_retry": newest and job["status"] in ("failed", "cancelled"),
+    }
+
+
+@web.post("/api/ai-queue/{job_id}/retry")
+async def retry(request: Request, _teacher: session.Teacher, job_id: UUID) -> JSONResponse:
+    session.refuse_other_sites(request)
+    new = await jobs.retry(request.app.state.pool, job_id)
+    return JSONResponse({"ok": True, "job_id": str(new)})
+
+
+@web.post("/api/marking/process-queue")
+async def process_queue(request: Request, _driver: session.Driver) -> Response:
+    """Work on what is due for a while: for a clock that calls now and then, where no worker stands.
+
+    The same as Penstock's own call, under the app's own secret. It starts the next one itself.
+    """
+    token = drive.make_token(request.app.state.roots, jobs.QUEUE)
+    inside = httpx.ASGITransport(app=penstock, raise_app_exceptions=False)
+    async with httpx.AsyncClient(
+        transport=inside, base_url=str(request.base_url), timeout=CALL_SECONDS
+    ) as client:
+        told = await client.post(
+            f"/v1/queues/{jobs.QUEUE}/process", headers={"Authorization": f"Bearer {token}"}
+        )
+    return Response(told.content, told.status_code, media_type=told.headers["content-type"])
+
+
+@web.post("/api/function/{order}")
+async def tell_function(request: Request, _teacher: session.Teacher, order: str) -> JSONResponse:
+    session.refuse_other_sites(request)
+    await switch.tell(order)
+    return JSONResponse({"ok": True, "there": await switch.is_there()})
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+@web.get("/")
+async def home() -> RedirectResponse:
+    return RedirectResponse("/results", 303)
+
+
+@web.get("/sign-in")
+async def sign_in(request: Request, code: str = "") -> Response:
+    if not session.is_code(code):
+        return HTMLResponse(pages.not_the_teacher(), 401)
+    # On to the address without the code, so that it stays in no history.
+    response = RedirectResponse("/results", 303)
+    session.sign_in(response, secure=request.url.scheme == "https")
+    return response
+
+
+@web.get("/results")
+async def results(request: Request) -> Response:
+    if not session.is_signed_in(request):
+        return HTMLResponse(pages.not_the_teacher(), 401)
+    async with request.app.state.pool.acquire() as conn:
+        return HTMLResponse(pages.results(await store.count_marked(conn)))
+
+
+@web.get("/results/assignments/{assignment}")
+async def results_of(request: Request, assignment: str) -> Response:
+    if not session.is_signed_in(request):
+        return HTMLResponse(pages.not_the_teacher(), 401)
+    _find(assignment)
+    return HTMLResponse(pages.assignment(assignment))
+
+
+@web.get("/ai-queue")
+async def queue_page(request: Request) -> Response:
+    if not session.is_signed_in(request):
+        return HTMLResponse(pages.not_the_teacher(), 401)
+    return HTMLResponse(pages.queue())
+
+
+# --- for all of them ------------------------------------------------------------------------------
+
+
+@web.exception_handler(Wrong)
+async def answer_wrong(request: Request, error: Wrong) -> Response:
+    """To a script as JSON, to a person on a page."""
+    if request.url.path.startswith(API):
+        return answer(error.status, error.sentence, error.field)
+    return HTMLResponse(pages.not_there(error.sentence), error.status)
+
+
+@web.exception_handler(Refused)
+async def answer_refused(_request: Request, error: Refused) -> JSONResponse:
+    return answer(error.status, f"{error.message}.", error.field)
+
+
+@web.exception_handler(RequestValidationError)
+async def answer_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    # The only things that are checked there are ids in addresses: what is no id, nobody has.
+    return answer(404, "There is no such thing here.", str(error.errors()[0]["loc"][-1]))
+
+
+@web.exception_handler(HTTPException)
+async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
+    headers = dict(error.headers or {})
+    return answer(error.status_code, "There is no such thing here.", headers=headers)
+
+
+class Protect:
+    """Answers also what we did not foresee, and tells browsers what our pages may do.
+
+    Around the whole app and not as a decorator's middleware: that would hold on to live streams.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(PENSTOCK):
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def send_protected(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message = {**message, "headers": [*message["headers"], *HEADERS]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_protected)
+        except Exception as error:
+            # Where, and never what: the words of a database error may quote somebody's answer.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
+            if begun:
+                raise
+            await answer(500, WENT_WRONG)(scope, receive, send_protected)
+
+
+web.add_middleware(Protect)
+# The last: what is none of ours is Penstock's. Functions call back to /v1/callbacks.
+web.mount("", penstock)

@@ -1,0 +1,83 @@
+"""Marking as jobs: one transaction that asks for them, and the mark that comes with their end.
+
+What a job does stands in penstock.toml. A worker runs this module, for the marks are written by it:
+penstock worker marking.jobs:app
+"""
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+
+from marking import store
+from marking.assignments import ASSIGNMENTS
+from marking.errors import Wrong
+from marking.marks import mark_of
+from penstock import Ended
+from penstock.app.toml import load
+
+QUEUE = "marking"
+# A worker stands by, unless it is said that calls over HTTP drive the queue.
+os.environ["MARKING_DRIVE"] = os.environ.get("MARKING_DRIVE") or "worker"
+# The document's own name for where results are sent.
+if os.environ.get("AI_MARKING_CALLBACK_URL"):
+    os.environ["PENSTOCK_PUBLIC_URL"] = os.environ["AI_MARKING_CALLBACK_URL"]
+
+CONFIG = Path(os.environ.get("MARKING_CONFIG") or Path(__file__).with_name("penstock.toml"))
+
+app = load(CONFIG)
+mark = app.kinds["mark"]
+
+
+@mark.on_finish
+async def write_mark(job: Ended, conn: asyncpg.Connection) -> None:
+    """Told of each end once: the note that it is due goes in the same transaction as the mark."""
+    found = mark_of(job.result) if job.status == "succeeded" else None
+    if found is not None:
+        await store.write_mark(conn, UUID(job.payload["submission_id"]), found, job.finished_at)
+
+
+async def ask_for_marks(
+    pool: asyncpg.Pool, assignment: str, submission: UUID | None
+) -> tuple[int, int]:
+    """Queue one answer, or all that have no mark: one transaction, all or none.
+
+    How many are new, and for how many there was a job already.
+    """
+    asked = ASSIGNMENTS[assignment]
+    async with pool.acquire() as conn, conn.transaction():
+        rows = await store.unmarked(conn, assignment, submission)
+        tickets = await mark.using(conn=conn).submit_many(
+            {
+                "submission_id": str(row["id"]),
+                "assignment_id": assignment,
+                "question": asked.question,
+                "criteria": asked.told,
+                "answer": row["answer"],
+            }
+            for row in rows
+        )
+        asked_for = [(row["id"], ticket.id) for row, ticket in zip(rows, tickets, strict=True)]
+        await store.add_jobs(conn, asked_for)
+    found = sum(ticket.deduplicated for ticket in tickets)
+    return len(tickets) - found, found
+
+
+async def retry(pool: asyncpg.Pool, job_id: UUID) -> UUID:
+    """Ask again for what failed; the id of the new job. A second click finds that one."""
+    engine = await app.engine()
+    async with pool.acquire() as conn, conn.transaction():
+        submission = await store.hold_submission_of(conn, job_id)
+        if submission is None:
+            raise Wrong("job_id", "There is no such job here.", status=404)
+        newest: UUID = submission["newest"]
+        if newest != job_id:
+            return newest
+        new = UUID((await engine.jobs.retry(job_id, conn=conn))["id"])
+        await store.add_jobs(conn, [(submission["id"], new)])
+    if mark.driven:
+        app.drive(QUEUE)
+    else:
+        app.wake(QUEUE)
+    return new

@@ -1,0 +1,26 @@
+"""A mark, as the function sends it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+LONGEST_FEEDBACK = 2_000
+HIGHEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    score: int
+    out_of: int
+    feedback: str
+
+
+def mark_of(result: Any) -> Mark | None:
+    """The mark in a result; None where there is none: what comes from elsewhere may be anything."""
+    if not isinstance(result, dict):
+        return None
+    score, out_of, feedback = (result.get(name) for name in ("score", "out_of", "feedback"))
+    if type(score) is not int or type(out_of) is not int or not isinstance(feedback, str):
+        return None
+    if not 0 <= score <= out_of <= HIGHEST:
+        return None
+    return Mark(score, out_of, feedback[:LONGEST_FEEDBACK])

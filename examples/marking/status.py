@@ -1,0 +1,105 @@
+"""An answer as the teacher sees it: one status, a sentence, and the mark.
+
+| its newest job                              | status   |
+|---------------------------------------------|----------|
+| there is none                               | unmarked |
+| queued, or waits to be tried again          | pending  |
+| runs, or is handed over                     | marking  |
+| succeeded, and brought a mark               | marked   |
+| failed, was cancelled, or brought no mark   | failed   |
+"""
+
+from typing import Any
+
+from marking.marks import Mark, mark_of
+from marking.store import Row
+
+STATUSES = ("unmarked", "pending", "marking", "marked", "failed")
+
+AWAY = "The marking function does not answer at the moment; it goes on by itself."
+PAUSED = "The queue has been paused."
+NO_WORKER = "Nobody is at work yet."
+AGAIN = "That did not work yet; it is tried again by itself."
+NO_MARK = "The function sent something that is no mark."
+LOST = "There is no trace of it any more."
+WHY_NOT = {
+    "cancelled": "It was cancelled.",
+    "expired": "It waited for too long.",
+    "no_callback": "The function did not call back in time.",
+    "timeout": "It took too long.",
+}
+FAILED = "It could not be marked."
+
+_WORDS = {
+    "scheduled": "pending",
+    "queued": "pending",
+    "running": "marking",
+    "awaiting": "marking",
+    "succeeded": "marked",
+    "failed": "failed",
+    "cancelled": "failed",
+}
+_HELD_UP = {
+    "circuit_open": AWAY,
+    "rate_limit": AWAY,
+    "paused": PAUSED,
+    "no_worker": NO_WORKER,
+    "backoff": AGAIN,
+}
+
+
+def shown(row: Row) -> dict[str, Any]:
+    """An answer with its mark or its newest job, for a page, as JSON."""
+    job: dict[str, Any] | None = row["job"]
+    mark = None
+    if row["score"] is not None:
+        mark = Mark(row["score"], row["out_of"], row["feedback"])
+    elif job is not None and job["status"] == "succeeded":
+        # It has just ended, and its on_finish is about to be told.
+        mark = mark_of(job["result"])
+    status = "unmarked"
+    if mark is not None:
+        status = "marked"
+    elif row["job_id"] is not None:
+        status = _WORDS[job["status"]] if job is not None else "failed"
+        status = "failed" if status == "marked" else status
+    return {
+        "id": str(row["id"]),
+        "pupil": row["pupil"],
+        "answer": row["answer"],
+        "status": status,
+        "message": _sentence(status, job),
+        "score": mark and mark.score,
+        "out_of": mark and mark.out_of,
+        "feedback": mark and mark.feedback,
+        "job_id": row["job_id"] and str(row["job_id"]),
+        "position": job["position"] if job and status == "pending" else None,
+        "attempt": job["attempt"] if job else 0,
+    }
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
+    statuses = [row["status"] for row in rows]
+    return {status: statuses.count(status) for status in STATUSES}
+
+
+def _sentence(status: str, job: dict[str, Any] | None) -> str:
+    match status:
+        case "pending" if job is not None:
+            place = f"#{job['position']} in the queue." if job["position"] else "In the queue."
+            return " ".join(filter(None, (place, _HELD_UP.get(job["waiting_for"]))))
+        case "marking":
+            return "Being marked …"
+        case "failed":
+            return _why_not(job)
+        case _:
+            return ""
+
+
+def _why_not(job: dict[str, Any] | None) -> str:
+    if job is None:
+        return LOST
+    if job["status"] == "succeeded":
+        return NO_MARK
+    error = job["error"] or {}
+    return WHY_NOT.get(error.get("class", ""), error.get("message") or FAILED)

@@ -1,0 +1,1 @@
+"""A package scanner that recovers by itself: an example app on Penstock."""

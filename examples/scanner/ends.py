@@ -1,0 +1,39 @@
+"""How a job's end is a submission's end: published, or rejected for a reason that is somebody's."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Ending = Literal["PUBLISHED", "REJECTED"]
+
+# The only reason that is the author's. All others are ours: a submission is never said to be at
+# fault because a machine of ours died.
+FINDINGS = "findings"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    state: Ending
+    reason: str | None
+    findings: list[dict[str, Any]]
+    start: int | None
+    """The start of the job that looked at it to the end."""
+
+
+def end_of(status: str, result: Any, error: dict[str, Any] | None) -> End:
+    if status == "succeeded":
+        found = result["findings"]
+        rejected = bool(found)
+        return End(
+            "REJECTED" if rejected else "PUBLISHED",
+            FINDINGS if rejected else None,
+            found,
+            result["start"],
+        )
+    why = error or {}
+    # stuck_exhausted, attempts_exhausted; else what went wrong: cancelled, bug, …
+    return End("REJECTED", why.get("reason") or why.get("class") or status, [], None)
+
+
+def fault_of(reason: str | None) -> str | None:
+    """Whose it is that it was rejected."""
+    return None if reason is None else "author" if reason == FINDINGS else "platform"

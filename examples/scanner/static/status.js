@@ -1,0 +1,120 @@
+// A submission: asks every 2 s how it goes, shows a banner while it is late, and stops at its end.
+
+import { rest, rests, say } from "./elements.js";
+
+const POLL_MS = 2000;
+const ANSWER_MS = 20_000; // an answer that takes longer does not come
+const ENDED = new Set(["PUBLISHED", "REJECTED"]);
+const AWAY = "The scanner cannot be reached at the moment. Your submission is safe; this page keeps asking.";
+const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
+const OUTCOMES = { succeeded: "looked at to the end", cancelled: "stopped", released: "given back" };
+
+const by = (id) => document.getElementById(id);
+const path = `/api/v1/submissions/${by("submission").dataset.id}`;
+
+async function call(url, options = {}) {
+  try {
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    const answer = await fetch(url, { ...options, signal, cache: "no-store" });
+    return { status: answer.status, said: await answer.json() };
+  } catch {
+    return { status: 0, said: {} };
+  }
+}
+
+// The next question is asked only after the answer to the last one: they never pile up.
+async function ask() {
+  const { status, said } = await call(path);
+  const away = status === 0 || status >= 500;
+  by("offline").hidden = !away;
+  say(by("offline"), away ? AWAY : "");
+  if (status === 200) show(said);
+  else if (!away) { say(by("message"), said.error); return; }
+  if (!ENDED.has(said.state)) setTimeout(ask, POLL_MS);
+}
+
+function show(told) {
+  const { state, staleness, fault } = told;
+  const ended = ENDED.has(state);
+  Object.assign(by("now").dataset, { state, fault: fault ?? "" });
+  by("now").classList.toggle("stale", staleness.stale);
+  showStages(state, told.stage);
+  by("banner").hidden = !staleness.stale;
+  say(by("banner"), staleness.stale ? staleness.message : "");
+  say(by("message"), told.message);
+  by("progress").hidden = ended || told.progress === null;
+  if (told.progress) Object.assign(by("progress"), { max: told.progress.total, value: told.progress.done });
+  const recovery = recoveryWords(told);
+  by("recovery").hidden = recovery === "";
+  say(by("recovery"), recovery);
+  say(by("facts"), facts(told));
+  by("again").hidden = fault !== "platform";
+  by("another").hidden = !ended;
+  list("findings", told.findings, ({ line, what, rule }) =>
+    `${line === null ? "" : `Line ${line}: `}${what} (${rule})`);
+  // One start that went well is nothing to tell.
+  list("starts", told.attempts.length > (ended ? 1 : 0) ? told.attempts : [], startWords);
+}
+
+// `stage` is the last one it came to, also of one that has ended.
+function showStages(state, stage) {
+  const items = [...by("stages").children];
+  say(by("end"), state === "REJECTED" ? "Rejected" : "Published");
+  const reached = items.findIndex((item) => item.dataset.stage === stage);
+  const here = ENDED.has(state) ? items.length - 1 : reached;
+  items.forEach((item, at) => {
+    item.classList.toggle("here", at === here);
+    item.classList.toggle("passed", at < here && at <= reached);
+    item.classList.toggle("skipped", at < here && at > reached);
+    if (at === here) item.setAttribute("aria-current", "step");
+    else item.removeAttribute("aria-current");
+  });
+}
+
+function recoveryWords({ state, recovery }) {
+  if (recovery === null || recovery.count === 0) return "";
+  const often = `Started again ${recovery.count} of ${recovery.max} times`;
+  if (ENDED.has(state)) return `${often}.`;
+  const last = recovery.lastRetryAt ? `, last at ${time(recovery.lastRetryAt)}` : "";
+  return `${often}${last}.${recovery.nextRetryAfter ? ` Next try at ${time(recovery.nextRetryAfter)}.` : ""}`;
+}
+
+function facts({ reason, createdAt, stageSince, endedAt }) {
+  const parts = reason ? [`Reason: ${reason}`] : [];
+  parts.push(`${reason ? "submitted" : "Submitted"} ${time(createdAt)}`);
+  if (stageSince) parts.push(`in this stage since ${time(stageSince)}`);
+  if (endedAt) parts.push(`ended ${time(endedAt)}`);
+  return parts.join(" · ");
+}
+
+function startWords({ outcome, classification, startedAt, endedAt }) {
+  const seconds = (new Date(endedAt) - new Date(startedAt)) / 1000;
+  const named = classification ? ` (${classification})` : "";
+  const words = CLASSES[classification] ?? OUTCOMES[outcome] ?? "failed";
+  return `${time(startedAt)}, ${seconds.toFixed(1)} s: ${words}${named}`;
+}
+
+function list(id, items, words) {
+  const place = by(id).querySelector(".list");
+  by(id).hidden = items.length === 0;
+  items.forEach((one, at) => {
+    say(place.children[at] ?? place.appendChild(document.createElement("li")), words(one));
+  });
+  [...place.children].slice(items.length).forEach((item) => item.remove());
+}
+
+function time(moment) {
+  return new Date(moment).toLocaleTimeString("en-GB");
+}
+
+by("again").addEventListener("click", async () => {
+  const button = by("again");
+  if (rests(button)) return;
+  rest(button);
+  const { status, said } = await call(`${path}/again`, { method: "POST" });
+  if (said.id) { location.assign(`/submit/${said.id}`); return; }
+  rest(button, false);
+  say(by("wrong"), status === 0 ? AWAY : said.error);
+});
+
+ask();

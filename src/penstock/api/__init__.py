@@ -1,0 +1,1 @@
+"""The HTTP API: routes translate between HTTP and the engine, and decide nothing."""

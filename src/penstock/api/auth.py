@@ -1,0 +1,229 @@
+"""Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from fastapi import Request
+
+from penstock.api import tokens
+from penstock.engine.keys import PREFIX, Key, Keys, parts
+from penstock.errors import NotAllowed, RateLimited, Unauthorized
+from penstock.providers.roots import Roots
+
+Who = Literal["admin", "process", "app", "account", "token"]
+
+# How long a key is taken for what it was when last looked at: a revoked one opens nothing after it.
+FRESH_SECONDS = 1.0
+TOUCH_SECONDS = 60.0
+MOST_REMEMBERED = 10_000
+# Wrong keys from one address in a minute; then all its calls without a good key are refused.
+FAILURES = 30
+FAILURES_SECONDS = 60.0
+_LONGEST_BEARER = 2_000
+_NETWORK_BITS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who calls, and what they may see."""
+
+    who: Who
+    holder: str
+    """The scope of their idempotency keys."""
+    key: str | None = None
+    """The id of the key, or of the one that made the token."""
+    account: str | None = None
+    """They see this account's and nothing else; None: everyone's, or what the token names."""
+    job: str | None = None
+    topic: str | None = None
+    allow: frozenset[str] = frozenset()
+    expires: int | None = None
+    """Of a token: the second after which it opens nothing."""
+
+    @property
+    def sees_all(self) -> bool:
+        return self.who in ("admin", "app")
+
+
+class Auth:
+    """Reads what a request brings. Keys are looked up once a second at most."""
+
+    def __init__(self, keys: Keys, roots: Roots) -> None:
+        self._keys = keys
+        self._roots = roots
+        self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
+        self._touched: dict[str, float] = {}
+        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def principal(self, request: Request) -> Principal:
+        given = bearer(request)
+        if given is None:
+            raise Unauthorized(
+                "this call needs a key",
+                code="unauthorized",
+                hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
+            )
+        found = await self.recognise(given)
+        if found is None:
+            self.count_failure(request)
+            raise Unauthorized(
+                "this key or token is not known, is revoked, or its time is over",
+                code="unauthorized",
+            )
+        return found
+
+    async def recognise(self, given: str) -> Principal | None:
+        """Whose key or token it is; None: nobody's."""
+        if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
+            return None
+        if given.startswith(tokens.PREFIX):
+            return await self._token(given)
+        if given.startswith(PREFIX):
+            return await self._key(given)
+        if self._roots.is_one(given):
+            return Principal(who="admin", holder="secret")
+        return None
+
+    async def is_good(self, principal: Principal) -> bool:
+        """Whether what opened a stream still does: its key may have been revoked meanwhile."""
+        if principal.expires is not None and principal.expires <= time.time():
+            return False
+        if principal.key is None:
+            return True
+        key = await self._look_up(principal.key)
+        return key is not None and not key.over
+
+    def forget(self, key_id: str) -> None:
+        """It was changed just now: look again."""
+        self._known.pop(key_id, None)
+
+    async def _key(self, given: str) -> Principal | None:
+        found = parts(given)
+        if found is None:
+            return None
+        key_id, secret = found
+        key = await self._look_up(key_id)
+        if key is None or not key.fits(secret) or key.over:
+            return None
+        if key.kind == "account" and key.account is None:
+            return None  # its account was erased
+        self._touch(key_id)
+        who: Who = key.kind  # type: ignore[assignment]  # a constraint of its table
+        return Principal(who=who, holder=key.holder, key=key.id, account=key.account)
+
+    async def _token(self, given: str) -> Principal | None:
+        claims = tokens.read(self._roots, given)
+        if claims is None:
+            return None
+        if claims.issuer:
+            key = await self._look_up(claims.issuer)
+            if key is None or key.over:
+                return None
+        return Principal(
+            who="token",
+            holder=f"token:{claims.account or claims.job or claims.topic}",
+            key=claims.issuer or None,
+            account=claims.account or claims.of,
+            job=claims.job,
+            topic=claims.topic,
+            allow=claims.allow,
+            expires=claims.expires,
+        )
+
+    async def _look_up(self, key_id: str) -> Key | None:
+        now = time.monotonic()
+        known = self._known.get(key_id)
+        if known is not None and known[0] > now:
+            return known[1]
+        found = await self._keys.find(key_id)
+        self._known[key_id] = (now + FRESH_SECONDS, found)
+        self._known.move_to_end(key_id)
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def _touch(self, key_id: str) -> None:
+        now = time.monotonic()
+        if self._touched.get(key_id, 0) > now:
+            return
+        if len(self._touched) > MOST_REMEMBERED:
+            self._touched.clear()
+        self._touched[key_id] = now + TOUCH_SECONDS
+        task = asyncio.get_running_loop().create_task(self._write_use(key_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_use(self, key_id: str) -> None:
+        try:
+            await self._keys.used([key_id])
+        except Exception:  # noqa: BLE001  # when it was used last is worth no request
+            self._touched.pop(key_id, None)
+
+    def count_failure(self, request: Request) -> None:
+        """A wrong key, token or signature came; too many from one address are refused as such."""
+        address = _address(request)
+        since, count = self._failures.get(address, (0.0, 0))
+        left = since + FAILURES_SECONDS - time.monotonic()
+        if count >= FAILURES and left > 0:
+            raise RateLimited(
+                "too many wrong keys came from this address",
+                code="too_many_failures",
+                retry_after=round(left, 1),
+            )
+        now = time.monotonic()
+        since, count = self._failures.pop(address, (now, 0))
+        if since + FAILURES_SECONDS < now:
+            since, count = now, 0
+        self._failures[address] = (since, count + 1)
+        while len(self._failures) > MOST_REMEMBERED:
+            self._failures.popitem(last=False)
+
+
+def bearer(request: Request) -> str | None:
+    """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
+    said = request.headers.get("authorization")
+    if said is not None:
+        scheme, _, given = said.partition(" ")
+        return given.strip() if scheme.lower() == "bearer" and given.strip() else None
+    given = request.query_params.get("token", "")
+    return given if given.startswith(tokens.PREFIX) else None
+
+
+def allowed(*who: Who) -> Callable[[Request], Awaitable[Principal]]:
+    """For `Depends`: who may call a route. A token also needs what the route asks of it."""
+
+    async def check(request: Request) -> Principal:
+        auth: Auth = request.app.state.backend.auth
+        principal = await auth.principal(request)
+        request.scope["penstock.key"] = principal.key or principal.who  # for the log
+        if principal.who not in who:
+            raise NotAllowed(
+                f"a key of kind {principal.who} may not do this"
+                if principal.who != "token"
+                else "a token may not do this",
+                code="not_allowed",
+                needs=[one for one in who if one != "token"],
+            )
+        return principal
+
+    # For the document, which says who may call what.
+    check.who = who  # type: ignore[attr-defined]
+    return check
+
+
+def _address(request: Request) -> str:
+    """Where it comes from; of version 6 the network, of which a single caller has all addresses."""
+    host = request.client.host if request.client else ""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+        return str(ipaddress.ip_network((found, _NETWORK_BITS), strict=False))
+    return host

@@ -1,0 +1,93 @@
+"""What the routes work with: put together by the server, and handed to each request's app."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fastapi import Request
+
+from penstock.api.auth import Auth
+from penstock.api.hub import Hub
+from penstock.engine import Engine
+from penstock.providers.roots import Roots
+from penstock.providers.signature import Signer
+from penstock.settings import Settings
+
+
+class Kinds(Protocol):
+    """What the app in this process knows of kinds of job that SQL does not."""
+
+    def check(
+        self, kind: str, payload: Mapping[str, Any], *, index: int = 0
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The payload as the handler's types read it, and what the app's code computes of it.
+
+        None: the kind is not of this app, so the database alone decides.
+        """
+
+    def queue_of(self, kind: str) -> str | None:
+        """Where its jobs wait; None: the kind is not of this app."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a call that drives a queue has done."""
+
+    processed: int
+    given_back: int = 0
+    busy: bool = False
+    """Another call drives the queue: nothing was done."""
+
+
+class Runner(Protocol):
+    """Runs jobs in this process, for a bounded time."""
+
+    async def work(self, queue: str, seconds: float, most: int | None) -> Worked: ...
+
+
+class Drives(Protocol):
+    """Starts the calls of queues that no worker stands by."""
+
+    def submitted(self, kinds: Collection[str]) -> None:
+        """Jobs of these kinds may be due now, or their slots are free; after commit."""
+
+    def due(self, queues: Collection[str | None]) -> None:
+        """The same of these queues."""
+
+    async def call(
+        self, queue: str, *, base: str | None = None, body: dict[str, object] | None = None
+    ) -> bool:
+        """Begin a call; whether it was taken."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Backend:
+    engine: Engine
+    settings: Settings
+    roots: Roots
+    kinds: Kinds
+    auth: Auth
+    runner: Runner
+    drives: Drives
+    live: Hub
+    open_streams: Callable[[], int] = lambda: 0
+    """How many live streams this process holds."""
+    callback_signers: Mapping[str, Signer] = field(default_factory=dict)
+    """By kind: the secret that it shares with its function outside."""
+    on_leave: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the server is told to stop, before it waits for open requests."""
+    may_ride: Callable[[str], bool] = lambda _: False
+    """Whether the next commit may tell a queue's workers of itself."""
+    wake: Callable[[str], None] = lambda _: None
+    """Tell a queue's workers, after a commit; comes back at once."""
+    tell_app: Callable[[], None] = lambda: None
+    """Jobs have ended here: the app's on_finish is due; after commit, comes back at once."""
+
+
+async def backend(request: Request) -> Backend:
+    """Not a plain function: the framework would call that in a thread, for each request."""
+    found: Backend = request.app.state.backend
+    return found
+
+
+Members = Mapping[str, Any]

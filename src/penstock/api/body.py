@@ -1,0 +1,167 @@
+"""Request bodies: bounded before they are read, parsed safely, and refused by field."""
+
+import re
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from penstock.errors import Invalid, TooLarge
+
+# A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
+LARGEST_BYTES = 64 * 1024 * 1024
+USUAL_BYTES = 4 * 1024 * 1024
+# Commas, colons and brackets outside of texts: a value takes two bytes there, and eighty of memory.
+MOST_MARKS = 1_000_000
+_MARKS = (b",", b":", b"[", b"{")
+# A text, or several in a row; possessive, and its end may be missing: one pass, whatever comes.
+_TEXTS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
+
+Content = bytes | bytearray
+Model = TypeVar("Model", bound=BaseModel)
+
+DOCUMENTED: dict[str, type[BaseModel]] = {}
+"""The bodies that routes read themselves, for the OpenAPI document."""
+
+
+class Strict(BaseModel):
+    """A body of ours: no field that is not known, no number that is a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+async def read_body(request: Request, most: int = USUAL_BYTES) -> bytes:
+    """All of it, unless it is larger; then not a byte more than that is held."""
+    return bytes(await _read(request, most))
+
+
+async def _read(request: Request, most: int) -> bytearray:
+    said = request.headers.get("content-length", "")
+    if said.isdigit() and int(said) > most:
+        raise _too_large(most)
+    found = bytearray()
+    async for chunk in request.stream():
+        found += chunk
+        if len(found) > most:
+            raise _too_large(most)
+    return found
+
+
+class Body(Generic[Model]):
+    """`Depends(Body(NewKey))`: the request's body as such a model.
+
+    `code`: what a wrong one is called. `empty`: no body is an empty object.
+    """
+
+    def __init__(
+        self,
+        model: type[Model],
+        *,
+        most: int = USUAL_BYTES,
+        empty: bool = False,
+        code: str = "invalid_request",
+    ) -> None:
+        self._model = model
+        self._most = most
+        self._empty = empty
+        self._code = code
+
+    async def __call__(self, request: Request) -> Model:
+        # Not copied: a batch may have much of it.
+        content = await _read(request, self._most)
+        if not content and self._empty:
+            content += b"{}"
+        return parse(self._model, content, code=self._code)
+
+
+def parse(model: type[Model], content: Content, *, code: str = "invalid_request") -> Model:
+    _refuse_crowded(content)
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise refused(error, model, code) from None
+
+
+def _refuse_crowded(content: Content) -> None:
+    """A body of nothing but brackets would take twenty times its size once it is read."""
+    if len(content) <= MOST_MARKS or _marks(content, 0, len(content)) <= MOST_MARKS:
+        return
+    found = end = 0
+    for text in _TEXTS.finditer(content):
+        # One at least, as between any two texts of JSON: so many rounds at most, whatever it is.
+        found += 1 if text.start() <= end + 2 else _marks(content, end, text.start()) or 1
+        end = text.end()
+        if found > MOST_MARKS:
+            break
+    if found + _marks(content, end, len(content)) > MOST_MARKS:
+        raise TooLarge(
+            f"the body holds more than {MOST_MARKS} commas, colons and brackets",
+            code="payload_too_large",
+            max_marks=MOST_MARKS,
+            hint="Send it in parts, or as an upload.",
+        )
+
+
+def _marks(content: Content, start: int, end: int) -> int:
+    return sum(content.count(mark, start, end) for mark in _MARKS)
+
+
+def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invalid:
+    """The first of what is wrong, by its place in the body; never what was given there."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    first = found[0]
+    if first["type"] == "json_invalid":
+        return Invalid(
+            f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}",
+            code="invalid_json",
+        )
+    where = ".".join(str(part) for part in first["loc"])
+    if "payload" in (str(part) for part in first["loc"]):
+        code = "invalid_payload"
+    members: dict[str, Any] = {}
+    if len(found) > 1:
+        members["more"] = len(found) - 1
+    if len(first["loc"]) > 1 and isinstance(first["loc"][1], int):
+        members["index"] = first["loc"][1]
+    return Invalid(
+        f"{where or 'the body'} {_worded(first['type'], first['msg'], first['loc'], model)}",
+        code=code,
+        field=where or None,
+        **members,
+    )
+
+
+def documented(
+    model: type[BaseModel], *, required: bool = True, media_type: str = "application/json"
+) -> dict[str, Any]:
+    """For `openapi_extra`: what `Body` reads, since the framework does not see it."""
+    DOCUMENTED[model.__name__] = model
+    ref = {"$ref": f"#/components/schemas/{model.__name__}"}
+    body = {"required": required, "content": {media_type: {"schema": ref}}}
+    return {"requestBody": body}
+
+
+def _worded(cause: str, words: str, place: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    match cause:
+        case "missing":
+            return "is required"
+        case "extra_forbidden" if len(place) == 1:
+            return f"is not a field; known are {', '.join(model.model_fields)}"
+        case "extra_forbidden":
+            return "is not a field"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be a JSON object"
+    for said, ours in (
+        ("Input should", "must"),
+        ("List should", "must"),
+        ("String should", "must"),
+    ):
+        if words.startswith(said):
+            return words.replace(said, ours, 1)
+    return f"is wrong: {words}"
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(
+        f"the body is larger than {most} bytes", code="payload_too_large", max_bytes=most
+    )

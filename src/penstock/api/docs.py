@@ -1,0 +1,149 @@
+"""`/docs`: the OpenAPI document as one plain page, without a script or anything from elsewhere."""
+
+import json
+from collections import defaultdict
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from penstock.api.openapi import describe
+
+router = APIRouter()
+
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+code, pre { font: 14px/1.45 ui-monospace, monospace }
+pre { overflow-x: auto; padding: .75rem; border: 1px solid #8884; border-radius: 6px }
+details { border: 1px solid #8884; border-radius: 6px; margin: .5rem 0; padding: .5rem .75rem }
+summary { cursor: pointer }
+summary b { display: inline-block; min-width: 4.5rem }
+table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; vertical-align: top; padding: .2rem .75rem .2rem 0 }
+h2 { margin-top: 2rem }
+"""
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(render(describe(request.app)), headers=_HEADERS)
+
+
+def render(document: dict[str, Any]) -> str:
+    """The page."""
+    schemas = document["components"]["schemas"]
+    by_tag: dict[str, list[str]] = defaultdict(list)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            tag = (operation.get("tags") or ["other"])[0]
+            by_tag[tag].append(_operation(path, method, operation, schemas))
+    parts = [
+        f"<h1>{escape(document['info']['title'])}</h1>",
+        _paragraphs(document["info"].get("description", "")),
+        '<p>For programs: <a href="openapi.json">openapi.json</a>.</p>',
+    ]
+    for tag, operations in by_tag.items():
+        parts += [f"<h2>{escape(tag.capitalize())}</h2>", *operations]
+    parts.append("<h2>Forms</h2>")
+    parts += [
+        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>'
+        f"{_paragraphs(schema.get('description', ''))}{_fields(schema)}{_example(schema)}</details>"
+        for name, schema in sorted(schemas.items())
+    ]
+    title = f"{escape(document['info']['title'])} API"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style><main>{''.join(parts)}</main></html>"
+    )
+
+
+def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+    parts = [_paragraphs(operation.get("description", ""))]
+    if parameters := operation.get("parameters"):
+        parts.append(
+            _table(
+                [one["name"], one["in"], _type(one["schema"]), one.get("description", "")]
+                for one in parameters
+            )
+        )
+    for media, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = content.get("schema", {})
+        known = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+        parts.append(f"<p>Body, <code>{escape(media)}</code>: {_type(schema)}</p>")
+        parts += [_fields(known), _example(known)]
+    parts.append(
+        _table(
+            [status, escape(response["description"]), *map(_type, _forms(response))]
+            for status, response in sorted(operation["responses"].items())
+        )
+    )
+    return (
+        f"<details><summary><b>{escape(method.upper())}</b> <code>{escape(path)}</code> "
+        f"{escape(operation.get('summary', ''))}</summary>{''.join(parts)}</details>"
+    )
+
+
+def _forms(response: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one["schema"] for one in response.get("content", {}).values() if one.get("schema")]
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    required = schema.get("required", ())
+    return _table(
+        [
+            f"<code>{escape(name)}</code>",
+            _type(field),
+            "required" if name in required else "",
+            escape(field.get("description", "")),
+        ]
+        for name, field in schema.get("properties", {}).items()
+    )
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = escape(schema["$ref"].rpartition("/")[2])
+        return f'<a href="#{name}">{name}</a>'
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return escape(", ".join(str(one) for one in schema["enum"]))
+    if schema.get("type") == "array":
+        return f"array of {_type(schema.get('items', {}))}"
+    said = schema.get("format") or schema.get("type") or "any"
+    bounds = [
+        f"{sign} {schema[key]:g}"
+        for key, sign in (
+            ("minimum", "≥"),
+            ("exclusiveMinimum", ">"),
+            ("maximum", "≤"),
+        )
+        if key in schema
+    ]
+    return escape(" ".join([said, *bounds]))
+
+
+def _table(rows: Any) -> str:
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>{body}</table>" if body else ""
+
+
+def _example(schema: dict[str, Any]) -> str:
+    return "".join(
+        f"<pre>{escape(json.dumps(one, indent=2, ensure_ascii=False))}</pre>"
+        for one in schema.get("examples", ())
+    )
+
+
+def _paragraphs(text: str) -> str:
+    parts = (part.strip() for part in text.split("\n\n"))
+    return "".join(f"<p>{_code(escape(part))}</p>" for part in parts if part)
+
+
+def _code(text: str) -> str:
+    parts = text.split("`")
+    return "".join(f"<code>{one}</code>" if n % 2 else one for n, one in enumerate(parts))

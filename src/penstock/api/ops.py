@@ -1,0 +1,166 @@
+"""For operators: whether the server lives and is ready, how things stand, numbers to scrape."""
+
+import asyncio
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ConfigDict
+
+from penstock.api import problems, prometheus
+from penstock.api.answers import Answer, Recovery
+from penstock.api.auth import Principal, allowed
+from penstock.api.backend import Backend, backend
+from penstock.api.headers import JSON
+from penstock.db import migrate
+from penstock.engine.hourly import MOST_HOURS
+from penstock.errors import PenstockError
+
+router = APIRouter(tags=["operation"])
+
+# A balancer asks every few seconds, and gives up soon.
+READY_SECONDS = 3.0
+
+Operator = Annotated[Principal, Depends(allowed("admin"))]
+Behind = Annotated[Backend, Depends(backend)]
+
+
+class Alive(Answer):
+    status: Literal["ok"]
+
+
+class Stuck(Answer):
+    """A start without a sign of life, or a job that was recovered from one and waits.
+
+    `class` says what is wrong with it: stalled, no_callback, worker_lost, …
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["id", "class"]})
+
+    id: UUID
+    kind: str | None
+    stage: str | None
+    since: datetime
+    recovery: Recovery
+
+
+class WorkerHealth(Answer):
+    worker_id: str
+    last_heartbeat: datetime
+    running: int
+    alive: bool
+
+
+class Status(Answer):
+    """How things stand. Averages are of the last thousand jobs; today began at midnight UTC."""
+
+    pending: int
+    processing: int
+    failed_today: int
+    avg_processing_seconds: float | None
+    avg_turnaround_seconds: float | None
+    queues: list[dict[str, Any]]
+    stuck: list[Stuck]
+    workers: list[WorkerHealth]
+
+
+class Timeouts(Answer):
+    """Failed starts and jobs of one `class` in one hour."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["hour", "class"]})
+
+    hour: datetime
+    count: int
+    total_duration_ms: int
+
+
+class Throughput(Answer):
+    """Jobs that ended (succeeded, failed, cancelled), and starts that their job survived."""
+
+    hour: datetime
+    queue: str | None
+    kind: str | None
+    outcome: str
+    count: int
+    total_duration_ms: int
+
+
+class Metrics(Answer):
+    timeouts: list[Timeouts]
+    throughput: list[Throughput]
+
+
+@router.get("/healthz", summary="Whether the process lives", response_model=Alive)
+async def live() -> Response:
+    return Response('{"status": "ok"}', media_type=JSON)
+
+
+@router.get(
+    "/readyz",
+    summary="Whether it can work: the database is there, and its schema is ours",
+    response_model=Alive,
+    responses=problems.documented(503),
+)
+async def ready(behind: Behind) -> Response:
+    try:
+        async with asyncio.timeout(READY_SECONDS), behind.engine.transaction() as conn:
+            await migrate.require_current(conn)
+    except PenstockError as error:
+        return problems.problem(503, "not_ready", str(error), headers=_SOON)
+    except TimeoutError:
+        return problems.problem(503, "not_ready", "the database does not answer", headers=_SOON)
+    return Response('{"status": "ok"}', media_type=JSON)
+
+
+_SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
+
+
+@router.get(
+    "/v1/admin/status",
+    summary="How things stand, and what is stuck",
+    response_model=Status,
+    responses=problems.documented(401, 403, 429, 503),
+)
+async def status(_: Operator, behind: Behind) -> Response:
+    return _json(await behind.engine.hourly.status())
+
+
+@router.get(
+    "/v1/admin/metrics",
+    summary="Failures by class and ends by queue, kind and outcome, by the hour",
+    response_model=Metrics,
+    responses=problems.documented(401, 403, 422, 429, 503),
+)
+async def metrics(
+    _: Operator,
+    behind: Behind,
+    hours: Annotated[int, Query(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
+) -> Response:
+    return _json(await behind.engine.hourly.metrics(hours))
+
+
+@router.get(
+    "/metrics",
+    summary="Numbers in the text form of Prometheus",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problems.documented(401, 403, 429, 503),
+    },
+)
+async def scrape(
+    request: Request,
+    _: Annotated[Principal, Depends(allowed("admin", "app"))],
+    behind: Behind,
+) -> Response:
+    # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
+    await behind.engine.upkeep.roll_up()
+    found = await behind.engine.hourly.gauges()
+    text = prometheus.render(found, request.app.state.requests, behind.open_streams())
+    return Response(text, media_type=prometheus.MEDIA_TYPE)
+
+
+def _json(found: dict[str, Any]) -> Response:
+    return Response(json.dumps(found), media_type=JSON)

@@ -1,0 +1,46 @@
+"""`Prefer: wait=30` (RFC 7240): the answer comes when the job has ended, or the time is over."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Header, Response
+
+from penstock.api.backend import Backend
+from penstock.engine.texts import Text
+from penstock.states import FINISHED
+
+LONGEST_SECONDS = 30
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?=$|[,;\s])", re.IGNORECASE)
+
+Prefer = Annotated[
+    str | None,
+    Header(description="`wait=10`: answer when the job has ended, after 10 s at the latest (30)."),
+]
+
+
+async def waited(
+    prefer: str | None, behind: Backend, job: Text, read: Callable[[], Awaitable[Text]]
+) -> tuple[Text, int | None]:
+    """The job as it is after the wait that its caller prefers, and how long that may have been.
+
+    What the first answer had beside the job (a balance, a twin) stays in it.
+    """
+    found = _WAIT.search(prefer or "")
+    if found is None:
+        return job, None
+    seconds = min(int(found[1]), LONGEST_SECONDS)
+    if seconds and job.status not in FINISHED:
+        await behind.live.until_final(job.id, seconds)
+        later = await read()
+        merged = json.dumps(json.loads(job.text) | json.loads(later.text))
+        job = job._replace(text=merged, status=later.status, eta_seconds=later.eta_seconds)
+    return job, seconds
+
+
+def applied(response: Response, seconds: int | None) -> Response:
+    """Say that it was waited."""
+    if seconds is not None:
+        response.headers["Preference-Applied"] = f"wait={seconds}"
+    return response

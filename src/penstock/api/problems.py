@@ -1,0 +1,189 @@
+"""RFC 9457: every refusal, ours or the framework's, as one form with a stable code."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match, Route
+
+from penstock.errors import PenstockError, Refused, Unavailable
+
+MEDIA_TYPE = "application/problem+json"
+# The database was away, or an answer is late: soon enough for people, not a storm.
+AWAY_SECONDS = 1
+
+# What another transaction is about to clear up.
+_PASSING = ("idempotency_in_progress", "contended", "job_contended", "dedupe_contended")
+
+_log = logging.getLogger("penstock.api")
+
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "payload_too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
+}
+
+_MEANINGS = {
+    401: "No key, or one that opens nothing (any more)",
+    402: "Not enough credits: `balance`, `required`",
+    403: "This key or token may not do this",
+    404: "Not there, or not for the eyes of this key",
+    409: "Not in its present state, or another request is still at it",
+    413: "Too large",
+    422: "A field is wrong: `field` says which",
+    429: "Too many: `Retry-After`",
+    500: "Our mistake; it has been logged",
+    503: "The database cannot be reached: `Retry-After`",
+}
+
+
+def problem(  # noqa: PLR0913  # the members of RFC 9457
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    hint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> Response:
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+        **({"field": field} if field else {}),
+        **({"hint": hint} if hint else {}),
+        **members,
+    }
+    return Response(
+        json.dumps(body, default=str), status_code=status, media_type=MEDIA_TYPE, headers=headers
+    )
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is a stable word for programs, `detail` a sentence for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    field: str | None = None
+    """What in the request is wrong, as a path like `jobs.17.payload.answer`."""
+    hint: str | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For `responses=`: the refusals of a route besides those that any route may give."""
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {
+        status: {
+            "description": _MEANINGS.get(status, HTTPStatus(status).phrase),
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+        for status in statuses
+    }
+
+
+async def on_refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)  # noqa: S101  # registered for it
+    headers = {}
+    if (wait := error.members.get("retry_after")) is not None:
+        headers["Retry-After"] = str(math.ceil(float(wait)))
+    if error.code in _PASSING:
+        headers["Retry-After"] = str(AWAY_SECONDS)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return problem(
+        error.status,
+        error.code,
+        error.message,
+        field=error.field,
+        hint=error.hint or None,
+        headers=headers,
+        **error.members,
+    )
+
+
+async def on_unavailable(_: Request, __: Exception) -> Response:
+    return problem(
+        503,
+        "unavailable",
+        "the database cannot be reached; whether this call took effect may be unknown",
+        hint="Try again; a submit with the same Idempotency-Key is safe to repeat.",
+        headers={"Retry-After": str(AWAY_SECONDS)},
+    )
+
+
+async def on_http(request: Request, error: Exception) -> Response:
+    """What the framework itself says: no such route, no such method."""
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
+    code = _CODES.get(error.status_code, "refused")
+    headers = dict(error.headers or ())
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return problem(error.status_code, code, str(error.detail), headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Of all routes of this path: each knows its own only."""
+    return {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+
+
+async def on_invalid(_: Request, error: Exception) -> Response:
+    """Parameters that the framework read: an odd id in the path is of nothing that exists."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for it
+    first = error.errors()[0]
+    place, *rest = (str(part) for part in first["loc"])
+    name = ".".join(rest)
+    if place == "path":
+        return problem(404, "not_found", f"there is nothing here: {name} is not an id", field=name)
+    said = str(first["msg"]).replace("Input should", "must", 1)
+    return problem(422, "invalid_request", f"{name}: {said}", field=name)
+
+
+async def on_gone(_: Request, __: Exception) -> Response:
+    """The caller left while it was still sending; nobody reads this."""
+    return problem(400, "incomplete", "the body ended before it was complete")
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """Our own mistake: where it happened is for the log, and not for the caller."""
+    # The route's pattern, not the path, which names accounts.
+    route = getattr(request.scope.get("route"), "path", "unknown")
+    _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
+    # Sent from outside of what puts this header on every other answer.
+    headers = {"X-Request-ID": request.scope.get("penstock.request", "")}
+    return problem(
+        500, "internal_error", "something went wrong here; it has been logged", headers=headers
+    )
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(Refused, on_refused)
+    app.add_exception_handler(Unavailable, on_unavailable)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(ClientDisconnect, on_gone)
+    app.add_exception_handler(PenstockError, on_fault)
+    app.add_exception_handler(Exception, on_fault)

@@ -1,0 +1,89 @@
+"""Driving a queue by HTTP alone: a call works for a bounded time, and starts the next one."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import Field
+
+from penstock.api import problems
+from penstock.api.auth import Principal, allowed, bearer
+from penstock.api.backend import Backend, Worked, backend
+from penstock.api.body import Body, Strict, documented
+from penstock.providers import drive
+
+router = APIRouter(prefix="/v1/queues", tags=["queues"])
+
+_drivers = allowed("process", "admin")
+# Held while they run: a caller may leave, and the work goes on.
+_working: set[asyncio.Task[Worked]] = set()
+
+
+class Process(Strict):
+    """How long to work, and on how much."""
+
+    seconds: float = Field(45, ge=1, le=300, description="what runs then is given back")
+    max_jobs: int | None = Field(None, ge=1, le=1_000_000)
+    chain: bool | None = Field(
+        None, description="start the next call while work is due; of a driven queue unless said"
+    )
+
+
+class Processed(Strict):
+    """What a call has done."""
+
+    processed: int = Field(description="starts that ended")
+    given_back: int = Field(description="starts that were broken off, free of charge")
+    remaining: int = Field(description="jobs that wait for a start")
+    chained: bool = Field(description="whether the next call was started")
+    busy: bool = Field(description="whether another call drives the queue; then nothing was done")
+
+
+async def driver(name: str, request: Request) -> Principal:
+    """A key of kind process or admin, or the token that a chain brings for this queue."""
+    behind = await backend(request)
+    given = bearer(request)
+    if given is not None and drive.is_token(behind.roots, given, name):
+        return Principal(who="process", holder="drive")
+    return await _drivers(request)
+
+
+driver.who = ("admin", "process")  # type: ignore[attr-defined]  # for the document
+
+
+@router.post(
+    "/{name}/process",
+    summary="Run what is due in a queue for a while",
+    openapi_extra=documented(Process, required=False),
+    responses=problems.documented(401, 403, 404, 413, 422, 429, 503),
+)
+async def process(
+    name: str,
+    request: Request,
+    _: Annotated[Principal, Depends(driver)],
+    said: Annotated[Process, Depends(Body(Process, empty=True))],
+    behind: Annotated[Backend, Depends(backend)],
+) -> Processed:
+    task = asyncio.ensure_future(behind.runner.work(name, said.seconds, said.max_jobs))
+    _working.add(task)
+    task.add_done_callback(_working.discard)
+    worked = await asyncio.shield(task)
+    # After it has let go of the queue: what was submitted until then is seen here, and what comes
+    # later starts a call itself.
+    state = await behind.engine.drive.state(name)
+    chained = False
+    if not worked.busy and state.due and not state.held:
+        chain = said.chain
+        if chain is None:
+            chain = await behind.engine.drive.is_driven(name)
+        # A call that could not even end what it began: the next one could not either.
+        if chain and (worked.processed or not worked.given_back):
+            body: dict[str, object] = said.model_dump(exclude_none=True)
+            chained = await behind.drives.call(name, base=str(request.base_url), body=body)
+    return Processed(
+        processed=worked.processed,
+        given_back=worked.given_back,
+        remaining=state.due,
+        chained=chained,
+        busy=worked.busy,
+    )

@@ -1,0 +1,197 @@
+"""Running the HTTP API in this process: a socket, uvicorn on it, and how it is told to stop."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+import uvicorn
+
+from penstock.errors import Misconfigured
+from penstock.providers.roots import read_roots
+from penstock.server import api, leave, leave_now
+from penstock.worker.beside import settle_memory
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
+
+# Open requests have so long to end; then the worker beside, if any, has given back what it ran.
+GRACEFUL_SECONDS = 8
+# After a restart thousands of streams come back in the same moment; the system may allow fewer.
+_BACKLOG = 8_192
+# What a shell adds to the number of the signal that ended a program.
+_BY_SIGNAL = 128
+Beside = Callable[[], AbstractAsyncContextManager[None]]
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # to be known, not to be used
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The address, taken before anything else is begun; 0 takes any port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise Misconfigured(
+            f"The address {host} port {port} cannot be used: {error.strerror or error}. "
+            "Is a server running there already? --port takes another."
+        ) from None
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Where this machine reaches it."""
+    host, port = sock.getsockname()[:2]
+    if host in _EVERYWHERE:
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """One that leaves signals to us, and says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # The collector took more than half of a connect, looking through all that is loaded.
+        settle_memory()
+        if not self.should_exit:
+            self._on_ready()
+
+
+def run(  # noqa: PLR0913  # all named
+    app: "Penstock",
+    sock: socket.socket,
+    *,
+    worker: bool,
+    on_ready: Callable[[str], None],
+    beside: Beside = nullcontext,
+    life: int | None = None,
+) -> None:
+    """Serve until told to stop.
+
+    `on_ready` gets the database's address; `beside` is entered before, and left at the end; `life`
+    is a pipe whose end is ours.
+    """
+    read_roots(app.settings)  # says what is missing
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        heard = runner.run(_serve(app, sock, on_ready, beside, worker=worker, life=life))
+    if len(heard) > 1:
+        raise typer.Exit(_BY_SIGNAL + heard[-1])
+
+
+async def _serve(  # noqa: PLR0913  # as `run`
+    app: "Penstock",
+    sock: socket.socket,
+    on_ready: Callable[[str], None],
+    beside: Beside,
+    *,
+    worker: bool,
+    life: int | None,
+) -> list[int]:
+    async with beside():
+        return await _serve_app(app, sock, on_ready, worker=worker, life=life)
+
+
+async def _serve_app(
+    app: "Penstock",
+    sock: socket.socket,
+    on_ready: Callable[[str], None],
+    *,
+    worker: bool,
+    life: int | None,
+) -> list[int]:
+    try:
+        # Here and not in the server: what is wrong is a sentence for who started it.
+        await app.engine()
+        served = api(app, base=url_of(sock), worker=worker, standing=True)
+        config = uvicorn.Config(
+            served,
+            http="httptools",
+            backlog=_BACKLOG,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        )
+        dsn = await app.dsn()
+        server = _Server(config, lambda: on_ready(dsn))
+        with _Told(server, served, life) as told:
+            await server.serve(sockets=[sock])
+        if not server.started and not told.heard:
+            raise Misconfigured("The server did not start; its log says why.")
+        return told.heard
+    finally:
+        await app.close()
+
+
+class _Told:
+    """The first signal asks the server to leave, the second makes it."""
+
+    def __init__(self, server: _Server, served: Any, life: int | None) -> None:
+        self._server = server
+        self._served = served
+        self._life = life
+        self.heard: list[int] = []
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._hear, number)
+        if self._life is not None:
+            loop.add_reader(self._life, self._orphaned)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        if self._life is not None:
+            loop.remove_reader(self._life)
+
+    def _hear(self, number: int) -> None:
+        self.heard.append(number)
+        self._server.should_exit = True
+        if len(self.heard) == 1:
+            said = "Stopping: open requests may end. Once more leaves at once."
+            if self._server.started:
+                leave(self._served)
+        else:
+            said = "Leaving now."
+            self._server.force_exit = True
+            if self._server.started:
+                leave_now(self._served)
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo(said, err=True)
+
+    def _orphaned(self) -> None:
+        """Whoever started us is gone."""
+        if self._life is not None and not os.read(self._life, 1):
+            asyncio.get_running_loop().remove_reader(self._life)
+            self._life = None
+            self._hear(signal.SIGTERM)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

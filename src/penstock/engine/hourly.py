@@ -1,0 +1,35 @@
+"""What operators look at: how things stand, figures by the hour, numbers to be scraped."""
+
+from typing import Any
+
+from penstock.db.borrowed import Fetch
+from penstock.engine.encode import whole
+
+MOST_HOURS = 2_160
+
+Answer = dict[str, Any]
+
+
+class Hourly:
+    """Answers are plain dicts in the form of the contract: they are shown or sent."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def status(self) -> Answer:
+        """Totals, averages, every queue and worker, and what is stuck."""
+        return await self._one("select penstock.read_admin_status() as answer", ())
+
+    async def metrics(self, hours: int = 24) -> Answer:
+        """Failures by class and ends by queue, kind and outcome, each by the hour."""
+        hours = whole(hours, "hours", 1, MOST_HOURS, "invalid_filter")
+        return await self._one("select penstock.read_metrics($1) as answer", (hours,))
+
+    async def gauges(self) -> Answer:
+        """Queues, workers, and all that was counted since the beginning."""
+        return await self._one("select penstock.read_gauges() as answer", ())
+
+    async def _one(self, sql: str, args: tuple[Any, ...]) -> Answer:
+        [row] = await self._fetch(sql, args)
+        answer: Answer = row["answer"]
+        return answer

@@ -1,0 +1,169 @@
+"""Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.db.borrowed import Fetch
+from penstock.engine.encode import encode_checked, refuse_nul
+from penstock.engine.jobs import NewJob, refuse_odd
+from penstock.engine.lists import JobFilter
+from penstock.states import JobStatus
+
+
+class Scope(NamedTuple):
+    """What a caller is bound to; what lies outside is unknown to them. None: not by this."""
+
+    account: str | None = None
+    topic: str | None = None
+    job: UUID | None = None
+
+
+class Text(NamedTuple):
+    """A job, and what a server says beside it."""
+
+    text: str
+    id: UUID
+    queue: str | None
+    status: JobStatus
+    eta_seconds: float | None
+    deduplicated: bool
+    """Of a submit or retry: this job was there before."""
+    replayed: bool
+    """Of a submit: it is the answer to an earlier one with the same idempotency key."""
+
+
+class Page(NamedTuple):
+    items: Sequence[str]
+    after: UUID | None
+    """Where the next page begins; None: this is the last."""
+
+
+EVERYTHING = Scope()
+
+
+class Texts:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def submit(
+        self,
+        job: NewJob,
+        *,
+        computed: bool,
+        idempotency_key: str | None = None,
+        scope: str = "",
+        wake: str | None = None,
+    ) -> Text:
+        """Accept one job, as `Jobs.submit` does; in one way to the server and back.
+
+        `computed`: what the app's code computes for this kind is in it.
+        """
+        refuse_nul(idempotency_key, "idempotency_key")
+        refuse_odd(job)
+        return await self._one(
+            "penstock.accept_job($1, cast(cast($2 as text) as jsonb), $3, $4, $5, $6, $7, $8, $9,"
+            " $10, $11, cast(cast($12 as text) as jsonb), $13, $14, $15, $16, $17, $18)",
+            job.kind,
+            encode_checked(job.payload, "payload"),
+            job.account,
+            job.dedupe_key,
+            job.topic,
+            job.priority,
+            job.run_at,
+            job.delay,
+            job.max_attempts,
+            job.timeout,
+            job.expires,
+            None if job.metadata is None else encode_checked(job.metadata, "metadata"),
+            idempotency_key,
+            scope,
+            wake,
+            job.price,
+            job.webhook_url,
+            computed,
+        )
+
+    async def job(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
+        """The job as every surface shows it."""
+        return await self._one("penstock.read_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
+
+    async def cancel(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
+        """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
+        return await self._one("penstock.cancel_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
+
+    async def retry(self, job_id: UUID, account: str | None = None) -> Text:
+        """Submit a finished job again as a new one, or run a scheduled one now."""
+        return await self._one("penstock.retry_job_of($1, $2)", job_id, account)
+
+    async def jobs(
+        self,
+        wanted: JobFilter,
+        *,
+        batch: UUID | None = None,
+        limit: int = 50,
+        before: UUID | None = None,
+    ) -> Page:
+        """Jobs, newest first, without their attempts. A page may be short and not the last."""
+        for name in ("kind", "queue", "account", "topic"):
+            refuse_nul(getattr(wanted, name), name, code="invalid_filter")
+        rows = await self._fetch(
+            "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8)",
+            (
+                wanted.status,
+                wanted.kind,
+                wanted.queue,
+                wanted.account,
+                wanted.topic,
+                batch,
+                limit,
+                before,
+            ),
+        )
+        return Page([row["job"] for row in rows[:-1]], rows[-1]["after"])
+
+    async def batch(
+        self,
+        batch_id: UUID,
+        *,
+        account: str | None = None,
+        limit: int = 100,
+        after: UUID | None = None,
+    ) -> tuple[str, UUID | None]:
+        """How far the jobs that were submitted together are, with some of them, in order.
+
+        Also where the next of them begin.
+        """
+        return await self._batch("penstock.read_batch_of", (batch_id, account, limit, after))
+
+    async def cancel_batch(
+        self, batch_id: UUID, *, account: str | None = None, limit: int = 100
+    ) -> tuple[str, UUID | None]:
+        """Cancel each of them that has not ended."""
+        return await self._batch("penstock.cancel_batch_of", (batch_id, account, limit, None))
+
+    async def _one(self, call: str, *args: Any) -> Text:
+        sql = f"select {_TOLD} from {call} job"  # noqa: S608  # a name of ours
+        [row] = await self._fetch(sql, args)
+        text, found, queue, status, eta, deduplicated, replayed = row.values()
+        return Text(text, found, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+
+    async def _batch(self, call: str, args: tuple[Any, ...]) -> tuple[str, UUID | None]:
+        told = "cast(batch - 'next' as text) as batch, cast(batch ->> 'next' as uuid) as next"
+        sql = f"select {told} from {call}($1, $2, $3, $4) batch"  # noqa: S608  # a name of ours
+        [row] = await self._fetch(sql, args)
+        return row["batch"], row["next"]
+
+
+_TOLD = (
+    "cast(job as text), cast(job ->> 'id' as uuid), job ->> 'queue', job ->> 'status',"
+    " cast(job ->> 'eta_seconds' as double precision), cast(job ->> 'deduplicated' as boolean),"
+    " cast(job ->> 'replayed' as boolean)"
+)
+_STATUSES = {status.value: status for status in JobStatus}
+
+
+def _bound(scope: Scope) -> Scope:
+    refuse_nul(scope.account, "account")
+    refuse_nul(scope.topic, "topic")
+    return scope

@@ -1,0 +1,180 @@
+"""Files that payloads and results refer to as `{"upload": id}`, in pieces of the database."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import IO, Any
+from uuid import UUID
+
+import asyncpg
+
+from penstock.db.borrowed import Fetch, borrow
+from penstock.db.call import fetching
+from penstock.engine.encode import encode, refuse_nul
+from penstock.engine.jobs import Batch
+from penstock.errors import Invalid
+
+PIECE_BYTES = 256 * 1024
+# Files that are written at once: each takes a connection that others want as well.
+AT_ONCE = 3
+# How deep into a payload references are looked for: as deep as a payload may be.
+_DEEPEST = 64
+
+Transaction = Callable[[], AbstractAsyncContextManager[asyncpg.Connection]]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What is known of a file; its content is read piece by piece."""
+
+    id: UUID
+    account: str | None
+    content_type: str
+    size: int
+    sha256: bytes
+
+
+class Uploads:
+    def __init__(self, fetch: Fetch, transaction: Transaction) -> None:
+        self._fetch = fetch
+        self._transaction = transaction
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def create(
+        self, file: IO[bytes], content_type: str, *, account: str | None, quota: bool = True
+    ) -> Upload:
+        """Keep a file whose content is all there, read from its beginning.
+
+        `quota`: whether it may be too much for the account. One transaction, and a short one: it
+        waits for no client.
+        """
+        refuse_nul(account, "account")
+        # In a thread: what is large takes long to add up.
+        size, digest = await asyncio.to_thread(_measured, file)
+        async with self._turn, self._transaction() as conn:
+            fetch = fetching(conn)
+            [row] = await fetch(
+                "select penstock.create_upload($1, $2, $3, $4, $5) as id",
+                (account, content_type, size, digest, quota),
+            )
+            for n, piece in enumerate(_pieces(file)):
+                await fetch("select penstock.add_upload_part($1, $2, $3)", (row["id"], n, piece))
+        return Upload(row["id"], account, content_type, size, digest)
+
+    async def most_bytes(self) -> int:
+        """How many bytes a file may have."""
+        [row] = await self._fetch("select upload_max_bytes from penstock.setting", ())
+        most: int = row["upload_max_bytes"]
+        return most
+
+    async def find(self, upload: UUID, *, account: str | None = None) -> Upload:
+        """Its description. `account`: whose it has to be, "" nobody's; None: anybody's."""
+        [row] = await self._fetch(
+            "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)",
+            (upload, account),
+        )
+        return Upload(*row.values())
+
+    async def pieces(self, upload: Upload, start: int = 0) -> AsyncIterator[bytes]:
+        """Its content from byte `start` on; less of it when it is deleted meanwhile."""
+        n, skip = divmod(start, PIECE_BYTES)
+        while (n * PIECE_BYTES) < upload.size and (piece := await self.piece(upload.id, n)):
+            yield piece[skip:]
+            n, skip = n + 1, 0
+
+    async def piece(self, upload: UUID, n: int) -> bytes | None:
+        [row] = await self._fetch("select penstock.read_upload_part($1, $2) as data", (upload, n))
+        data: bytes | None = row["data"]
+        return data
+
+    async def delete(self, upload: UUID, *, account: str | None = None) -> None:
+        await self._fetch("select penstock.delete_upload($1, $2)", (upload, account))
+
+    async def refuse_foreign(
+        self,
+        kind: str,
+        payload: Mapping[str, Any],
+        account: str | None,
+        *,
+        index: int = 0,
+        conn: Any = None,
+    ) -> None:
+        """Refuse a payload that refers to what is not there, or is another account's.
+
+        What it refers to counts as used from now on. Costs nothing where there is no reference.
+        """
+        found = dict(references(payload))
+        if not found:
+            return
+        fetch = self._fetch if conn is None else borrow(conn)
+        known = {place: read_reference(value) for place, value in found.items()}
+        ids = [one for one in known.values() if one is not None]
+        rows = await fetch(
+            "select cast(id as text) as id from penstock.use_uploads("
+            "cast($1 as text), cast($2 as text), cast(cast($3 as text) as jsonb),"
+            " cast(cast($4 as text[]) as uuid[])) id",
+            (kind, account, encode(payload, "payload"), [str(one) for one in ids]),
+        )
+        missing = {str(row["id"]) for row in rows}
+        for place, one in known.items():
+            if one is None or str(one) in missing:
+                raise Invalid(
+                    f"{place} refers to an upload that is not there, or not of the same account",
+                    code="unknown_upload",
+                    field=place,
+                    index=index,
+                    hint="Upload it first, for the account of the job: POST /v1/uploads.",
+                )
+
+    async def refuse_foreign_batch(self, batch: Batch, *, conn: Any = None) -> None:
+        """The same for many. Only what may hold a reference is looked through."""
+        for index, text in enumerate(batch.payloads):
+            if '"upload"' in text:
+                account = None if batch.account is None else batch.account[index]
+                await self.refuse_foreign(
+                    batch.kinds[index], json.loads(text), account, index=index, conn=conn
+                )
+
+
+def references(payload: Any, place: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Where `payload` refers to uploads, and what stands there."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(payload, Mapping):
+        if len(payload) == 1 and "upload" in payload:
+            yield place, payload["upload"]
+            return
+        for key, value in payload.items():
+            yield from references(value, f"{place}.{key}", depth + 1)
+    elif isinstance(payload, list | tuple):
+        for n, value in enumerate(payload):
+            yield from references(value, f"{place}.{n}", depth + 1)
+
+
+def read_reference(said: Any) -> UUID | None:
+    """The id of `{"upload": id}`, of that id as a text, or of itself; None: it is none."""
+    if isinstance(said, Mapping) and len(said) == 1:
+        said = said.get("upload")
+    if isinstance(said, UUID):
+        return said
+    try:
+        return UUID(said) if isinstance(said, str) else None
+    except ValueError:
+        return None
+
+
+def _measured(file: IO[bytes]) -> tuple[int, bytes]:
+    size, digest = 0, hashlib.sha256()
+    for piece in _pieces(file):
+        size += len(piece)
+        digest.update(piece)
+    return size, digest.digest()
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE_BYTES):
+        yield piece

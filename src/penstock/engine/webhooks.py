@@ -1,0 +1,107 @@
+"""Messages about ended jobs: taken by a worker to be sent, and how that went."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.db.borrowed import Fetch
+from penstock.engine.encode import refuse_nul
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message, and which try of sending it this is."""
+
+    id: UUID
+    attempt: int
+    job_id: UUID
+    event: str
+    url: str
+    host: str
+    trusted: bool
+    """The operator's own address, which may be a private one."""
+    account: str | None
+    created_at: datetime
+    job: str
+    """The job as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a try."""
+
+    taken: bool
+    status: int | None = None
+    error: str | None = None
+    over: bool = False
+    """Not again: nobody is there any more."""
+    after: timedelta | None = None
+    """How long the receiver asked to wait."""
+
+
+class Webhooks:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def claim(self, limit: int, *, lease: timedelta, after: str = "") -> list[Delivery]:
+        """Take what is due, hosts in turn from the one behind `after`, a few of each."""
+        rows = await self._fetch(
+            "select id, try, job_id, event, url, host, trusted, account, created_at, job"
+            " from penstock.claim_deliveries($1, $2, $3)",
+            (limit, lease, after),
+        )
+        return [Delivery(*row.values()) for row in rows]
+
+    async def any_due(self) -> bool:
+        """Whether there is anything to send."""
+        [row] = await self._fetch("select penstock.any_delivery_due() as due", ())
+        due: bool = row["due"]
+        return due
+
+    async def report(self, delivery: Delivery, answer: Answer) -> str | None:
+        """Tell how a try went; where the delivery stands now, None if it is gone."""
+        [row] = await self._fetch(
+            "select penstock.report_delivery($1, $2, $3, $4, $5, $6, $7) as status",
+            (
+                delivery.id,
+                delivery.attempt,
+                answer.taken,
+                answer.status,
+                answer.error,
+                answer.over,
+                answer.after,
+            ),
+        )
+        status: str | None = row["status"]
+        return status
+
+    async def list(  # noqa: PLR0913  # one per filter
+        self,
+        *,
+        account: str | None = None,
+        owner: str | None = None,
+        job: UUID | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        before: UUID | None = None,
+    ) -> list[dict[str, Any]]:
+        """Deliveries, newest first. The next page begins `before` the last id of this one.
+
+        `account`: what its holder may see. `owner`: all of that account, for an operator.
+        """
+        for name, value in (("account", account), ("account", owner), ("status", status)):
+            refuse_nul(value, name, code="invalid_filter")
+        rows = await self._fetch(
+            "select d as delivery from penstock.list_deliveries($1, $2, $3, $4, $5, $6) d",
+            (account, owner, job, status, limit, before),
+        )
+        return [row["delivery"] for row in rows]
+
+    async def replay(self, delivery: UUID, *, account: str | None = None) -> dict[str, Any]:
+        """Send it again, under the same id."""
+        [row] = await self._fetch(
+            "select penstock.replay_delivery($1, $2) as delivery", (delivery, account)
+        )
+        answer: dict[str, Any] = row["delivery"]
+        return answer

@@ -1,0 +1,221 @@
+"""The server: an app's database, kinds and handlers behind the HTTP API."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from fastapi import FastAPI
+
+from penstock.api.app import create
+from penstock.api.auth import Auth
+from penstock.api.backend import Backend, Worked
+from penstock.api.hub import Hub
+from penstock.app.drive import Drives
+from penstock.app.penstock import Penstock
+from penstock.db.call import fetching
+from penstock.db.listen import open_session
+from penstock.engine import Engine
+from penstock.engine.drive import Drive
+from penstock.errors import Invalid
+from penstock.providers.roots import read_roots
+from penstock.worker.beside import for_ever
+from penstock.worker.hooks import Telling
+from penstock.worker.upkeep import Keeper
+from penstock.worker.worker import Options, Worker
+
+# How long a worker in a server may take to leave: what does not end by then is given back.
+DRAIN_SECONDS = 6.0
+# How often a server that stands looks for ends that its app has not been told of.
+HOOKS_SECONDS = 1.0
+
+
+class AppKinds:
+    """The kinds that are declared in this process: payloads by their types, options by code."""
+
+    def __init__(self, app: Penstock) -> None:
+        self._app = app
+
+    def check(
+        self, kind: str, payload: Mapping[str, Any], *, index: int = 0
+    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        found = self._app.kinds.get(kind)
+        if found is None:
+            return None
+        checked = found.sources.complete(found.parameters.check(payload, index=index))
+        return checked, found.sources.compute(checked, index=index)
+
+    def queue_of(self, kind: str) -> str | None:
+        found = self._app.kinds.get(kind)
+        return None if found is None else found.queue
+
+
+class AppRunner:
+    """Runs the jobs of one queue for as long as a call lasts; one call per queue at a time."""
+
+    def __init__(self, app: Penstock, engine: Engine) -> None:
+        self._app = app
+        self._engine = engine
+        self._working: set[Worker] = set()
+
+    async def work(self, queue: str, seconds: float, most: int | None) -> Worked:
+        await self._engine.drive.state(queue)  # says if there is no such queue
+        handlers = {
+            kind: handler
+            for kind, handler in self._app.handlers().items()
+            if handler.queue == queue
+        }
+        if not handlers:
+            raise Invalid(
+                f"this server has no handler for the jobs of queue {queue}",
+                code="no_handler",
+                field="queue",
+                hint="Start it with the app that declares them: penstock serve APP.",
+            )
+        dsn = await self._app.dsn()
+        conn = await open_session(dsn, name="penstock drive")
+        try:
+            drive = Drive(fetching(conn))
+            if not await drive.begin(queue):
+                return Worked(0, busy=True)
+            options = Options(
+                name=f"{self._app.settings.worker_id} process",
+                queues=(queue,),
+                max_jobs=most,
+                stint=timedelta(seconds=seconds),
+            )
+            worker = Worker(dsn, handlers, options)
+            self._working.add(worker)
+            try:
+                ran = await worker.run()
+            finally:
+                self._working.discard(worker)
+            # Not by closing alone, which the server notices a moment later: the next call is near.
+            await drive.end(queue)
+        finally:
+            conn.terminate()
+        # One that would not end is neither: the lease settles it.
+        return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
+
+    def leave(self) -> None:
+        """The server stops: what runs is given back."""
+        for worker in self._working:
+            worker.stop_now()
+
+
+class AppHooks:
+    """Tells the app of ends that came in here: at once, and not when a worker looks next."""
+
+    def __init__(self, engine: Engine, app: Penstock) -> None:
+        self._telling = Telling(engine, app.handlers())
+        self._due = asyncio.Event()
+
+    def tell(self) -> None:
+        """A callback has ended jobs; comes back at once."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                await self._telling.deliver()
+            except BaseException:
+                self._due.set()  # the database is away: they are told when it is back
+                raise
+
+    async def look(self) -> None:
+        """For ever: what others left, a cancel for one."""
+        while True:
+            await asyncio.sleep(HOOKS_SECONDS)
+            self._due.set()
+
+
+def api(
+    app: Penstock, *, base: str | None = None, worker: bool = False, standing: bool = False
+) -> FastAPI:
+    """The HTTP API of an app, as an ASGI app: for `penstock serve`, tests, or to be mounted.
+
+    base      where this server reaches itself, if PENSTOCK_PUBLIC_URL does not say
+    worker    run the app's jobs, too
+    standing  it stays: it keeps the house in order, and looks for queues that nobody drives
+    """
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        roots = read_roots(app.settings)
+        engine = await app.engine()
+        runner = AppRunner(app, engine)
+        public = app.settings.public_url
+        own = None if public else {handler.queue for handler in app.handlers().values()}
+        drives = Drives(engine, roots, public or base, own)
+        live = Hub(engine, app.dsn)
+        hooks = AppHooks(engine, app)
+        api.state.backend = Backend(
+            engine=engine,
+            settings=replace(app.settings),
+            roots=roots,
+            kinds=AppKinds(app),
+            auth=Auth(engine.keys, roots),
+            runner=runner,
+            drives=drives,
+            live=live,
+            open_streams=live.count,
+            callback_signers={
+                name: handler.signer for name, handler in app.handlers().items() if handler.signer
+            },
+            on_leave=[runner.leave, live.close],
+            may_ride=app.may_ride,
+            wake=app.wake,
+            tell_app=hooks.tell,
+        )
+        live.start()
+        beside = [for_ever(hooks.run)]
+        if standing:
+            beside += [for_ever(drives.look), for_ever(hooks.look)]
+        if standing and not worker:
+            keeper = Keeper(await app.dsn(), lambda: engine.jobs.wake(list(app.queues)))
+            beside.append(for_ever(keeper.run))
+        tasks = [asyncio.create_task(one) for one in beside]
+        working = await _begin_worker(app, api) if worker else None
+        try:
+            yield
+        finally:
+            leave(api)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if working is not None:
+                await working
+            await live.stop()
+            await drives.close()
+            await app.close()
+
+    return create(app.settings, lifespan)
+
+
+def leave(api: FastAPI) -> None:
+    """The server is told to stop: open streams end, calls that run jobs give them back."""
+    found: Backend = api.state.backend
+    for tell in found.on_leave:
+        tell()
+    found.on_leave.clear()
+
+
+def leave_now(api: FastAPI) -> None:
+    """It is told once more: a worker beside gives back what it runs."""
+    leave(api)
+    worker: Worker | None = getattr(api.state, "worker", None)
+    if worker is not None:
+        worker.stop_now()
+
+
+async def _begin_worker(app: Penstock, api: FastAPI) -> "asyncio.Task[object]":
+    options = Options(name=app.settings.worker_id, drain=timedelta(seconds=DRAIN_SECONDS))
+    worker = Worker(await app.dsn(), app.handlers(), options)
+    api.state.worker = worker
+    api.state.backend.on_leave.append(worker.stop)
+    return asyncio.create_task(worker.run())

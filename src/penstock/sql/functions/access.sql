@@ -1,0 +1,76 @@
+-- Jobs and batches for callers who see only some of them: an account's key, a token that names a
+-- job or a topic. What is not theirs is answered as what does not exist, in the same words.
+
+create or replace function penstock._refuse_unknown_job(p_id uuid) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
+    p_hint => 'Finished jobs are kept for the retention of their queue.');
+end
+$$;
+
+-- p_account, p_topic, p_only: what the caller is bound to; null: not by this.
+create or replace function penstock._refuse_foreign_job(
+  p_id uuid, p_account text, p_topic text, p_only uuid
+) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_account bigint;
+begin
+  if p_only <> p_id then -- guard: only => if false then
+    perform penstock._refuse_unknown_job(p_id);
+  end if;
+  if p_account is null and p_topic is null then
+    return;
+  end if;
+  select a.id into v_account from penstock.account a where a.name = p_account;
+  perform from penstock.job j
+  where j.id = p_id
+    and (p_account is null or j.account_id = v_account) -- guard: account
+    and (p_topic is null or j.topic = p_topic); -- guard: topic
+  if not found then
+    perform from penstock.finished f
+    where f.id = p_id
+      and (p_account is null or f.account_id = v_account) -- guard: account of ended
+      and (p_topic is null or f.topic = p_topic); -- guard: topic of ended
+    if not found then
+      perform penstock._refuse_unknown_job(p_id);
+    end if;
+  end if;
+end
+$$;
+
+create or replace function penstock.read_job_of(
+  p_id uuid, p_account text default null, p_topic text default null, p_only uuid default null
+) returns jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+  return penstock.read_job(p_id);
+end
+$$;
+
+create or replace function penstock.cancel_job_of(
+  p_id uuid, p_account text default null, p_topic text default null, p_only uuid default null
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+  return penstock.cancel_job(p_id);
+end
+$$;
+
+create or replace function penstock.retry_job_of(p_id uuid, p_account text default null)
+returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform penstock._refuse_foreign_job(p_id, p_account, null, null);
+  return penstock.retry_job(p_id);
+end
+$$;

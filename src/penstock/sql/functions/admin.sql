@@ -1,0 +1,68 @@
+-- What an operator watches: how things stand, what is stuck, and the numbers that are scraped.
+
+-- Starts that give no sign of life, and jobs that were recovered from one and wait for the next;
+-- the longest first. Their class says what is wrong: of a start that may yet go on, what would end
+-- it.
+create or replace function penstock._list_stuck(p_limit integer) returns setof jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('id', s.id, 'kind', k.name, 'queue', q.name, 'status', s.status,
+    'stage', s.stage, 'class', s.class, 'since', penstock._rfc3339(s.since),
+    'recovery', jsonb_build_object('count', s.crashes, 'max', q.recovery,
+      'last_at', penstock._rfc3339(s.recovered_at),
+      'next_at', case when s.status = 'scheduled' then penstock._rfc3339(s.run_at) end))
+  from (
+    select * from (
+      select j.id, j.kind_id, j.queue_id, j.status, j.stage, j.crashes, j.recovered_at, j.run_at,
+        case j.status when 'awaiting' then 'no_callback' else 'stalled' end as class,
+        coalesce(j.progressed_at, j.started_at) as since
+      from penstock.job j
+      where j.deadline_at is not null and penstock._staleness(j) is not null
+      union all
+      select j.id, j.kind_id, j.queue_id, j.status, j.stage, j.crashes, j.recovered_at, j.run_at,
+        j.error ->> 'class', j.recovered_at
+      from penstock.job j
+      where j.recovered_at is not null and j.status in ('scheduled', 'queued')
+        -- It may have started since, and wait for another reason.
+        and exists (
+          select from penstock.attempt t
+          where t.job_id = j.id and t.attempt = j.attempt and t.outcome in ('lost', 'stuck'))
+    ) found
+    order by since, id limit p_limit
+  ) s
+  join penstock.queue q on q.id = s.queue_id left join penstock.kind k on k.id = s.kind_id
+  order by s.since, s.id
+$$;
+
+-- Of what is stuck, the first hundred.
+create or replace function penstock.read_admin_status() returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select penstock.read_status() || jsonb_build_object('stuck',
+    (select coalesce(jsonb_agg(s), '[]') from penstock._list_stuck(100) s))
+$$;
+
+-- For Prometheus: how each queue stands, who is there, and what has been counted since the
+-- beginning.
+create or replace function penstock.read_gauges() returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object(
+    'queues', (
+      select coalesce(jsonb_agg(jsonb_build_object('queue', q.name, 'scheduled', s.scheduled,
+        'queued', s.queued, 'running', s.running, 'awaiting', s.awaiting, 'paused', s.paused,
+        'circuit', c.state, 'oldest_seconds', coalesce(greatest(0,
+          extract(epoch from penstock.clock() - s.oldest_queued_at)), 0)) order by q.name), '[]')
+      from penstock.queue q join penstock.queue_stats s on s.queue = q.name
+      join penstock.circuit c on c.queue_id = q.id),
+    'workers', (select count(*) from penstock.worker_health w where w.alive),
+    'stuck', (select count(*) from penstock._list_stuck(100)),
+    'bounds', penstock._hour_bounds(),
+    'ended', (
+      select coalesce(jsonb_agg(jsonb_build_object('queue', q.name, 'kind', k.name,
+        'outcome', b.outcome, 'class', b.class, 'count', b.count, 'total_ms', b.total_ms,
+        'histogram', b.histogram) order by q.name, k.name, b.outcome, b.class), '[]')
+      from penstock.hourly_bucket b join penstock.queue q on q.id = b.queue_id
+      join penstock.kind k on k.id = b.kind_id
+      where b.hour = '-infinity'))
+$$;

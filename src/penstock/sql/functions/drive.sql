@@ -1,0 +1,128 @@
+-- Queues that no worker stands by: calls of /v1/queues/{name}/process run their jobs, each for a
+-- bounded time, one at a time, and each starts the next while work is due. Nothing here is needed
+-- for safety: a call that dies is a worker that dies. A lost chain is begun again by the next
+-- submit, by any call, and by every server that stands (due_drives).
+
+-- Makes this session the one that drives the queue, until it ends or lets go; false: another is.
+create or replace function penstock.begin_drive(p_queue text) returns boolean
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$ select pg_try_advisory_lock(1886413178, (penstock._find_queue(p_queue)).id) $$;
+
+create or replace function penstock.end_drive(p_queue text) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$ select pg_advisory_unlock(1886413178, (penstock._find_queue(p_queue)).id) $$;
+
+-- What is left to do. due: jobs that wait for a start. held: a call could start nothing before
+-- somebody else acts: an operator (paused), or functions outside that have all the slots, whose
+-- callbacks begin a new call. soon_seconds: until the next job that waits for its time is due.
+create or replace function penstock.drive_state(
+  p_queue text, out due bigint, out paused boolean, out held boolean,
+  out soon_seconds double precision
+)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_queue);
+  v_now timestamptz := penstock.clock();
+  v_circuit penstock.circuit;
+begin
+  select * into v_circuit from penstock.circuit c where c.queue_id = v_queue.id;
+  select count(*) into due from penstock.job j
+  where j.queue_id = v_queue.id and j.status = 'queued';
+  due := due + (select count(*) from penstock.job j
+    where j.queue_id = v_queue.id and j.status = 'scheduled' and j.run_at <= v_now
+      and not j.parked);
+  select date_part('epoch', min(j.run_at) - v_now) into soon_seconds from penstock.job j
+  where j.queue_id = v_queue.id and j.status = 'scheduled' and j.run_at > v_now and not j.parked;
+  paused := penstock._stop_word(v_queue.paused_at is not null, true, v_circuit.state,
+    v_circuit.class) is not distinct from 'paused';
+  held := paused or (
+    exists (select from penstock.job j where j.queue_id = v_queue.id and j.status = 'awaiting')
+    and not exists (
+      select from penstock.job j where j.queue_id = v_queue.id and j.status = 'running')
+    and v_circuit.state = 'closed'
+    and not exists (
+      select from penstock.gate g where g.queue_id = v_queue.id
+        and v_queue.rate_count is not null and g.rate_next_at > v_now));
+end
+$$;
+
+-- How long starts of each kind of the queue may take: nine of ten of the newest took less. Null
+-- where none has ended yet; its time-out is beside it.
+create or replace function penstock.expected_seconds(p_queue text)
+returns table (kind text, seconds double precision, timeout_seconds double precision)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  with newest as materialized (
+    select f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
+    from penstock.finished f order by f.id desc limit 1000
+  ),
+  taken as (
+    select n.kind_id, percentile_cont(0.9) within group (
+      order by greatest(0, date_part('epoch', n.finished_at - n.started_at))) as seconds
+    from newest n where n.ended_in_start and n.status <> 'cancelled'
+    group by n.kind_id
+  )
+  select k.name, coalesce(t.seconds, p.seconds),
+    date_part('epoch', coalesce(k.timeout, q.timeout))
+  from penstock.queue q join penstock.kind k on k.queue_id = q.id
+  left join taken t on t.kind_id = k.id
+  left join penstock.pace p on p.kind_id = k.id
+  where q.name = p_queue
+$$;
+
+-- Of which kind the job is whose turn is next: of the smallest rank, in no lane or in an open one.
+create or replace function penstock.next_kind(p_queue text) returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select k.name
+  from penstock.queue q
+  cross join lateral (
+    (select j.kind_id, j.rank as tag from penstock.job j
+     where j.queue_id = q.id and j.lane = -1 and j.status = 'queued'
+     order by j.rank limit 1)
+    union all
+    (select j.kind_id, case when q.ordering = 'fair' then l.head else j.rank end
+     from (
+       select o.account_id, o.head from penstock.lane o
+       where o.queue_id = q.id and o.open and o.waiting > 0 order by o.head limit 1
+     ) l
+     cross join lateral (
+       select w.kind_id, w.rank from penstock.job w
+       where w.queue_id = q.id and w.lane = l.account_id and w.status = 'queued'
+       order by w.rank limit 1
+     ) j)
+  ) n
+  join penstock.kind k on k.id = n.kind_id
+  where q.name = p_queue
+  order by n.tag limit 1
+$$;
+
+-- Driven queues with work that could start now, and that nobody drives.
+create or replace function penstock.due_drives() returns setof text
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  select q.name
+  from penstock.queue q
+  where q.drive = 'http'
+    and not exists (
+      select from pg_locks l
+      where l.locktype = 'advisory' and l.objsubid = 2 and l.granted
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+        and l.classid = 1886413178 and l.objid = q.id)
+    and (
+      exists (select from penstock.job j where j.queue_id = q.id and j.status = 'queued')
+      or exists (
+        select from penstock.job j where j.queue_id = q.id and j.status = 'scheduled'
+          and j.run_at <= penstock.clock() and not j.parked))
+    and not (select s.held from penstock.drive_state(q.name) s)
+  order by q.name
+$$;
+
+-- Whether somebody has to be told that one of these kinds has work: the driven queues among theirs.
+create or replace function penstock.driven_queues(p_kinds text[]) returns setof text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select distinct q.name from penstock.kind k join penstock.queue q on q.id = k.queue_id
+  where q.drive = 'http' and (p_kinds is null or k.name = any (p_kinds))
+$$;

@@ -1,0 +1,186 @@
+-- Jobs page by page, whole and newest first, for programs; lists.sql has the short form for people.
+--
+-- A page costs what it looks at, however long history is and however rare what is wanted: one index
+-- is followed in the order of ids, and what else is asked is judged row by row, of at most
+-- _looked_at() rows. A page that ends there is short, or empty, and says where to go on.
+
+create or replace function penstock._looked_at() returns integer
+language sql immutable parallel safe
+as $$ select 100000 $$;
+
+-- The newest live ids that fit; floor: down to where it has looked, null: through all.
+-- Without sorts: the planner would rather sort all there is than follow an index to its end.
+create or replace function penstock._page_live(
+  p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text,
+  p_batch uuid, p_limit integer, p_before uuid, out ids uuid[], out floor uuid
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
+as $$
+declare
+  v_row record;
+  v_seen integer := 0;
+  v_topic text := case when p_batch is null then p_topic end;
+  v_account bigint := case when p_batch is null and p_topic is null then p_account end;
+begin
+  for v_row in
+    select j.id, j.status, j.kind_id, j.queue_id, j.account_id, j.topic from penstock.job j
+    where (p_before is null or j.id < p_before)
+      and (p_batch is null or j.batch_id = p_batch)
+      and (v_topic is null or j.topic = v_topic)
+      and (v_account is null or (j.account_id = v_account and j.account_id <> 0))
+    order by j.id desc
+  loop
+    v_seen := v_seen + 1;
+    if (p_status is null or v_row.status = p_status)
+      and (p_kind is null or v_row.kind_id = p_kind)
+      and (p_queue is null or v_row.queue_id = p_queue)
+      and (p_account is null or v_row.account_id = p_account)
+      and (p_topic is null or v_row.topic = p_topic)
+    then
+      ids := ids || v_row.id;
+      exit when cardinality(ids) = p_limit;
+    end if;
+    if v_seen = penstock._looked_at() then
+      floor := v_row.id;
+      exit;
+    end if;
+  end loop;
+end
+$$;
+
+-- The same of history, where what did not succeed has an index of its own, which p_unsuccessful
+-- follows.
+create or replace function penstock._page_finished(
+  p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text,
+  p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean,
+  out ids uuid[], out floor uuid
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
+as $$
+declare
+  v_row record;
+  v_seen integer := 0;
+  v_batch uuid := case when not p_unsuccessful then p_batch end;
+  v_topic text := case when not p_unsuccessful and p_batch is null then p_topic end;
+  v_account bigint := case when not p_unsuccessful and p_batch is null and p_topic is null
+    then p_account end;
+begin
+  for v_row in
+    select f.id, f.status, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id
+    from penstock.finished f
+    where (p_before is null or f.id < p_before)
+      and (v_batch is null or f.batch_id = v_batch)
+      and (v_topic is null or f.topic = v_topic)
+      and (v_account is null or (f.account_id = v_account and f.account_id <> 0))
+      and (not p_unsuccessful or f.status <> 'succeeded')
+    order by f.id desc
+  loop
+    v_seen := v_seen + 1;
+    if (p_status is null or v_row.status = p_status)
+      and (p_kind is null or v_row.kind_id = p_kind)
+      and (p_queue is null or v_row.queue_id = p_queue)
+      and (p_account is null or v_row.account_id = p_account)
+      and (p_topic is null or v_row.topic = p_topic)
+      and (p_batch is null or v_row.batch_id = p_batch)
+    then
+      ids := ids || v_row.id;
+      exit when cardinality(ids) = p_limit;
+    end if;
+    if v_seen = penstock._looked_at() then
+      floor := v_row.id;
+      exit;
+    end if;
+  end loop;
+end
+$$;
+
+-- A row per job, as read_job shows it but without attempts, place and wait; then one without a job
+-- that says where the next page begins, or null. It also ends after 8 MB, for results may be large.
+create or replace function penstock.page_jobs(
+  p_status text default null, p_kind text default null, p_queue text default null,
+  p_account text default null, p_topic text default null, p_batch uuid default null,
+  p_limit integer default 50, p_before uuid default null
+) returns table (job text, after uuid)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_status penstock.job_status := penstock._find_status(p_status);
+  v_kind integer;
+  v_queue integer;
+  v_account bigint;
+  v_leads boolean := coalesce(p_account, p_topic) is not null or p_batch is not null;
+  v_rare boolean := coalesce(v_status in ('failed', 'cancelled'), false);
+  v_live record;
+  v_done record;
+  v_other record;
+  v_floor uuid;
+  v_ids uuid[];
+  v_id uuid;
+  v_bytes bigint := 0;
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  if p_kind is not null then
+    v_kind := (penstock._find_kind(p_kind)).id;
+  end if;
+  if p_queue is not null then
+    v_queue := (penstock._find_queue(p_queue)).id;
+  end if;
+  if p_account is not null then
+    -- An account is made by its first job; none has this number.
+    v_account := coalesce((select a.id from penstock.account a where a.name = p_account), -1);
+  end if;
+  select null::uuid[] as ids, null::uuid as floor into v_live;
+  v_done := v_live;
+  if v_status in ('running', 'awaiting') and not v_leads then
+    -- Few, and found by their own index.
+    select array_agg(s.id) as ids, null::uuid as floor into v_live from (
+      select j.id from penstock.job j
+      where j.deadline_at is not null and j.status = v_status
+        and (p_before is null or j.id < p_before)
+        and (v_kind is null or j.kind_id = v_kind)
+        and (v_queue is null or j.queue_id = v_queue)
+      order by j.id desc limit p_limit
+    ) s;
+  elsif v_status is null or v_status in ('scheduled', 'queued', 'running', 'awaiting') then
+    v_live := penstock._page_live(v_status, v_kind, v_queue, v_account, p_topic, p_batch, p_limit,
+      p_before);
+  end if;
+  if v_status is null or v_status in ('succeeded', 'failed', 'cancelled') then
+    v_done := penstock._page_finished(v_status, v_kind, v_queue, v_account, p_topic, p_batch,
+      p_limit, p_before, v_rare and not v_leads);
+    -- Few failures among many of theirs: another way to them may lead further.
+    if v_done.floor is not null and v_rare and v_leads then
+      v_other := penstock._page_finished(v_status, v_kind, v_queue, v_account, p_topic, p_batch,
+        p_limit, p_before, true);
+      if v_other.floor is null or v_other.floor < v_done.floor then
+        v_done := v_other;
+      end if;
+    end if;
+  end if;
+  -- Below the higher floor one of them has not looked.
+  v_floor := greatest(v_live.floor, v_done.floor);
+  v_ids := array(
+    select u.id from unnest(v_live.ids || v_done.ids) u (id)
+    where v_floor is null or u.id >= v_floor
+    order by u.id desc limit p_limit);
+  if cardinality(v_ids) = p_limit then
+    v_floor := v_ids[p_limit];
+  end if;
+  foreach v_id in array v_ids loop
+    job := (penstock._read_job(v_id, null, false) - 'attempts')::text;
+    return next;
+    v_bytes := v_bytes + length(job);
+    if v_bytes > 8388608 then
+      v_floor := v_id;
+      exit;
+    end if;
+  end loop;
+  job := null;
+  after := v_floor;
+  return next;
+end
+$$;

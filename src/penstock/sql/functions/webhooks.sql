@@ -1,0 +1,323 @@
+-- Messages to apps about jobs that have ended. The end itself leaves a row in delivery, whoever
+-- brought it about; workers send it, signed, until it is taken or has been tried often enough.
+--
+--   due (next_at <= now) -- claim_deliveries --> being sent (sending_until) -- report_delivery -->
+--     taken (delivered_at) | due again after a wait | given up (next_at null, not delivered)
+--
+-- Who claims moves next_at ahead first: a worker that dies while it sends leaves a delivery that is
+-- due again when its lease is over. So a message may come twice, always under the same id.
+
+-- How many messages may be on their way to one host, from all workers together.
+create or replace function penstock._host_limit() returns integer
+language sql immutable parallel safe
+as $$ select 2 $$;
+
+-- The wait after try number p_try, before that it is due again; null: it was the last.
+create or replace function penstock._delivery_wait(p_try integer) returns interval
+language sql immutable parallel safe
+as $$
+  select (array['5 seconds', '30 seconds', '2 minutes', '10 minutes', '1 hour', '4 hours',
+    '12 hours', '24 hours']::interval[])[p_try]
+$$;
+
+create or replace function penstock._url_host(p_url text) returns text
+language sql immutable parallel safe
+as $$ select coalesce(lower(substring(p_url from '^[^:/?#]+://([^/?#]+)')), '') $$;
+
+-- What an address for webhooks must look like. Where it leads is looked at when it is called.
+create or replace function penstock._is_webhook_url(p_url text) returns boolean
+language sql immutable parallel safe
+as $$ select length(p_url) <= 2000 and p_url ~ '^https?://[^/?#[:space:]@]+([/?#][!-~]*)?$' $$;
+
+create or replace function penstock._refuse_webhook_urls(p_urls text[]) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_index bigint;
+begin
+  select u.n - 1 into v_index from unnest(p_urls) with ordinality u (url, n)
+  where not penstock._is_webhook_url(u.url) limit 1;
+  if found then
+    perform penstock._refuse(422, 'invalid_job',
+      'webhook_url must be an address of at most 2000 characters that begins with https:// and '
+      'holds no user or password', 'webhook_url', jsonb_build_object('index', v_index));
+  end if;
+end
+$$;
+
+-- The address among the options of a kind.
+create or replace function penstock._option_webhook(p_options jsonb) returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if coalesce(p_options -> 'webhook', 'null') <> 'null' and not coalesce(
+    jsonb_typeof(p_options -> 'webhook') = 'string'
+      and penstock._is_webhook_url(p_options ->> 'webhook'), false)
+  then
+    perform penstock._refuse(422, 'invalid_option',
+      'webhook must be an address of at most 2000 characters that begins with http:// or https:// '
+      'and holds no user or password', 'webhook');
+  end if;
+  return p_options ->> 'webhook';
+end
+$$;
+
+-- Jobs that have just ended: who wants to be told. Called with every end.
+create or replace function penstock._leave_webhooks(p_jobs uuid[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_seed uuid;
+begin
+  -- Most installations have none: they pay two looks at small tables.
+  if not exists (select from penstock.kind k where k.webhook is not null)
+    and not exists (select from penstock.job_webhook)
+  then
+    return;
+  end if;
+  v_seed := penstock.new_id(v_now);
+  with told as (
+    delete from penstock.job_webhook w using unnest(p_jobs) u (id)
+    where w.job_id = u.id
+    returning w.job_id, w.url
+  )
+  insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted, created_at,
+    next_at)
+  select penstock._nth_id(v_seed, row_number() over (order by f.id, t.trusted)), f.id,
+    f.account_id, 'job.' || f.status, t.url, penstock._url_host(t.url), t.trusted, f.finished_at,
+    v_now
+  from unnest(p_jobs) u (id)
+  join penstock.finished f on f.id = u.id
+  cross join lateral (
+    select k.webhook, true from penstock.kind k where k.id = f.kind_id and k.webhook is not null
+    union all
+    select o.url, false from told o where o.job_id = f.id
+  ) t (url, trusted);
+end
+$$;
+
+-- Takes deliveries that are due: of each host as many as may go there at once, and one host after
+-- the other from p_after on. So it costs what hosts there are, however long the backlog of one is.
+-- Nothing while another worker takes some: how many go to a host is counted exactly.
+create or replace function penstock.claim_deliveries(
+  p_limit integer, p_lease interval, p_after text default ''
+) returns table (
+  id uuid, try integer, job_id uuid, event text, url text, host text, trusted boolean,
+  account text, created_at timestamptz, job text
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_left integer := p_limit;
+  v_host text := p_after;
+  v_round integer := 1;
+  v_next record;
+  v_one penstock.delivery;
+begin
+  if not exists (select from penstock.delivery d where d.next_at <= v_now)
+    or not pg_try_advisory_xact_lock(1886413181, 1)
+  then
+    return;
+  end if;
+  -- A worker that died is no longer at it.
+  update penstock.delivery d set sending_until = null
+  where d.sending_until is not null and d.sending_until <= v_now;
+  while v_left > 0 loop
+    select d.host, d.next_at into v_next from penstock.delivery d
+    where d.next_at is not null and d.host > v_host
+      and (v_round = 1 or d.host <= p_after)
+    order by d.host, d.next_at limit 1;
+    if not found then
+      exit when v_round = 2;
+      v_round := 2;
+      v_host := '';
+      continue;
+    end if;
+    v_host := v_next.host;
+    continue when v_next.next_at > v_now;
+    for v_one in
+      select d.* from penstock.delivery d
+      where d.host = v_host
+        and d.next_at <= v_now -- guard: due
+      order by d.next_at
+      limit least(v_left, penstock._host_limit() - (
+        select count(*) from penstock.delivery s
+        where s.host = v_host and s.sending_until is not null))
+      for no key update of d skip locked
+    loop
+      if penstock._status_of(v_one.job_id) is null then
+        update penstock.delivery d set next_at = null, last_at = v_now,
+          last_error = 'the job is no longer kept'
+        where d.id = v_one.id;
+        continue;
+      end if;
+      update penstock.delivery d set tries = d.tries + 1, last_at = v_now,
+        next_at = v_now + p_lease, sending_until = v_now + p_lease
+      where d.id = v_one.id;
+      v_left := v_left - 1;
+      id := v_one.id; try := v_one.tries + 1; job_id := v_one.job_id; event := v_one.event;
+      url := v_one.url; host := v_one.host; trusted := v_one.trusted;
+      created_at := v_one.created_at;
+      account := (select a.name from penstock.account a where a.id = v_one.account_id);
+      job := penstock._read_job(v_one.job_id, null)::text;
+      return next;
+    end loop;
+  end loop;
+end
+$$;
+
+create or replace function penstock.any_delivery_due() returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select exists (select from penstock.delivery d where d.next_at <= penstock.clock()) $$;
+
+-- How a try ended. p_over: nobody is there to take it, so not again. p_after: how long the receiver
+-- asked to wait. Late words of an earlier try count only if they tell that it was taken.
+create or replace function penstock.report_delivery(
+  p_id uuid, p_try integer, p_taken boolean, p_status integer default null,
+  p_error text default null, p_over boolean default false, p_after interval default null
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_wait interval := penstock._delivery_wait(p_try);
+begin
+  if p_taken then
+    update penstock.delivery d set delivered_at = v_now, next_at = null, sending_until = null,
+      last_at = v_now, last_status = p_status, last_error = null
+    where d.id = p_id and d.delivered_at is null;
+  else
+    -- Not all that failed together come back together.
+    v_wait := greatest(v_wait * (0.9 + 0.2 * random()),
+      case when p_after is not null then least(p_after, interval '1 hour') end);
+    update penstock.delivery d set sending_until = null, last_at = v_now, last_status = p_status,
+      last_error = left(p_error, 500),
+      next_at = case when not p_over and penstock._delivery_wait(p_try) is not null
+        then v_now + v_wait end
+    where d.id = p_id
+      and d.tries = p_try -- guard: its try
+      and d.delivered_at is null; -- guard: not taken => ;
+  end if;
+  return (select penstock._delivery_status(d) from penstock.delivery d where d.id = p_id);
+end
+$$;
+
+create or replace function penstock._delivery_status(p_delivery penstock.delivery) returns text
+language sql immutable parallel safe
+as $$
+  select case when p_delivery.delivered_at is not null then 'delivered'
+    when p_delivery.next_at is null then 'given_up' else 'pending' end
+$$;
+
+-- p_own: for the holder of the account, to whom the rest of an address may be a secret of the app.
+create or replace function penstock._delivery_json(p_delivery penstock.delivery, p_own boolean)
+returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('id', p_delivery.id, 'job', p_delivery.job_id,
+    'account', (select a.name from penstock.account a where a.id = p_delivery.account_id),
+    'type', p_delivery.event, 'url', case when p_own
+      then substring(p_delivery.url from '^[^/]+//[^/?#]+') else p_delivery.url end,
+    'status', penstock._delivery_status(p_delivery), 'tries', p_delivery.tries,
+    'created_at', penstock._rfc3339(p_delivery.created_at),
+    'last_at', penstock._rfc3339(p_delivery.last_at), 'last_status', p_delivery.last_status,
+    'last_error', p_delivery.last_error,
+    'next_at', penstock._rfc3339(p_delivery.next_at),
+    'delivered_at', penstock._rfc3339(p_delivery.delivered_at))
+$$;
+
+-- Deliveries, newest first. p_account: of this account, and not those to the operator's own
+-- addresses. p_owner: as p_account, for an operator who looks at one account.
+create or replace function penstock.list_deliveries(
+  p_account text default null, p_owner text default null, p_job uuid default null,
+  p_status text default null, p_limit integer default 50, p_before uuid default null
+) returns setof jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+declare
+  v_account bigint;
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  if p_status not in ('pending', 'delivered', 'given_up') then
+    perform penstock._refuse(422, 'invalid_filter',
+      'status must be one of pending, delivered, given_up', 'status');
+  end if;
+  if coalesce(p_account, p_owner) is not null then
+    select a.id into v_account from penstock.account a where a.name = coalesce(p_account, p_owner);
+    if not found then
+      return;
+    end if;
+  end if;
+  return query
+  select penstock._delivery_json(d, p_account is not null) from penstock.delivery d
+  where (v_account is null or d.account_id = v_account) -- guard: own
+    and (p_account is null or not d.trusted) -- guard: not the operator's
+    and (p_job is null or d.job_id = p_job)
+    and (p_status is null or penstock._delivery_status(d) = p_status)
+    and (p_before is null or d.id < p_before)
+  order by d.id desc limit p_limit;
+end
+$$;
+
+-- Sends it again from the beginning, under the same id. One that is being sent is left at that.
+create or replace function penstock.replay_delivery(p_id uuid, p_account text default null)
+returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_delivery penstock.delivery;
+begin
+  select d.* into v_delivery from penstock.delivery d
+  where d.id = p_id
+    and (p_account is null or (not d.trusted -- guard: own
+      and d.account_id = (select a.id from penstock.account a where a.name = p_account)))
+  for no key update;
+  if not found then
+    perform penstock._refuse(404, 'unknown_webhook', format('there is no webhook %s', p_id), 'id',
+      p_hint => 'Those that were taken are kept for 7 days, those given up for 30.');
+  end if;
+  if penstock._status_of(v_delivery.job_id) is null then
+    perform penstock._refuse(409, 'job_not_kept', 'the job it tells of is no longer kept', 'id');
+  end if;
+  if v_delivery.sending_until is null or v_delivery.sending_until <= penstock.clock() then
+    update penstock.delivery d set tries = 0, next_at = penstock.clock(), delivered_at = null,
+      sending_until = null
+    where d.id = p_id returning d.* into v_delivery;
+  end if;
+  return penstock._delivery_json(v_delivery, p_account is not null);
+end
+$$;
+
+-- What is no longer of use: in bounded steps, with the rest of history.
+create or replace function penstock._prune_outside(p_now timestamptz, p_rows integer)
+returns table (what text, rows bigint)
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+  what := 'delivery';
+  delete from penstock.delivery d
+  where d.id = any (array(
+    select o.id from penstock.delivery o
+    where o.next_at is null and o.created_at < p_now - interval '7 days'
+      and coalesce(o.delivered_at + interval '7 days', o.last_at + interval '30 days',
+        o.created_at) < p_now
+    order by o.created_at limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+
+  what := 'seen_callback'; -- a signature this old is refused for its age
+  delete from penstock.seen_callback s
+  where s.signature = any (array(
+    select o.signature from penstock.seen_callback o
+    where o.seen_at < p_now - interval '1 hour' limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
+end
+$$;

@@ -1,0 +1,184 @@
+"""Who is let in: keys by kind, wrong ones, revoked and expired ones (C3, G14's half of the API)."""
+
+import hashlib
+import re
+import time
+
+import asyncpg
+import pytest
+
+from api import kinds
+from api.site import SECRET, Site, problem
+from penstock.api import auth
+from penstock.engine.keys import parts
+from waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _kinds(site: Site) -> None:
+    kinds.declare(site)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "nonsense",
+        "ps_app_abc_def",
+        "ps_app__",
+        "ps_",
+        "pt_a.b",
+        "pt_",
+        "pt_..",
+        SECRET + "x",
+        "x" * 5000,
+        "ps_app_aaaaaaaaaaaa_" + "a" * 51,
+    ],
+)
+async def test_a_wrong_key_is_401_in_the_same_words(site: Site, given: str) -> None:
+    refused = await site.client(given).get("/v1/jobs")
+    told = problem(refused, 401, "unauthorized")
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert given not in told["detail"]
+
+
+async def test_a_secret_of_another_key_does_not_fit(site: Site) -> None:
+    one, two = await site.make_key("app"), await site.make_key("app")
+    found = parts(two)
+    assert found
+    mixed = "_".join([*one.split("_", 3)[:3], found[1]])
+    problem(await site.client(mixed).get("/v1/jobs"), 401, "unauthorized")
+    assert (await site.client(one).get("/v1/jobs")).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["Basic abc", "Bearer", "Bearer ", "abc", "bearer  \t"])
+async def test_another_scheme_is_no_key(site: Site, header: str) -> None:
+    refused = await site.anonymous.get("/v1/jobs", headers={"Authorization": header})
+    problem(refused, 401, "unauthorized")
+
+
+async def test_keys_do_not_pass_in_the_address(site: Site) -> None:
+    """An address is logged everywhere: only short tokens are taken there."""
+    key = await site.make_key("app")
+    problem(await site.anonymous.get("/v1/jobs", params={"token": key}), 401, "unauthorized")
+    problem(await site.anonymous.get("/v1/jobs", params={"token": SECRET}), 401, "unauthorized")
+
+
+async def test_each_kind_opens_its_own(site: Site) -> None:
+    process = site.client(await site.make_key("process"))
+    told = problem(await process.get("/v1/jobs"), 403, "not_allowed")
+    assert "app" in told["needs"]
+    for client in (site.app_client, await site.account_client("u1")):
+        problem(await client.get("/v1/keys"), 403, "not_allowed")
+    assert (await site.admin.get("/v1/keys")).status_code == 200
+    operator = site.client(await site.make_key("admin"))
+    assert (await operator.get("/v1/keys")).status_code == 200
+
+
+@pytest.mark.alone
+async def test_a_revoked_key_opens_nothing_within_a_second(site: Site) -> None:
+    """C3: also at servers that have not heard of it, and for the tokens it made."""
+    key = await site.make_key("app")
+    client = site.client(key)
+    token = (await client.post("/v1/tokens", json={"account": "u1"})).json()["token"]
+    browser = site.client(token)
+    assert (await browser.get("/v1/jobs")).status_code == 200
+    found = parts(key)
+    assert found
+    begun = time.monotonic()
+    await site.engine.keys.revoke(found[0])  # not through this server
+
+    async def closed() -> bool:
+        answers = [await client.get("/v1/jobs"), await browser.get("/v1/jobs")]
+        return all(answer.status_code == 401 for answer in answers)
+
+    await eventually(closed, "the key is refused", seconds=5)
+    assert time.monotonic() - begun < 1.5
+
+
+async def test_an_expired_key_opens_nothing(site: Site) -> None:
+    made = await site.admin.post("/v1/keys", json={"kind": "app", "expires_seconds": 60})
+    client = site.client(made.json()["key"])
+    assert (await client.get("/v1/jobs")).status_code == 200
+    await site.clock.advance("61s")
+
+    async def closed() -> bool:
+        return (await client.get("/v1/jobs")).status_code == 401
+
+    await eventually(closed, "the key is over", seconds=5)
+
+
+async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C3: with 429 and a time; good keys from there, and other addresses, go on."""
+    wrong = site.client("ps_app_guess", address="198.51.100.7")
+    for _ in range(auth.FAILURES):
+        problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
+    refused = await wrong.get("/v1/jobs")
+    problem(refused, 429, "too_many_failures")
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    good = site.client(await site.make_key("app"), address="198.51.100.7")
+    assert (await good.get("/v1/jobs")).status_code == 200
+    elsewhere = site.client("ps_app_guess", address="198.51.100.8")
+    problem(await elsewhere.get("/v1/jobs"), 401, "unauthorized")
+    now = time.monotonic()
+    monkeypatch.setattr("penstock.api.auth.time.monotonic", lambda: now + 61)
+    problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
+
+
+async def test_addresses_of_one_network_count_together(site: Site) -> None:
+    for n in range(auth.FAILURES):
+        client = site.client("ps_app_guess", address=f"2001:db8:1:2::{n:x}")
+        problem(await client.get("/v1/jobs"), 401, "unauthorized")
+    more = site.client("ps_app_guess", address="2001:db8:1:2:ffff::1")
+    problem(await more.get("/v1/jobs"), 429, "too_many_failures")
+    other = site.client("ps_app_guess", address="2001:db8:1:3::1")
+    problem(await other.get("/v1/jobs"), 401, "unauthorized")
+
+
+async def test_what_is_stored_of_a_key_opens_nothing(site: Site, conn: asyncpg.Connection) -> None:
+    """C3: a hash of 256 random bits; its form is found by scanners for secrets."""
+    key = await site.make_key("account", "u1")
+    assert re.fullmatch(r"ps_account_[a-z0-9]{12}_[A-Za-z0-9_-]{51}", key)
+    found = parts(key)
+    assert found
+    row = await conn.fetchrow(
+        "select k::text, secret_hash from penstock.api_key k where id = $1", found[0]
+    )
+    assert row
+    assert found[1] not in row["k"]
+    assert row["secret_hash"] == hashlib.sha256(found[1].encode()).digest()
+    assert parts(key[:-1] + ("0" if key[-1] != "0" else "1")) is None  # mistyped
+
+
+async def test_when_a_key_was_used_is_told_to_the_minute(site: Site) -> None:
+    key = await site.make_key("app")
+    await site.client(key).get("/v1/jobs")
+
+    async def used() -> bool:
+        kept = (await site.admin.get("/v1/keys")).json()["items"]
+        return any(one["id"] in key and one["last_used_at"] for one in kept)
+
+    await eventually(used, "its use is written")
+
+
+async def test_the_key_of_an_erased_account_opens_nothing(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    mine = await site.account_client("u1")
+    assert (await mine.get("/v1/jobs")).status_code == 200
+    await conn.execute("update penstock.account set name = null where name = 'u1'")
+
+    async def closed() -> bool:
+        return (await mine.get("/v1/jobs")).status_code == 401
+
+    await eventually(closed, "the key is refused", seconds=5)
+
+
+async def test_two_secrets_are_good_while_they_are_exchanged(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SECRET", f"the-next-secret-of-these-tests,{SECRET}")
+    assert (await site.admin.get("/v1/keys")).status_code == 200
+    new = site.client("the-next-secret-of-these-tests")
+    assert (await new.get("/v1/keys")).status_code == 200

@@ -1,0 +1,282 @@
+"""The API is killed between a commit and its answer: who asks again gets the same job, once.
+
+Every submit has an Idempotency-Key, and is repeated with it until there is an answer. However often
+the server dies, and whenever: one job and one charge for each key, and what was answered is there.
+"""
+
+import asyncio
+import random
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import httpx
+import pytest
+
+import factory
+from api.serving import Served, serving
+from shapes import Connect, Scale
+from waiting import eventually
+
+PRICE = 3
+MONEY = 1_000_000
+ACCOUNTS = ("u1", "u2")
+CLIENTS = 8
+# A client that hears nothing of a dead server asks again.
+ASK_SECONDS = 10.0
+PAUSE_SECONDS = 0.05
+# Not longer than a request takes: kills shall fall into every moment of one.
+LONGEST_LIFE_SECONDS = 0.4
+# An advisory lock that holds commits up: see `stalled`.
+STALL = 7_406_006
+
+
+@pytest.fixture
+async def priced(conn: asyncpg.Connection) -> asyncpg.Connection:
+    await factory.queue(conn)
+    await conn.execute("select penstock.declare_kind('paid', 'q', $1)", {"price": PRICE})
+    for account in ACCOUNTS:
+        await conn.execute("select penstock.grant_credits($1, $2, 'test')", account, MONEY)
+    return conn
+
+
+class Client:
+    """Submits until it is told what became of it, as every careful caller does."""
+
+    def __init__(self, server: Served, name: str) -> None:
+        self._server = server
+        self._name = name
+        self.told: dict[str, str] = {}
+        """By key: the job of the answer."""
+        self.tries: Counter[str] = Counter()
+        self.replays = 0
+
+    async def submit(self, key: str, account: str) -> None:
+        body = {"kind": "paid", "payload": {"key": key}, "account": account}
+        while True:
+            self.tries[key] += 1
+            try:
+                async with self._server.client() as http:
+                    answer = await http.post(
+                        "/v1/jobs",
+                        json=body,
+                        headers={"Idempotency-Key": key},
+                        timeout=ASK_SECONDS,
+                    )
+            except httpx.HTTPError:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if answer.status_code in (409, 500, 503):
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            assert answer.status_code == 201, answer.text
+            self.replays += answer.headers.get("Idempotent-Replayed") == "true"
+            self.told[key] = answer.json()["id"]
+            return
+
+    async def run(self, many: int) -> None:
+        for number in range(many):
+            key, account = f"{self._name}-{number}", random.choice(ACCOUNTS)
+            await self.submit(key, account)
+            if number % 5 == 0:  # although there was an answer
+                before = self.told[key]
+                await self.submit(key, account)
+                assert self.told[key] == before
+
+
+async def assert_once(conn: asyncpg.Connection, clients: list[Client]) -> None:
+    """One job and one reservation for each key; each answer names its job."""
+    told = {key: job for client in clients for key, job in client.told.items()}
+    rows = await conn.fetch("select id, payload ->> 'key' as key, reserved from penstock.job")
+    found = {row["key"]: str(row["id"]) for row in rows}
+    assert len(rows) == len(found), "a key has two jobs"
+    assert found == told
+    assert {row["reserved"] for row in rows} == {PRICE}
+    spent = await conn.fetchval(
+        "select sum($1 - balance) from penstock.account where id <> 0", MONEY
+    )
+    assert spent == PRICE * len(told)
+    lines = await conn.fetchval("select count(*) from penstock.ledger where kind = 'reserve'")
+    assert lines == len(told)
+
+
+@pytest.mark.timeout(900)
+async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
+    priced: asyncpg.Connection, database: str, tmp_path: Path, scale: Scale
+) -> None:
+    """Many deaths, at moments that nobody chose."""
+    deaths = 0
+    with serving(database, tmp_path) as server:
+        await server.start()
+        clients = [Client(server, f"c{n}") for n in range(CLIENTS)]
+        async with asyncio.TaskGroup() as group:
+            work = [group.create_task(client.run(scale(15, 800))) for client in clients]
+            for _ in range(scale(3, 100)):
+                if all(task.done() for task in work):
+                    break
+                await asyncio.sleep(random.uniform(0.05, LONGEST_LIFE_SECONDS))
+                server.kill()
+                deaths += 1
+                await server.start()
+        await assert_once(priced, clients)
+    assert deaths >= 2
+    assert sum(client.tries.total() for client in clients) > sum(
+        len(client.told) for client in clients
+    )
+
+
+@pytest.mark.parametrize("when", ["before the commit", "after the commit"])
+async def test_killed_at_the_worst_moment(
+    priced: asyncpg.Connection, connect: Connect, database: str, tmp_path: Path, when: str
+) -> None:
+    """The submit waits in the database, at the moment of choice, until its server is dead."""
+    with serving(database, tmp_path) as server:
+        await server.start()
+        client = Client(server, "c")
+        async with stalled(priced, await connect(), committed=when == "after the commit"):
+            asked = asyncio.create_task(client.submit("k", "u1"))
+            await eventually(lambda: _waits(priced), "the submit waits")
+            server.kill()
+            if when == "before the commit":
+                # What a dead client has begun is undone when the server notices.
+                await priced.execute(
+                    "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                    " where application_name = 'penstock' and datname = current_database()"
+                )
+        if when == "after the commit":
+            await eventually(lambda: _jobs(priced), "the first submit is committed")
+            assert client.told == {}, "nobody has heard of it"
+        else:
+            assert not await _jobs(priced)
+        await server.start()
+        await asyncio.wait_for(asked, 30)
+        await assert_once(priced, [client])
+        assert client.tries["k"] >= 2
+        assert client.replays == (when == "after the commit")
+
+
+@pytest.mark.parametrize("cut", ["the answer", "the request"])
+async def test_a_line_that_breaks_is_a_dead_server_to_its_client(
+    priced: asyncpg.Connection, database: str, tmp_path: Path, cut: str
+) -> None:
+    """A proxy that passes on all but the end; each repetition comes through a little further."""
+    with serving(database, tmp_path) as server:
+        await server.start()
+        async with cutting(server.port, cut) as (port, cuts):
+            client = Client(Served(database, tmp_path, port), "c")
+            await asyncio.wait_for(client.submit("k", "u1"), 60)
+        await assert_once(priced, [client])
+    assert len(cuts) >= 3
+    assert client.replays == (cut == "the answer")
+
+
+@asynccontextmanager
+async def stalled(
+    conn: asyncpg.Connection, holder: asyncpg.Connection, *, committed: bool
+) -> AsyncIterator[None]:
+    """Submits wait in the middle of their commit, until the end of the block.
+
+    Postgres completes a commit although its client has died meanwhile, and nobody hears of it;
+    unless its session is ended first.
+    """
+    await conn.execute(
+        "create function public.stall() returns trigger language plpgsql as $$"
+        f" begin perform pg_advisory_xact_lock({STALL}); return null; end $$"
+    )
+    await conn.execute(
+        "create constraint trigger stall after insert on penstock.job"
+        " deferrable initially deferred for each row execute function public.stall()"
+    )
+    await holder.execute(f"select pg_advisory_lock({STALL})")
+    try:
+        yield
+    finally:
+        # Before the trigger goes, or it would be waited for.
+        await holder.execute(f"select pg_advisory_unlock({STALL})")
+        if committed:
+            await eventually(lambda: _jobs(conn), "what waited in its commit is committed")
+        await conn.execute("drop trigger stall on penstock.job")
+
+
+async def _waits(conn: asyncpg.Connection) -> bool:
+    found: bool = await conn.fetchval(
+        "select exists (select from pg_locks where locktype = 'advisory' and objid = $1"
+        " and not granted)",
+        STALL,
+    )
+    return found
+
+
+async def _jobs(conn: asyncpg.Connection) -> int:
+    found: int = await conn.fetchval("select count(*) from penstock.job")
+    return found
+
+
+@asynccontextmanager
+async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
+    """A proxy in front of a port. Of each connection it passes on so many bytes more than of the
+    one before: of the request, or of its answer; then it is gone. Also the lengths, as they were.
+    """
+    cuts: list[int] = []
+    open_ = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to = await asyncio.open_connection("127.0.0.1", port)
+        most = len(cuts) * 150
+        try:
+            if what == "the request":
+                head = await reader.read(65_536)
+                to.write(head[:most])
+                await to.drain()
+                if most < len(head):
+                    cuts.append(most)
+                    return
+            else:
+                to.write(await reader.read(65_536))
+            answer = await there.read(65_536)
+            if what == "the answer" and most < len(answer):
+                writer.write(answer[:most])
+                cuts.append(most)
+                return
+            writer.write(answer)
+            await writer.drain()
+        finally:
+            for one in (writer, to):
+                one.close()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(handle(reader, writer))
+        open_.add(task)
+        task.add_done_callback(open_.discard)
+
+    proxy = await asyncio.start_server(begin, "127.0.0.1", 0)
+    try:
+        yield proxy.sockets[0].getsockname()[1], cuts
+    finally:
+        proxy.close()
+        await proxy.wait_closed()
+        await asyncio.gather(*open_, return_exceptions=True)
+
+
+async def test_a_key_answers_for_ever(
+    priced: asyncpg.Connection, database: str, tmp_path: Path
+) -> None:
+    """After the job has ended, too, and from another server: its present state, and no charge."""
+    key = str(uuid.uuid4())
+    with serving(database, tmp_path) as first, serving(database, tmp_path) as second:
+        await first.start()
+        client = Client(first, "c")
+        await client.submit(key, "u1")
+        first.kill()
+        worker = await factory.worker(priced)
+        await factory.finish(priced, worker, await factory.claim(priced, worker))
+        await second.start()
+        again = Client(second, "d")
+        await again.submit(key, "u1")
+    assert again.told == client.told
+    assert again.replays == 1
+    balance = await priced.fetchval("select balance from penstock.account where name = 'u1'")
+    assert balance == MONEY - PRICE

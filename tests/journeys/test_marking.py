@@ -1,0 +1,315 @@
+"""Journeys through the marking example: a function marks a class, whatever dies meanwhile."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+
+from journeys.marking_site import (
+    CLASS,
+    CODE,
+    FOLDER,
+    PATIENCE_SECONDS,
+    QUEUE_SECRET,
+    Marking,
+    assert_each_marked_once,
+    running,
+    teacher,
+)
+from journeys.processes import Program
+from waiting import eventually
+
+pytestmark = pytest.mark.timeout(150)
+
+# Minutes of the real settings as seconds.
+SOON = {"timeout": '"4s"', "retry": '{ attempts = 3, backoff = "linear", delay = 0.2 }'}
+
+
+@pytest.fixture
+def marking(database: str, tmp_path: Path) -> Iterator[Marking]:
+    with running(database, tmp_path, settings=SOON) as site:
+        yield site
+
+
+@pytest.fixture
+def unhurried(database: str, tmp_path: Path) -> Iterator[Marking]:
+    """With the example's own settings."""
+    with running(database, tmp_path) as site:
+        yield site
+
+
+async def test_mark_all_marks_thirty_one_at_a_time(
+    unhurried: Marking, conn: asyncpg.Connection
+) -> None:
+    """M1, M3, M5 to M9, M15: clicked twice, called back twice; each is told as it comes."""
+    marking = unhurried
+    await marking.order(repeat=2)
+    async with teacher(marking) as ana, ana.listening() as events:
+        both = await asyncio.gather(ana.mark(), ana.mark())
+        assert sorted((one["asked"], one["found"]) for one in both) == [(0, CLASS), (CLASS, 0)]
+        assert both[0]["totals"]["pending"] == CLASS
+        now = await ana.ask("/api/ai-queue")
+        assert (now["pending"], now["processing"], now["failed_today"]) == (CLASS, 0, 0)
+        assert now["avg_processing_seconds"] is None
+        marking.start_worker("one")
+        marking.start_worker("two")
+        succeeded: set[str] = set()
+        handed_over: set[str] = set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async for job in events:
+                if job["status"] == "awaiting":
+                    handed_over.add(job["id"])
+                if job["status"] == "succeeded":
+                    succeeded.add(job["id"])
+                    if len(succeeded) == CLASS:
+                        break
+        assert handed_over
+        done = await ana.sees("all are marked", marked=CLASS)
+        for one in done["answers"]:
+            assert 0 <= one["score"] <= one["out_of"] == 4
+            assert one["feedback"]
+        await _until_written(conn)
+        now = await ana.ask("/api/ai-queue")
+        assert (now["pending"], now["processing"], len(now["jobs"])) == (0, 0, CLASS)
+        assert 0.05 < now["avg_processing_seconds"] < 10
+
+        async def all_told() -> bool:
+            return len(marking.events("told")) == 2 * CLASS
+
+        await eventually(all_told, "every result has been sent twice")
+    outcomes = [one["outcome"] for one in marking.events("told")]
+    assert (outcomes.count("accepted"), outcomes.count("duplicate")) == (CLASS, CLASS)
+    assert len(marking.events("begin")) == CLASS
+    await assert_each_marked_once(conn, marking)
+
+
+async def test_nothing_is_lost_when_worker_and_function_die(
+    marking: Marking, conn: asyncpg.Connection
+) -> None:
+    """M2, M3, M4, M11: no job fails, and no answer is marked twice."""
+    worker = marking.start_worker("one")
+    async with teacher(marking) as ana:
+        await ana.mark()
+        await ana.sees("some are marked", marked=4)
+        # What is handed over needs no worker: the callback finds its way.
+        worker.kill()
+        worker = marking.start_worker("two")
+        await ana.sees("it goes on", marked=8)
+
+        # A function that takes no calls costs nobody an attempt.
+        await marking.command("/_stop")
+        await ana.sees_answer("Zeno", "it is waited for", status="pending")
+        away = "The marking function does not answer at the moment; it goes on by itself."
+
+        async def said() -> bool:
+            rows = (await ana.look())["answers"]
+            return any(one["message"].endswith(away) for one in rows)
+
+        await eventually(said, "it is said", seconds=PATIENCE_SECONDS)
+        assert (await ana.ask("/api/ai-queue"))["function"] == {"there": False, "switch": True}
+        await marking.command("/_start")
+        await ana.sees("it goes on", marked=12)
+
+        # What it had in hand when it died is asked for again, after the time it had.
+        _function(marking).kill()
+        marking.start_function().wait_ready()
+        await ana.sees("it goes on", marked=16)
+        worker.kill()
+        marking.start_worker("three")
+        await ana.sees("all are marked", marked=CLASS)
+        await _until_written(conn)
+    await assert_each_marked_once(conn, marking)
+
+
+def _function(site: Marking) -> Program:
+    [found] = [one for one in site.programs if "marking.function" in one.words]
+    return found
+
+
+async def test_what_fails_says_why_and_can_be_retried(
+    marking: Marking, conn: asyncpg.Connection
+) -> None:
+    """M10, M11, M15: for good, or after three attempts, or when no callback came; once each."""
+    said = "The model could not make sense of this answer."
+    marking.start_worker()
+    async with teacher(marking) as ana:
+        await marking.order(fail=1)
+        await ana.mark("Ada")
+        failed = await ana.sees_answer("Ada", "it failed", status="failed", message=said)
+        assert failed["attempt"] == 1
+
+        await marking.order(fail=3, retryable=True)
+        await ana.mark("Bea")
+        assert (await ana.sees_answer("Bea", "it failed", status="failed"))["attempt"] == 3
+
+        now = await ana.ask("/api/ai-queue")
+        assert now["failed_today"] == 2
+        assert [one["may_retry"] for one in now["jobs"]] == [True, True]
+        assert {one["error"]["message"] for one in now["jobs"]} == {said}
+        old = now["jobs"][1]
+        assert (old["pupil"], old["assignment"], old["status"]) == ("Ada", "a1", "failed")
+
+        both = await asyncio.gather(*(ana.press(f"/api/ai-queue/{old['id']}/retry") for _ in "12"))
+        assert {one.status_code for one in both} == {200}
+        [new] = {one.json()["job_id"] for one in both}
+        await ana.sees_answer("Ada", "it is marked", status="marked", job_id=new)
+        # From the class's own page, where it stands beside the answer.
+        await ana.mark("Bea")
+        await ana.sees_answer("Bea", "it is marked", status="marked")
+        now = await ana.ask("/api/ai-queue")
+        assert not any(one["may_retry"] for one in now["jobs"])
+        assert (
+            await conn.fetchval("select penstock.read_job($1) ->> 'retry_of'", UUID(new))
+            == (old["id"])
+        )
+
+        # What was sent is not always a mark.
+        await marking.order(odd=1)
+        await ana.mark("Dara")
+        said = "The function sent something that is no mark."
+        await ana.sees_answer("Dara", "it is no mark", status="failed", message=said)
+        await ana.mark("Dara")
+        await ana.sees_answer("Dara", "it is marked", status="marked")
+
+        # One that never calls back is handed over again.
+        await marking.order(silent=1)
+        await ana.mark("Cem")
+        marked = await ana.sees_answer("Cem", "it is marked", status="marked")
+        found = await conn.fetchrow(
+            "select f.attempt, a.error ->> 'class' as class from penstock.finished f"
+            " join penstock.attempt a on a.job_id = f.id where f.id = $1",
+            UUID(marked["job_id"]),
+        )
+        assert found is not None
+        assert tuple(found) == (2, "no_callback")
+    assert await conn.fetch("select * from penstock.check()") == []
+    assert marking.most_at_once() == 1
+
+
+async def test_a_forged_callback_changes_nothing(
+    marking: Marking, conn: asyncpg.Connection
+) -> None:
+    """M13: without its token, with another one's, with one that was made up."""
+    await marking.order(seconds=2)
+    marking.start_worker()
+    async with teacher(marking) as ana:
+        await ana.mark("Ada")
+        job = (await ana.sees_answer("Ada", "it is handed over", status="marking"))["job_id"]
+        await ana.mark("Bea")
+        other = (await ana.answer_of("Bea"))["job_id"]
+        result = {"score": 4, "out_of": 4, "feedback": "Perfect, says the pupil."}
+        item = {"job_id": job, "status": "succeeded", "result": result}
+        forged = f"1.{'A' * 43}"
+        for body, headers in (
+            ([item], {}),
+            ([{**item, "token": forged}], {}),
+            (item, {"Authorization": f"Bearer {forged}"}),
+            (item, {"Authorization": f"Bearer {QUEUE_SECRET}"}),
+            ([{**item, "job_id": other, "token": forged}], {}),
+        ):
+            for path in (f"/v1/callbacks/{job}", "/v1/callbacks"):
+                told = await ana.client.post(path, json=body, headers=headers)
+                assert told.status_code in (401, 422), (path, body, told.text)
+        marked = await ana.sees_answer("Ada", "it is marked", status="marked")
+        assert marked["feedback"] != result["feedback"]
+        await ana.sees_answer("Bea", "it is marked", status="marked")
+        # And to the function nobody speaks but us.
+        async with httpx.AsyncClient(trust_env=False) as client:
+            work = {**item, "attempt": 1, "callback_url": "http://127.0.0.1:1/", "token": forged}
+            told = await client.post(marking.env["MARKING_FUNCTION_URL"], json=work)
+            assert told.status_code == 401
+    assert len(marking.events("begin")) == 2
+    await _until_written(conn, 2)
+    assert await conn.fetchval("select count(score) from marking.submission") == 2
+
+
+async def test_http_alone_drives_the_queue(
+    database: str, tmp_path: Path, conn: asyncpg.Connection
+) -> None:
+    """M12, M13: no worker; the submit begins, callbacks go on, and a lost chain is found again."""
+    with running(database, tmp_path, drive="http", settings=SOON) as site:
+        async with teacher(site) as ana:
+            await site.order(repeat=2)
+            await asyncio.gather(ana.mark(), ana.mark())
+            await ana.sees("some are marked", marked=5)
+            # The chain dies with its server, in the middle of whatever it does.
+            [web] = [one for one in site.programs if "marking.app:web" in one.words]
+            web.kill()
+            site.start_web().wait_ready()
+            for said in ({}, {"Authorization": "Bearer nonsense"}):
+                refused = await ana.client.post("/api/marking/process-queue", headers=said)
+                assert refused.status_code == 401, refused.text
+            clock = {"Authorization": f"Bearer {QUEUE_SECRET}"}
+            told = await ana.client.post("/api/marking/process-queue", headers=clock)
+            assert told.status_code == 200, told.text
+            assert {"processed", "remaining", "chained"} <= set(told.json())
+            await ana.sees("all are marked", marked=CLASS)
+            await _until_written(conn)
+            # The table knows nobody but calls.
+            names = await conn.fetch("select distinct name from penstock.worker")
+            assert all(row["name"].endswith("process") for row in names), names
+        await assert_each_marked_once(conn, site)
+
+
+async def _until_written(conn: asyncpg.Connection, marks: int = CLASS) -> None:
+    async def written() -> bool:
+        found = await conn.fetchval("select count(score) from marking.submission")
+        return bool(found >= marks)
+
+    await eventually(written, "all marks are in the app's table", seconds=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("drive", ["worker", "http"])
+async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path, drive: str) -> None:
+    """As a newcomer runs it, in an empty folder: no server, no settings, no set-up."""
+    site = Marking("", tmp_path)
+    everything = Program(
+        [str(FOLDER), "--port", str(site.web_port)],
+        {
+            **dict.fromkeys(site.env, ""),
+            "FUNCTION_SECONDS": "0.05",
+            "MARKING_TEACHER_CODE": CODE,
+            "MARKING_DRIVE": drive,
+        },
+        tmp_path / "everything.log",
+        port=site.web_port,
+        cwd=tmp_path,
+    )
+    site.programs.append(everything)
+
+    async def announced() -> bool:
+        return f"http://127.0.0.1:{site.web_port}/sign-in?code={CODE}" in everything.printed
+
+    try:
+        everything.wait_ready()
+        await eventually(announced, "the address is printed", seconds=PATIENCE_SECONDS)
+        async with teacher(site) as ana:
+            for pupil in ("Ada", "Bea", "Cem"):
+                assert (await ana.mark(pupil))["asked"] == 1
+            await ana.sees("all are marked", marked=3)
+            assert (await ana.press("/api/function/fail")).json()["there"] is True
+            await ana.mark("Ada", "a2")
+            await ana.sees("one has failed", "a2", failed=1)
+            [failed] = [one for one in (await ana.ask("/api/ai-queue"))["jobs"] if one["may_retry"]]
+            await ana.press(f"/api/ai-queue/{failed['id']}/retry")
+            await ana.sees("it is marked", "a2", marked=1)
+            # A page that is open holds nothing up.
+            async with ana.listening():
+                everything.end(signal.SIGINT)
+    finally:
+        code = everything.end(signal.SIGINT)
+        site.end()
+    assert code == 0, everything.printed
+    assert everything.printed.endswith("All has ended.\n")
+    assert "ERROR" not in everything.printed
+    assert ("The worker is process" in everything.printed) == (drive == "worker")
+    for number in re.findall(r"is process (\d+)", everything.printed):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(number), 0)

@@ -1,0 +1,172 @@
+"""What the scanner refuses, and who may see what; no worker runs here."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import psycopg
+import pytest
+
+from clock import Clock
+from cluster import Cluster
+from journeys.processes import EXAMPLES, free_port
+from journeys.scanner_site import FOLDER, Scanner, author, running
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
+    with cluster.database() as name:
+        dsn = cluster.dsn(name)
+        with running(dsn, tmp_path_factory.mktemp("scanner"), scale=0.01) as site:
+            yield site
+        with psycopg.connect(dsn) as conn:
+            assert conn.execute("select * from penstock.check()").fetchall() == []
+
+
+async def test_what_is_wrong_with_a_package_is_said_with_its_field(window: Scanner) -> None:
+    wrong: list[tuple[str, Any]] = [
+        ("name", ""),
+        ("name", "Tidy Logs"),
+        ("name", "a" * 81),
+        ("name", "<b>"),
+        ("name", None),
+        ("text", " \n "),
+        ("text", "a\0b"),
+        ("text", "a" * 50_001),
+        ("text", 7),
+        ("behaviour", "explode"),
+        ("behaviour", ["normal"]),
+    ]
+    async with author(window) as ana:
+        for field, value in wrong:
+            answer = await ana.press_submit(**{field: value})
+            assert (answer.status_code, answer.json()["field"]) == (422, field), (value, answer)
+        path = "/api/v1/submissions"
+        key = {"Idempotency-Key": uuid4().hex}
+        half = b'{"name": "a", "text": "\\ud800"}'
+        answer = await ana.client.post(path, content=half, headers=key)
+        assert (answer.status_code, answer.json()["field"]) == (422, "text")
+        for body in (b"[]", b"{", b"\xff", b"[" * 9_000, b'{"name": "a", "price": 1}'):
+            answer = await ana.client.post(path, content=body, headers=key)
+            assert answer.status_code == 422, body[:10]
+        answer = await ana.client.post(path, content=b" " * 400_000, headers=key)
+        assert answer.status_code == 413
+        for odd in ("short", "a b c d e f g h i j k l"):
+            answer = await ana.press_submit(key=odd)
+            assert (answer.status_code, answer.json()["field"]) == (422, "Idempotency-Key")
+        answer = await ana.client.get(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+async def test_a_double_click_is_one_submission(window: Scanner) -> None:
+    async with author(window) as ana:
+        key = uuid4().hex
+        told = await asyncio.gather(*(ana.press_submit(key=key) for _ in range(5)))
+        assert len({one.json()["id"] for one in told}) == 1
+        assert sorted(one.status_code for one in told) == [200] * 4 + [201]
+        other = await ana.press_submit(key=key, name="another")
+        assert (other.status_code, other.json()["field"]) == (422, "Idempotency-Key")
+
+
+async def test_the_operators_answers_need_the_secret(window: Scanner) -> None:
+    """S11"""
+    async with author(window) as eve:
+        for path in ("metrics", "status"):
+            for secret in (None, "guess"):
+                answer = await eve.ask_operator(path, secret)
+                assert answer.status_code == 401
+                assert answer.headers["www-authenticate"] == "Bearer"
+            assert (await eve.ask_operator(path)).status_code == 200
+        for hours in ("0", "2161", "-1", "many", "1.5"):
+            answer = await eve.ask_operator(f"metrics?hours={hours}")
+            assert (answer.status_code, answer.json()["field"]) == (422, "hours")
+
+
+async def test_an_unknown_submission_is_not_there(window: Scanner) -> None:
+    async with author(window) as eve:
+        for odd in (uuid4(), "1", "../admin"):
+            for path in (f"/api/v1/submissions/{odd}", f"/submit/{odd}"):
+                answer = await eve.client.get(path)
+                assert answer.status_code == 404, path
+        answer = await eve.client.post(f"/api/v1/submissions/{uuid4()}/again")
+        assert answer.status_code == 404
+        assert answer.json()["error"] == "There is no submission with this id."
+        made = await eve.submit()
+        early = await eve.client.post(f"/api/v1/submissions/{made}/again")
+        assert early.status_code == 409
+        page = await eve.client.get(f"/submit/{made}")
+        assert page.status_code == 200
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        assert page.headers["referrer-policy"] == "no-referrer"
+        # The text is on no page: only its scan reads it.
+        assert "Notes" not in page.text
+
+
+async def test_waiting_is_neither_late_nor_stuck(window: Scanner) -> None:
+    """S1, S7: a backlog of days spends no budget and frightens nobody."""
+    conn = await asyncpg.connect(window.env["PENSTOCK_DSN"])
+    try:
+        async with author(window) as ana:
+            made = await ana.submit("hang_tier1")
+            await Clock(conn).advance("2d")
+            assert await conn.fetch("select * from penstock.recover_jobs()") == []
+            seen = await ana.look(made)
+            assert (seen["state"], seen["staleness"]["stale"]) == ("RECEIVED", False)
+            assert seen["recovery"]["count"] == 0
+            assert (await ana.operator_sees("status"))["stuck"] == []
+    finally:
+        await conn.close()
+
+
+async def test_submission_and_job_come_together_or_not_at_all(window: Scanner) -> None:
+    """The commit itself is refused, after both were written."""
+    conn = await asyncpg.connect(window.env["PENSTOCK_DSN"])
+    count = "select (select count(*) from scanner.submission), (select count(*) from penstock.job)"
+    try:
+        async with author(window) as ana:
+            before = await conn.fetchrow(count)
+            await conn.execute(
+                "create function scanner.refuse() returns trigger language plpgsql as"
+                " $$ begin raise 'the disk is full'; end $$;"
+                " create constraint trigger at_the_end after insert on scanner.submission"
+                " deferrable initially deferred for each row execute function scanner.refuse()"
+            )
+            answer = await ana.press_submit()
+            assert answer.status_code == 500
+            assert "with the same key it is not taken twice" in answer.json()["error"]
+            assert await conn.fetchrow(count) == before
+            await conn.execute("drop function scanner.refuse() cascade")
+            await ana.submit()
+    finally:
+        await conn.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("SCANNER_TIME_SCALE", "2", "SCANNER_TIME_SCALE is '2'; it may be a number from 0.001 to"),
+        ("SCANNER_TIER_SECONDS", "900", "SCANNER_TIER_SECONDS is '900'; it may be a number from 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_said_at_the_start(
+    tmp_path: Path, name: str, value: str, sentence: str
+) -> None:
+    given = subprocess.run(
+        [sys.executable, str(FOLDER)],
+        env={"PYTHONPATH": str(EXAMPLES), "SCANNER_PORT": str(free_port()), name: value},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert given.returncode != 0
+    assert sentence in given.stderr
+    assert "Traceback" not in given.stderr

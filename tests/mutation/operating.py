@@ -1,0 +1,105 @@
+"""Guards of hourly.sql and erase.sql."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+
+import factory
+from mutation.scene import Scene, catches
+
+COUNT = "select coalesce(sum(count), 0)::integer from penstock.hourly"
+
+
+async def _end_one(s: Scene, conn: asyncpg.Connection) -> None:
+    worker = await s.worker()
+    await factory.submit(conn)
+    await factory.finish(conn, worker, await factory.claim(conn, worker))
+
+
+async def _roll_up(s: Scene) -> None:
+    while await s.value("select penstock.roll_up()"):
+        pass
+
+
+@catches("roll_up: alone")
+async def a_window_is_added_once(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await _end_one(s, s.conn)
+    await s.clock.advance("20s")
+    one, other = await s.connect(), await s.connect()
+    begun = one.transaction()
+    await begun.start()
+    await one.fetchval("select penstock.roll_up()")
+    await s.does_not_wait(other, other.fetchval("select penstock.roll_up()"))
+    await begun.commit()
+    assert await s.value(COUNT) == 1
+
+
+@catches("_settle_hour: over")
+async def an_hour_is_settled_when_late_commits_have_come(s: Scene) -> None:
+    await factory.queue(s.conn)
+    now = await s.clock.now()
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    await s.clock.advance(max(timedelta(0), hour + timedelta(minutes=55) - now))
+    hour = (await s.clock.now()).replace(minute=0, second=0, microsecond=0)
+    slow = await s.connect()
+    begun = slow.transaction()
+    await begun.start()
+    await _end_one(s, slow)
+    await s.clock.advance(hour + timedelta(minutes=62) - await s.clock.now())
+    await _roll_up(s)
+    await begun.commit()
+    await s.clock.advance("10m")
+    await _roll_up(s)
+    assert await s.value(COUNT) == 1
+
+
+@catches("_add_ended: never less")
+async def what_retention_took_stays_counted(s: Scene) -> None:
+    await factory.queue(s.conn)
+    for _ in range(2):
+        await _end_one(s, s.conn)
+    await s.clock.advance("20s")
+    await _roll_up(s)
+    await s.conn.execute(
+        "delete from penstock.finished"
+        " where id = (select id from penstock.finished order by id limit 1)"
+    )
+    await s.clock.advance("2h")
+    await _roll_up(s)
+    assert await s.value(COUNT) == 2
+
+
+async def _erase(conn: asyncpg.Connection) -> dict[str, Any]:
+    step: dict[str, Any] = await conn.fetchval("select penstock.erase_account('a', 1)")
+    return step
+
+
+async def _erase_beside_a_submit(s: Scene) -> None:
+    """An app's open transaction submits two jobs for an account that is being erased."""
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.create_account('a')")
+    app, eraser = await s.connect(), await s.connect()
+    begun = app.transaction()
+    await begun.start()
+    await factory.submit_rows(app, [{"kind": "q", "account": "a"}] * 2)
+    task = asyncio.ensure_future(_erase(eraser))
+    await factory.until_blocked_or_done(s.conn, eraser, task)
+    await begun.commit()
+    step = await task
+    while not step["done"]:
+        step = await _erase(eraser)
+    assert await s.value("select count(*) from penstock.job where account_id <> 0") == 0
+    assert await s.value("select count(*) from penstock.finished where account_id <> 0") == 0
+
+
+@catches("erase_account: no open submit")
+async def a_job_that_is_being_submitted_is_waited_for(s: Scene) -> None:
+    await _erase_beside_a_submit(s)
+
+
+@catches("erase_account: still empty")
+async def a_job_that_came_meanwhile_is_seen(s: Scene) -> None:
+    await _erase_beside_a_submit(s)

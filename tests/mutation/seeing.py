@@ -1,0 +1,52 @@
+"""Guards of access.sql and batches.sql: nobody sees what is another's."""
+
+from uuid import UUID
+
+import asyncpg
+
+import factory
+from mutation.scene import Scene, catches
+
+_READ = "select penstock.read_job_of($1, $2, $3, $4)"
+_READ_BATCH = "select penstock.read_batch_of($1, $2)"
+
+
+async def _sees(s: Scene, sql: str, *args: str | UUID | None) -> bool:
+    try:
+        await s.conn.fetchval(sql, *args)
+    except asyncpg.PostgresError as error:
+        if error.sqlstate != "PS404":
+            raise
+        return False
+    return True
+
+
+@catches("_refuse_foreign_job: account", "_refuse_foreign_job: topic", "_refuse_foreign_job: only")
+async def a_live_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+    await factory.queue(s.conn)
+    job = await factory.submit(s.conn, account="a", topic="t")
+    other = await factory.submit(s.conn, account="b", topic="u")
+    assert await _sees(s, _READ, job, "a", "t", job)
+    for bound in (("b", None, None), (None, "u", None), (None, None, other)):
+        assert not await _sees(s, _READ, job, *bound), bound
+
+
+@catches("_refuse_foreign_job: account of ended", "_refuse_foreign_job: topic of ended")
+async def an_ended_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+    await factory.queue(s.conn)
+    job = await factory.submit(s.conn, account="a", topic="t")
+    await factory.submit(s.conn, account="b", topic="u")
+    await s.conn.fetchval("select penstock.cancel_job($1)", job)
+    assert await _sees(s, _READ, job, "a", "t", job)
+    for bound in (("b", None, None), (None, "u", None)):
+        assert not await _sees(s, _READ, job, *bound), bound
+
+
+@catches("_refuse_foreign_batch: account")
+async def a_batch_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.submit_rows(s.conn, [{"kind": "q", "account": "a"}] * 2)
+    await factory.submit(s.conn, account="b")
+    batch = await s.value("select id from penstock.batch order by total desc limit 1")
+    assert await _sees(s, _READ_BATCH, batch, "a")
+    assert not await _sees(s, _READ_BATCH, batch, "b")

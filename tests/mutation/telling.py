@@ -1,0 +1,103 @@
+"""What functions outside say while they work, and what apps are told of ends."""
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+import factory
+from factory import Row
+from mutation.scene import SIGN, Scene, catches
+
+THEIRS = "https://caller.example.com/told"
+
+
+async def note(s: Scene, job: UUID, attempt: int, token: str) -> str:
+    said: str = await factory.call_back(s.conn, job, attempt, token, "progress")
+    return said
+
+
+@catches("_note_progress: fence")
+async def progress_of_an_older_start_is_stale(s: Scene) -> None:
+    worker, row = await s.awaiting()
+    assert await s.settle(row["id"], 1, "released") == "done"
+    [again] = await s.start(worker)
+    assert await factory.hand_over(s.conn, worker, again, SIGN) == "done"
+    assert await note(s, row["id"], 1, SIGN) == "stale"
+    assert await note(s, row["id"], 2, SIGN) == "accepted"
+
+
+@catches("_note_progress: token")
+async def progress_by_a_stranger_is_invalid(s: Scene) -> None:
+    _, row = await s.awaiting()
+    assert await note(s, row["id"], 1, "a sign of a stranger") == "invalid"
+
+
+async def told(s: Scene, n: int = 1, **fields: Any) -> None:
+    """Jobs that have ended, about each of which a caller is to be told."""
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    for _ in range(n):
+        await factory.submit(s.conn, webhook_url=THEIRS, **fields)
+        await factory.finish(s.conn, worker, await s.start(worker))
+
+
+async def claim(s: Scene) -> list[Row]:
+    rows: list[Row] = await s.conn.fetch(
+        "select * from penstock.claim_deliveries(10, '30 seconds')"
+    )
+    return rows
+
+
+async def report(s: Scene, row: Row, *, taken: bool) -> str:
+    status: str = await s.value(
+        "select penstock.report_delivery($1, $2, $3, 500)", row["id"], row["try"], taken
+    )
+    return status
+
+
+@catches("claim_deliveries: due")
+async def what_is_not_due_is_not_sent(s: Scene) -> None:
+    await told(s, 3)
+    tried = await claim(s)
+    assert len(tried) == 2
+    for row in tried:
+        await report(s, row, taken=False)
+    assert [row["try"] for row in await claim(s)] == [1]
+
+
+@catches("report_delivery: its try")
+async def late_words_of_an_earlier_try_do_not_count(s: Scene) -> None:
+    await told(s)
+    [first] = await claim(s)
+    await s.clock.advance("31s")
+    [second] = await claim(s)
+    await report(s, first, taken=False)
+    assert await s.value("select sending_until is not null from penstock.delivery")
+    assert await report(s, second, taken=True) == "delivered"
+
+
+@catches("report_delivery: not taken", raises=asyncpg.CheckViolationError, match="taken_is_over")
+async def what_was_taken_stays_taken(s: Scene) -> None:
+    await told(s)
+    [row] = await claim(s)
+    assert await report(s, row, taken=True) == "delivered"
+    assert await report(s, row, taken=False) == "delivered"
+    assert await s.value("select last_error is null and next_at is null from penstock.delivery")
+
+
+@catches("list_deliveries: own", "list_deliveries: not the operator's", "replay_delivery: own")
+async def an_account_sees_its_own(s: Scene) -> None:
+    await factory.queue(s.conn)
+    own = {"webhook": "https://app.example.org/hooks"}
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", own)
+    worker = await s.worker()
+    for account in ("u1", "u2"):
+        await factory.submit(s.conn, account=account, webhook_url=THEIRS)
+        await factory.finish(s.conn, worker, await s.start(worker))
+    rows = await s.conn.fetch("select penstock.list_deliveries('u1') as one")
+    assert [row["one"]["account"] for row in rows] == ["u1"]
+    for row in await s.conn.fetch("select id from penstock.delivery"):
+        if str(row["id"]) != rows[0]["one"]["id"]:
+            with factory.refused(404, "unknown_webhook", "id"):
+                await s.conn.execute("select penstock.replay_delivery($1, 'u1')", row["id"])
