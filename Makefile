@@ -64,6 +64,7 @@ bench: setup ## Measure the engine, the worker, positions, credits and live stre
 	$(PYTHON) bench/worker.py
 	$(PYTHON) bench/position.py
 	$(PYTHON) bench/credits.py
+	$(PYTHON) bench/http.py
 	$(PYTHON) bench/sse.py
 
 faults: setup ## Run storms, kills and the long forms of tests (takes long)

@@ -27,6 +27,8 @@ from server import connection, fresh
 CONNECTIONS = 16
 # So many jobs are looked at, and so many wait.
 FEW = 50
+# So many submits make no queue long.
+SHORT = 96
 BATCH = 1_000
 ANSWER = "word " * 40
 JOB = {"kind": "mark", "payload": {"answer": ANSWER}}
@@ -61,36 +63,43 @@ async def site(running: Embedded, *arguments: str) -> AsyncIterator[Site]:
 
 
 async def submit(running: Embedded, *, quick: bool) -> Found:
-    """Single submits beside a route that inserts one row."""
-    turns, many = (2, 400) if quick else (7, 5_000)
+    """Single submits beside a route that inserts one row; to a short queue, and to a long one.
+
+    In a long one each submit is told its place as well, for which a hundred jobs are counted.
+    """
+    turns, many = (2, 4 * SHORT) if quick else (5, 40 * SHORT)
     rounds: Rounds = {"ours": [], "bare": []}
+    deep: Rounds = {"ours": [], "bare": []}
     async with site(running) as at:
-        requests = at.submits(many)
 
-        async def turn(name: str, port: int) -> None:
-            rate = await send(port, requests, connections=CONNECTIONS, status=201)
-            rounds[name].append(rate)
+        async def short(_: str, port: int) -> float:
+            seconds = 0.0
+            for _ in range(many // SHORT):
+                rate = await send(port, at.submits(SHORT), connections=CONNECTIONS, status=201)
+                seconds += SHORT / rate
+                await _empty(at)
+            return many / seconds
 
-        await _in_turn(at, turns, turn)
-    found = medians(rounds)
+        async def long(_: str, port: int) -> float:
+            return await send(port, at.submits(many), connections=CONNECTIONS, status=201)
+
+        await _in_turn(at, turns, short, rounds)
+        await _in_turn(at, turns, long, deep)
+    found, behind = medians(rounds), medians(deep)
+    beside = "bare route that inserts a row"
+    what = f"single submits over HTTP, {CONNECTIONS} connections"
     return Found(
         [
-            Line(
-                f"single submits over HTTP, {CONNECTIONS} connections",
-                found["ours"],
-                "/s",
-                found["bare"],
-                "bare route that inserts a row",
-                0.4,
-            )
+            Line(what, found["ours"], "/s", found["bare"], beside, 0.4),
+            Line(f"  to a queue of up to {many:,}", behind["ours"], "/s", behind["bare"], beside),
         ],
-        rounds,
+        {**rounds, **{f"{name}, long queue": values for name, values in deep.items()}},
     )
 
 
 async def status(running: Embedded, *, quick: bool) -> Found:
     """Looks at a job beside a route that selects one row."""
-    turns, many = (2, 400) if quick else (7, 5_000)
+    turns, many = (2, 400) if quick else (5, 4_000)
     async with site(running) as at:
         jobs = {"bare": await _submitted(at, at.bare, FEW), "ended": await _ended(at, FEW)}
         jobs["waits"] = await _submitted(at, at.api, FEW)
@@ -130,8 +139,8 @@ async def status(running: Embedded, *, quick: bool) -> Found:
 
 async def batch(running: Embedded, *, quick: bool) -> Found:
     """Batches of 1,000 over HTTP beside `submit_many` called directly, one after the other."""
-    turns, many = (2, 2) if quick else (7, 15)
-    rounds: Rounds = {"ours": [], "direct": []}
+    turns, many = (2, 2) if quick else (5, 15)
+    rounds: Rounds = {"ours": [], "bare": []}
     async with site(running) as at:
         body = {"jobs": [JOB] * BATCH}
         requests = [request("POST", "/v1/jobs/batch", key=at.key, body=body)] * many
@@ -143,14 +152,12 @@ async def batch(running: Embedded, *, quick: bool) -> Found:
             for _ in range(many):
                 await kind.submit_many({"answer": ANSWER} for _ in range(BATCH))
 
-        async def turn(name: str, port: int) -> None:
+        async def turn(name: str, port: int) -> float:
             if name == "bare":
-                rounds["direct"].append(await bare.timed(many * BATCH, direct))
-            else:
-                rate = await send(port, requests, connections=1, status=201)
-                rounds["ours"].append(rate * BATCH)
+                return await bare.timed(many * BATCH, direct)
+            return BATCH * await send(port, requests, connections=1, status=201)
 
-        await _in_turn(at, turns, turn)
+        await _in_turn(at, turns, turn, rounds)
         await app.close()
     found = medians(rounds)
     return Found(
@@ -159,7 +166,7 @@ async def batch(running: Embedded, *, quick: bool) -> Found:
                 f"jobs in batches of {BATCH:,} over HTTP",
                 found["ours"],
                 "/s",
-                found["direct"],
+                found["bare"],
                 "submit_many called directly",
                 0.5,
             )
@@ -197,7 +204,7 @@ async def profile(running: Embedded, parts: Sequence[str], *, quick: bool) -> No
                 connections = 1 if name == "batch" else CONNECTIONS
                 rate = await send(at.api, requests, connections=connections, status=expected)
             print(f"{name}: {rate:,.0f} requests a second under the profiler")
-            pstats.Stats(str(file)).sort_stats("tottime").print_stats(45)
+            pstats.Stats(str(file)).sort_stats("tottime").print_stats(35)
 
 
 async def _ended(at: Site, many: int) -> list[str]:
@@ -216,12 +223,20 @@ async def _submitted(at: Site, port: int, many: int) -> list[str]:
     return [json.loads(body)["id"] for body in bodies]
 
 
-async def _in_turn(at: Site, turns: int, turn: Callable[[str, int], Awaitable[None]]) -> None:
+async def _in_turn(
+    at: Site, turns: int, turn: Callable[[str, int], Awaitable[float]], rounds: Rounds
+) -> None:
     """Each in every turn, first and second alternately; what they leave is gone before the next."""
     sides = [("ours", at.api), ("bare", at.bare)]
-    for number in range(turns):
+    for number in range(turns + 1):
         for name, port in reversed(sides) if number % 2 else sides:
-            await turn(name, port)
-            await at.conn.execute("delete from penstock.job")
-            await at.conn.execute("truncate bare_job")
+            rate = await turn(name, port)
+            if number:  # the first is to get warm
+                rounds[name].append(rate)
+            await _empty(at)
             await bare.settle(at.conn, "penstock.job", "bare_job")
+
+
+async def _empty(at: Site) -> None:
+    await at.conn.execute("delete from penstock.job")
+    await at.conn.execute("delete from bare_job")

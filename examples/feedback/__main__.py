@@ -18,7 +18,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from feedback.parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
+from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
 
 PORT = 8010

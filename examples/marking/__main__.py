@@ -1,4 +1,4 @@
-"""Everything in one go:  python examples/marking [--port 8030] [--drive worker|http]
+"""Everything in one go:  python examples/marking [--port 8040] [--drive worker|http]
 
 The function, a worker and the web app are processes of their own, as they would be on a server. One
 that dies is started again; Ctrl-C ends them all. With --drive http there is no worker: calls over
@@ -19,10 +19,10 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
-from marking.parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
+from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
 
-PORT = 8030
+PORT = 8040
 LAST_PORT = 65_535
 DRIVES = ("worker", "http")
 # A mark takes about so long: thirty of them can be watched.

@@ -18,8 +18,8 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
+from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
-from studio.parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 
 PORT = 8020
 LAST_PORT = 65_535

@@ -143,6 +143,8 @@ def api(
     worker    run the app's jobs, too
     standing  it stays: it keeps the house in order, and looks for queues that nobody drives
     """
+    if base is not None:
+        app.base = base
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:

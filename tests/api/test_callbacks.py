@@ -107,15 +107,17 @@ async def test_each_way_to_prove_it(jobs: Jobs) -> None:
     second = await jobs.handed()
     assert await jobs.say(second, **done) == "accepted"
     third = await jobs.handed()
-    body = json.dumps({**done, "attempt": 1}).encode()
+    body = json.dumps({**done, "attempt": 1, "job_id": str(third)}).encode()
     headers = signed(body, signature.of_functions(ROOTS))
     response = await jobs.post(f"/{third}", body, **headers)
     assert response.json()["results"][0]["outcome"] == "accepted"
     fourth = await jobs.handed("own")
+    body = json.dumps({**done, "attempt": 1, "job_id": str(fourth)}).encode()
     headers = signed(body, Signer(Secret(SHARED)), name="m2")
     response = await jobs.post(f"/{fourth}", body, **headers)
     assert response.json()["results"][0]["outcome"] == "accepted"
     fifth = await jobs.handed("own")
+    body = json.dumps({**done, "attempt": 1}).encode()
     response = await jobs.post(f"/{fifth}", body, authorization=f"Bearer {SHARED}")
     assert response.json()["results"][0]["outcome"] == "accepted"
     for job in (first, second, third, fourth, fifth):
@@ -157,6 +159,8 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
         (job, done, {"authorization": "Bearer "}),
         (job, body, signed(body, own)),
         (other, body, signed(body, stranger)),
+        (other, body, signed(body, good)),  # any function may have it; this kind has its own
+        (job, done, {"authorization": f"Bearer {good.written[0]}"}),
         (job, body, signed(body, good, at=time.time() - 301)),
         (job, body, signed(body, good, at=time.time() + 302)),
         (job, body + b" ", signed(body, good)),
@@ -178,7 +182,8 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
 async def test_a_signed_message_counts_once(jobs: Jobs, conn: asyncpg.Connection) -> None:
     """R-S28: the same bytes again have no effect, also when they come at the same moment."""
     job = await jobs.handed()
-    body = json.dumps({"status": "progress", "attempt": 1, "progress": {"done": 1}}).encode()
+    said = {"job_id": str(job), "attempt": 1, "status": "progress", "progress": {"done": 1}}
+    body = json.dumps(said).encode()
     headers = signed(body, signature.of_functions(ROOTS))
     answers = await asyncio.gather(*(jobs.post(f"/{job}", body, **headers) for _ in range(5)))
     assert sorted(one.status_code for one in answers) == [200, 401, 401, 401, 401]
@@ -191,13 +196,18 @@ async def test_a_signed_message_counts_once(jobs: Jobs, conn: asyncpg.Connection
 
 
 async def test_what_a_signature_covers_names_its_start(jobs: Jobs) -> None:
-    """R-S29: a signed body without token or attempt would end whatever start is under way."""
+    """R-S29: or it would end whatever start is under way, of whatever job it is sent to."""
     job = await jobs.handed()
-    body = json.dumps({"status": "succeeded"}).encode()
+    done: dict[str, Any] = {"status": "succeeded"}
+    for said, missing in (({}, "attempt"), ({"attempt": 1}, "job_id")):
+        body = json.dumps({**done, **said}).encode()
+        headers = signed(body, signature.of_functions(ROOTS))
+        response = await jobs.post(f"/{job}", body, **headers)
+        [one] = response.json()["results"]
+        assert (one["outcome"], one["message"]) == ("invalid", f"{missing} is missing")
+    body = json.dumps({**done, "attempt": 1, "job_id": str(await jobs.handed())}).encode()
     headers = signed(body, signature.of_functions(ROOTS))
-    response = await jobs.post(f"/{job}", body, **headers)
-    [one] = response.json()["results"]
-    assert (one["outcome"], one["message"]) == ("invalid", "attempt is missing")
+    problem(await jobs.post(f"/{job}", body, **headers), 422, "invalid_callback")
     assert (await jobs.read(job))["status"] == "awaiting"
 
 
@@ -382,6 +392,7 @@ async def test_poison_is_invalid_and_the_job_goes_on(jobs: Jobs, said: bytes) ->
         (b"", 422, "invalid_json"),
         (b"3", 422, "invalid_callback"),
         (b'{"x": "' + b"x" * 4_300_000 + b'"}', 413, "payload_too_large"),
+        (b"[" + b"{}," * 1_100_000 + b"{}]", 413, "payload_too_large"),
     ],
 )
 async def test_what_is_no_body_is_refused(jobs: Jobs, said: bytes, status: int, code: str) -> None:
@@ -389,6 +400,13 @@ async def test_what_is_no_body_is_refused(jobs: Jobs, said: bytes, status: int, 
     bearer = f"Bearer {jobs.token(job)}"
     problem(await jobs.post(f"/{job}", said, authorization=bearer), status, code)
     assert (await jobs.read(job))["status"] == "awaiting"
+
+
+async def test_what_takes_much_memory_is_refused_before_it_is_read(jobs: Jobs) -> None:
+    """C18: who sends it is known by what it holds, so this is for anybody to send."""
+    said = b"[" + b"{}," * 1_100_000 + b"{}]"
+    problem(await jobs.post("", said), 413, "payload_too_large")
+    problem(await jobs.post(f"/{await jobs.handed()}", said), 413, "payload_too_large")
 
 
 async def test_one_poisoned_item_does_not_take_the_others_along(jobs: Jobs) -> None:
@@ -450,7 +468,15 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     job = await jobs.handed()
     assert await jobs.say(job, status="succeeded") == "accepted"
     job = await jobs.handed()
-    body = json.dumps({"status": "succeeded", "attempt": 1}).encode()
+    both = signature.of_functions(Roots(("the-new-secret-of-these-tests", SECRET)))
+    said = {"job_id": str(job), "attempt": 1, "status": "progress"}
+    body = json.dumps(said).encode()
+    headers = signed(body, both)
+    assert (await jobs.post(f"/{job}", body, **headers)).status_code == 200
+    for one in headers["webhook-signature"].split(" "):  # by any of its signatures it is the same
+        again = {**headers, "webhook-signature": one}
+        problem(await jobs.post(f"/{job}", body, **again), 401, "callback_replayed")
+    body = json.dumps({**said, "status": "succeeded"}).encode()
     headers = signed(body, signature.of_functions(ROOTS))
     response = await jobs.post(f"/{job}", body, **headers)
     assert response.json()["results"][0]["outcome"] == "accepted"

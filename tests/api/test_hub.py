@@ -1,6 +1,7 @@
 """The hub: one look for all, whoever is slow, gone or away: clients, listener, database, server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -14,7 +15,9 @@ from api.listening import Listener, listening
 from api.serving import Served, serving
 from api.site import Site
 from factory import claim, finish, queue, submit, submit_rows, worker
+from penstock.api.rooms import BatchRoom
 from penstock.api.sse import EventStream
+from penstock.api.watch import encode
 from penstock.db.listen import listen
 from penstock.engine.events import Scope
 from shapes import Scale
@@ -251,6 +254,7 @@ class Talker:
         self._conn = conn
         self._number = number
         self._start = started
+        self.job = started["id"]
         self.seq = 0
 
     async def say(self, count: int) -> None:
@@ -259,17 +263,21 @@ class Talker:
         await self._conn.execute(
             "select penstock.append_chunks($1, $2, $3, $4, $5)",
             self._number,
-            [self._start["id"]] * count,
+            [self.job] * count,
             [self._start["attempt"]] * count,
             seqs,
             [f"w{n} " for n in seqs],
         )
+        await self.report(None)
+
+    async def report(self, done: int | None) -> None:
+        """None: a sign of life, and nothing else."""
         await self._conn.execute(
-            "select * from penstock.report_progress($1, $2, $3, array[null], array[null],"
-            " array[null]::jsonb[])",
+            "select * from penstock.report_progress($1, $2, $3, array[null], array[null], $4)",
             self._number,
-            [self._start["id"]],
+            [self.job],
             [self._start["attempt"]],
+            [None if done is None else {"done": done, "total": 9}],
         )
 
 
@@ -319,6 +327,41 @@ async def test_a_client_that_comes_back_has_each_chunk_once(
         await steady.over()
     assert had == list(range(1, talker.seq + 1))
     assert places(steady) == had, "who never left had the same"
+
+
+async def test_a_sign_of_life_alone_is_no_event_of_the_job(plain: Site, talker: Talker) -> None:
+    """Each token raises the version of its job: who watches is told the token, and that is all."""
+    path = f"/v1/jobs/{talker.job}/events"
+    async with listening(plain.admin, path) as listener, listening(plain.admin, TOPIC) as topic:
+        begun = (await listener.next()).data["version"]
+        assert (await topic.next()).data["version"] == begun
+        for n in range(1, 4):
+            await talker.say(1)
+            assert await until_place(listener, n) in {
+                f"{begun + n}.1.{n}",
+                f"{begun + n - 1}.1.{n}",
+            }
+        await talker.report(1)
+        for one in (listener, topic):
+            told = await one.until(lambda event: event.name == "job", "what is visible is told")
+            assert (told.data["progress"]["done"], told.data["version"]) == (1, begun + 4)
+        assert [event.name for event in listener.had] == ["job", *["chunk"] * 3, "job"]
+        assert len(topic.had) == 2
+    async with listening(plain.admin, path, last=listener.had[-1].id) as again:
+        await talker.say(1)
+        await until_place(again, 4)
+        snapshot, chunk = again.had
+        assert snapshot.data["version"] >= begun + 4
+        assert chunk.data["seq"] == 4
+
+
+def test_a_sign_of_life_alone_is_no_event_of_the_batch() -> None:
+    room = BatchRoom(lambda: None)
+    for version, done, told in ((9, 0, 1), (10, 0, 1), (10, 1, 2), (11, 1, 2), (12, 2, 3)):
+        item = {"version": version, "updated_at": f"at {version}", "progress": {"done": done}}
+        room.tell(encode("batch", json.dumps({"id": "b", "items": [item]})))
+        assert room.told == told, (version, done)
+        assert f'"version": {version}'.encode() in room.body, "who comes sees the newest"
 
 
 async def test_who_comes_late_reads_all_that_was_said(plain: Site, talker: Talker) -> None:

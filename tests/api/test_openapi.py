@@ -131,5 +131,9 @@ async def test_the_page_shows_all_and_loads_nothing(site: Site, document: dict[s
         assert f"<code>{path}</code>" in page.text
     for name in document["components"]["schemas"]:
         assert f'id="{name}"' in page.text
+        assert "__" not in name, "two forms have the same name"
+    assert "`" not in page.text, "what is code is shown as code"
+    for name, field in document["components"]["schemas"]["SubmitJob"]["properties"].items():
+        assert field.get("description"), name
     assert "<script" not in page.text
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", page.text)

@@ -30,7 +30,8 @@ from waiting import eventually
 async def test_what_the_framework_refuses_has_our_form(
     site: Site, method: str, path: str, status: int, code: str
 ) -> None:
-    problem(await site.app_client.request(method, path), status, code)
+    told = problem(await site.app_client.request(method, path), status, code)
+    assert told["detail"] != told["title"], "a sentence, and not the name of the status"
 
 
 async def test_a_head_request_is_answered_without_a_body(site: Site) -> None:

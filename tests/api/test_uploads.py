@@ -174,7 +174,7 @@ async def test_odd_forms_are_refused(site: Site, conn: asyncpg.Connection) -> No
     )
 
     problem(await send(client, b"1", account="x" * 201), 422, "invalid_upload")
-    problem(await send(client, b"1", account="\0"), 422, "invalid_job")
+    problem(await send(client, b"1", account="\0"), 422, "invalid_upload")
 
     async def raw(body: bytes, **headers: str) -> httpx.Response:
         return await client.post(
@@ -276,11 +276,12 @@ async def test_a_payload_may_refer_to_files_of_its_account_only(
     assert (await one.post("/v1/jobs/batch", json={"jobs": batch})).status_code == 201
 
 
+@pytest.mark.parametrize("path", ["/v1/uploads", "/v1/callbacks", "/v1/jobs"])
 async def test_a_client_that_falls_silent_is_not_waited_for(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """C12: nobody holds a place by sending nothing."""
-    monkeypatch.setattr("penstock.api.multipart.SILENCE_SECONDS", 0.05)
+    """C12, C18: nobody holds a place by sending nothing."""
+    monkeypatch.setattr("penstock.api.body.SILENCE_SECONDS", 0.05)
     await site.start()
     statuses: list[int] = []
     parts = [b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx']
@@ -301,8 +302,8 @@ async def test_a_client_that_falls_silent_is_not_waited_for(
         "http_version": "1.1",
         "method": "POST",
         "scheme": "http",
-        "path": "/v1/uploads",
-        "raw_path": b"/v1/uploads",
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": b"",
         "headers": [
             (b"authorization", f"Bearer {SECRET}".encode()),

@@ -22,17 +22,17 @@ def test_the_demo_runs_a_job_with_nothing_but_a_folder(penstock: Penstock, tmp_p
     told = run(tmp_path)
     with told["process"] as process:
         try:
-            client = httpx.Client(
+            with httpx.Client(
                 base_url=told["url"], headers={"Authorization": f"Bearer {told['secret']}"}
-            )
-            job = client.post(
-                "/v1/jobs", json={"kind": "feedback", "payload": {"answer": "6 times 7 is 42"}}
-            ).json()
-            deadline = time.monotonic() + WAIT_SECONDS
-            while (job := client.get(f"/v1/jobs/{job['id']}").json())["status"] != "succeeded":
-                assert time.monotonic() < deadline, job
-                time.sleep(0.1)
-            assert job["result"]["text"]
+            ) as client:
+                job = client.post(
+                    "/v1/jobs", json={"kind": "feedback", "payload": {"answer": "6 times 7 is 42"}}
+                ).json()
+                deadline = time.monotonic() + WAIT_SECONDS
+                while (job := client.get(f"/v1/jobs/{job['id']}").json())["status"] != "succeeded":
+                    assert time.monotonic() < deadline, job
+                    time.sleep(0.1)
+                assert job["result"]["text"]
             process.terminate()
             process.communicate(timeout=WAIT_SECONDS)
             assert process.returncode == 0

@@ -43,7 +43,10 @@ def test_a_key_of_an_account_needs_one_that_is_there(penstock: Penstock) -> None
     assert "ends in 30 d" in penstock("key", "list", "--account", "u1").out
     wrong = penstock("key", "create", "--kind", "account")
     assert wrong.code == 2
-    assert "one account" in wrong.err
+    assert "--account" in wrong.err
+    wrong = penstock("key", "create", "--kind", "admin", "--account", "u1")
+    assert wrong.code == 2
+    assert "no account" in wrong.err
     odd = penstock("key", "create", "--expires", "soon")
     assert odd.code == 2
     assert "--expires" in odd.err

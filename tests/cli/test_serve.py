@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import httpx
 import psycopg
 import pytest
 
+from penstock.cli.children import Children
 from shapes import Penstock
 
 SECRET = "the-operators-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
@@ -112,6 +114,36 @@ def test_with_a_worker_it_runs_them_too(app: str, tmp_path: Path, database: str)
     with psycopg.connect(database) as conn:
         left = conn.execute("select from penstock.worker where stopped_at is null").rowcount
         assert left == 0, "the worker has said good-bye"
+
+
+def test_functions_call_back_where_it_listens(tmp_path: Path) -> None:
+    """M6: on whatever port that is, unless PENSTOCK_PUBLIC_URL says where."""
+    called: list[dict[str, Any]] = []
+
+    class Function(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            called.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Function) as function:
+        threading.Thread(target=function.serve_forever, daemon=True).start()
+        (tmp_path / "penstock.toml").write_text(
+            '[queues.outside]\n[jobs.mark]\nqueue = "outside"\nhandler = "dispatch"\n'
+            f'url = "http://127.0.0.1:{function.server_port}/"\nfields = {{ n = "int" }}\n'
+        )
+        with served(tmp_path, "--worker") as server:
+            job = server.client.post("/v1/jobs", json={"kind": "mark", "payload": {"n": 1}}).json()
+            until(lambda: called, "the function is called")
+            address = f"{server.greeting['url']}/v1/callbacks/{job['id']}"
+            assert called[0]["callback_url"] == address
+            said = {"token": called[0]["token"], "status": "succeeded", "result": 7}
+            told = httpx.post(address, json=said).json()
+            assert told["results"][0]["outcome"] == "accepted"
+            server.process.terminate()
+            server.process.communicate(timeout=WAIT_SECONDS)
+        function.shutdown()
 
 
 def test_without_an_app_it_serves_what_the_database_knows(
@@ -231,6 +263,24 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+def test_told_while_they_start_they_leave_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come between the start of a process and its place among the others."""
+    begun: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def start_and_hear(_words: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        begun.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        if len(begun) == 2:
+            group._hear(signal.SIGTERM, None)
+        return begun[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_hear)
+    with socket.socket() as sock:
+        group = Children(["serve"], sock, 3)
+        assert group._watch(lambda: None) == 0
+    assert [one.returncode for one in begun] == [-signal.SIGTERM] * 2
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_address_in_use_is_a_sentence(penstock: Penstock, app: str, processes: str) -> None:
     with socket.socket() as taken:
@@ -241,6 +291,13 @@ def test_an_address_in_use_is_a_sentence(penstock: Penstock, app: str, processes
     assert (done.code, done.out) == (1, "")
     assert f"port {port} cannot be used: Address already in use" in done.err
     assert "--port takes another" in done.err
+
+
+def test_an_address_of_another_machine_is_a_sentence(penstock: Penstock, app: str) -> None:
+    done = penstock("serve", app, "--host", "192.0.2.1", "--port", "0")
+    assert done.code == 1
+    assert "--host takes an address of this machine" in done.err
+    assert "running there" not in done.err
 
 
 def test_what_is_missing_is_a_sentence(

@@ -348,6 +348,10 @@ CREATE FUNCTION penstock._delivery_status(p_delivery penstock.delivery) RETURNS 
 CREATE FUNCTION penstock._delivery_wait(p_try integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._drive_stops(p_queue penstock.queue, OUT paused boolean, OUT held boolean) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -626,10 +630,6 @@ CREATE TABLE penstock.setting (
 CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._job_json(p_id uuid, p_kind integer, p_queue integer, p_account bigint, p_own jsonb) RETURNS jsonb
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -703,6 +703,11 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
 
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._names_of(p_kind integer, p_queue integer, p_account bigint, OUT kind text, OUT queue text, OUT recovery integer, OUT account text, OUT plan text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
     LANGUAGE plpgsql
@@ -927,7 +932,7 @@ CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved
     SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._scanned_jobs() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -1066,8 +1071,9 @@ CREATE FUNCTION penstock._url_host(p_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -1241,7 +1247,7 @@ CREATE FUNCTION penstock.end_drive(p_queue text) RETURNS void
 CREATE FUNCTION penstock.erase_account(p_account text, p_rows integer DEFAULT 500) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '2s';
+    SET lock_timeout TO '800ms';
 
 CREATE FUNCTION penstock.expected_seconds(p_queue text) RETURNS TABLE(kind text, seconds double precision, timeout_seconds double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2337,6 +2343,8 @@ CREATE INDEX delivery_due_idx ON penstock.delivery USING btree (next_at) WHERE (
 CREATE INDEX delivery_host_idx ON penstock.delivery USING btree (host, next_at) WHERE (next_at IS NOT NULL);
 
 CREATE INDEX delivery_job_idx ON penstock.delivery USING btree (job_id);
+
+CREATE INDEX delivery_open_idx ON penstock.delivery USING btree (id) WHERE (delivered_at IS NULL);
 
 CREATE INDEX delivery_sending_idx ON penstock.delivery USING btree (host) WHERE (sending_until IS NOT NULL);
 

@@ -265,6 +265,26 @@ async def test_a_changed_signature_in_the_last_file_leaves_no_body_without_its_v
     assert await conn.fetchval("select penstock.early() + penstock.z()") == 1
 
 
+async def test_a_function_that_gets_an_optional_argument_takes_the_place_of_the_old_one(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    """Its callers leave the argument out, and must not find two that fit."""
+    calls = (
+        "create or replace function penstock.calls() returns integer"
+        " language sql stable as $$ select penstock.one(1) $$;"
+    )
+    one = (
+        "create or replace function penstock.one({}) returns integer"
+        " language sql immutable as $$ select p_n $$;"
+    )
+    files = {**ONE, "functions/a.sql": calls}
+    await migrate.up(conn, schema({**files, "functions/z.sql": one.format("p_n integer")}))
+    more = one.format("p_n integer, p_more boolean default true")
+    await migrate.up(conn, schema({**files, "functions/z.sql": more}))
+    assert await conn.fetchval("select penstock.calls()") == 1
+    assert await conn.fetchval("select count(*) from pg_proc where proname = 'one'") == 1
+
+
 async def test_what_is_in_no_file_is_dropped_with_its_triggers(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:

@@ -6,9 +6,10 @@ the server dies, and whenever: one job and one charge for each key, and what was
 
 import asyncio
 import random
+import re
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Client:
     """Submits until it is told what became of it, as every careful caller does."""
 
     def __init__(self, server: Served, name: str) -> None:
-        self._server = server
+        self._http = server.client()
         self._name = name
         self.told: dict[str, str] = {}
         """By key: the job of the answer."""
@@ -59,13 +60,9 @@ class Client:
         while True:
             self.tries[key] += 1
             try:
-                async with self._server.client() as http:
-                    answer = await http.post(
-                        "/v1/jobs",
-                        json=body,
-                        headers={"Idempotency-Key": key},
-                        timeout=ASK_SECONDS,
-                    )
+                answer = await self._http.post(
+                    "/v1/jobs", json=body, headers={"Idempotency-Key": key}, timeout=ASK_SECONDS
+                )
             except httpx.HTTPError:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
@@ -77,6 +74,9 @@ class Client:
             self.told[key] = answer.json()["id"]
             return
 
+    async def close(self) -> None:
+        await self._http.aclose()
+
     async def run(self, many: int) -> None:
         for number in range(many):
             key, account = f"{self._name}-{number}", random.choice(ACCOUNTS)
@@ -85,6 +85,22 @@ class Client:
                 before = self.told[key]
                 await self.submit(key, account)
                 assert self.told[key] == before
+
+
+MakeClient = Callable[[Served, str], Client]
+
+
+@pytest.fixture
+async def make_client() -> AsyncIterator[MakeClient]:
+    made: list[Client] = []
+
+    def make(server: Served, name: str) -> Client:
+        made.append(Client(server, name))
+        return made[-1]
+
+    yield make
+    for client in made:
+        await client.close()
 
 
 async def assert_once(conn: asyncpg.Connection, clients: list[Client]) -> None:
@@ -105,13 +121,17 @@ async def assert_once(conn: asyncpg.Connection, clients: list[Client]) -> None:
 
 @pytest.mark.timeout(900)
 async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
-    priced: asyncpg.Connection, database: str, tmp_path: Path, scale: Scale
+    priced: asyncpg.Connection,
+    make_client: MakeClient,
+    database: str,
+    tmp_path: Path,
+    scale: Scale,
 ) -> None:
     """Many deaths, at moments that nobody chose."""
     deaths = 0
     with serving(database, tmp_path) as server:
         await server.start()
-        clients = [Client(server, f"c{n}") for n in range(CLIENTS)]
+        clients = [make_client(server, f"c{n}") for n in range(CLIENTS)]
         async with asyncio.TaskGroup() as group:
             work = [group.create_task(client.run(scale(15, 800))) for client in clients]
             for _ in range(scale(3, 100)):
@@ -130,12 +150,18 @@ async def test_killed_at_any_moment_each_key_has_one_job_and_one_charge(
 
 @pytest.mark.parametrize("when", ["before the commit", "after the commit"])
 async def test_killed_at_the_worst_moment(
-    priced: asyncpg.Connection, connect: Connect, database: str, tmp_path: Path, when: str
+    *,
+    priced: asyncpg.Connection,
+    make_client: MakeClient,
+    connect: Connect,
+    database: str,
+    tmp_path: Path,
+    when: str,
 ) -> None:
     """The submit waits in the database, at the moment of choice, until its server is dead."""
     with serving(database, tmp_path) as server:
         await server.start()
-        client = Client(server, "c")
+        client = make_client(server, "c")
         async with stalled(priced, await connect(), committed=when == "after the commit"):
             asked = asyncio.create_task(client.submit("k", "u1"))
             await eventually(lambda: _waits(priced), "the submit waits")
@@ -160,13 +186,17 @@ async def test_killed_at_the_worst_moment(
 
 @pytest.mark.parametrize("cut", ["the answer", "the request"])
 async def test_a_line_that_breaks_is_a_dead_server_to_its_client(
-    priced: asyncpg.Connection, database: str, tmp_path: Path, cut: str
+    priced: asyncpg.Connection,
+    make_client: MakeClient,
+    database: str,
+    tmp_path: Path,
+    cut: str,
 ) -> None:
     """A proxy that passes on all but the end; each repetition comes through a little further."""
     with serving(database, tmp_path) as server:
         await server.start()
         async with cutting(server.port, cut) as (port, cuts):
-            client = Client(Served(database, tmp_path, port), "c")
+            client = make_client(Served(database, tmp_path, port), "c")
             await asyncio.wait_for(client.submit("k", "u1"), 60)
         await assert_once(priced, [client])
     assert len(cuts) >= 3
@@ -215,6 +245,12 @@ async def _jobs(conn: asyncpg.Connection) -> int:
     return found
 
 
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    [length] = re.findall(rb"content-length: (\d+)", head, re.IGNORECASE)
+    return head + await reader.readexactly(int(length))
+
+
 @asynccontextmanager
 async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
     """A proxy in front of a port. Of each connection it passes on so many bytes more than of the
@@ -227,16 +263,14 @@ async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
         there, to = await asyncio.open_connection("127.0.0.1", port)
         most = len(cuts) * 150
         try:
-            if what == "the request":
-                head = await reader.read(65_536)
-                to.write(head[:most])
+            asked = await _whole(reader)
+            if what == "the request" and most < len(asked):
+                to.write(asked[:most])
                 await to.drain()
-                if most < len(head):
-                    cuts.append(most)
-                    return
-            else:
-                to.write(await reader.read(65_536))
-            answer = await there.read(65_536)
+                cuts.append(most)
+                return
+            to.write(asked)
+            answer = await _whole(there)
             if what == "the answer" and most < len(answer):
                 writer.write(answer[:most])
                 cuts.append(most)
@@ -262,19 +296,19 @@ async def cutting(port: int, what: str) -> AsyncIterator[tuple[int, list[int]]]:
 
 
 async def test_a_key_answers_for_ever(
-    priced: asyncpg.Connection, database: str, tmp_path: Path
+    priced: asyncpg.Connection, make_client: MakeClient, database: str, tmp_path: Path
 ) -> None:
     """After the job has ended, too, and from another server: its present state, and no charge."""
     key = str(uuid.uuid4())
     with serving(database, tmp_path) as first, serving(database, tmp_path) as second:
         await first.start()
-        client = Client(first, "c")
+        client = make_client(first, "c")
         await client.submit(key, "u1")
         first.kill()
         worker = await factory.worker(priced)
         await factory.finish(priced, worker, await factory.claim(priced, worker))
         await second.start()
-        again = Client(second, "d")
+        again = make_client(second, "d")
         await again.submit(key, "u1")
     assert again.told == client.told
     assert again.replays == 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from penstock.engine.webhooks import Delivery
 from penstock.errors import Invalid
-from penstock.providers import public, webhook
+from penstock.providers import public, transport, webhook
 from penstock.providers.callback_token import Outside
 from penstock.providers.public import is_public, read_public, refuse_private
 from penstock.providers.roots import Roots
@@ -232,9 +233,34 @@ async def test_a_name_that_cannot_be_found_is_refused(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never, raising=False)
+    monkeypatch.setattr(public, "look_up", never)
     with pytest.raises(Invalid, match="cannot be found"):
         await refuse_private("https://example.org/x", allow_private=False)
+
+
+async def test_names_that_are_slow_to_find_hold_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C5: whoever gives many such would keep the threads that uploads and providers need."""
+    found = threading.Event()
+
+    def look(*_: Any, **__: Any) -> list[Any]:
+        assert found.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    monkeypatch.setattr(public, "LOOKUP_SECONDS", 20)
+    slow = [
+        asyncio.create_task(refuse_private(f"https://h{n}.example.org/", allow_private=False))
+        for n in range(100)
+    ]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            assert await asyncio.to_thread(lambda: "done") == "done"
+    finally:
+        found.set()
+        await asyncio.gather(*slow, return_exceptions=True)
 
 
 # --- at the connect -------------------------------------------------------------------------------
@@ -302,6 +328,19 @@ async def test_what_came_in_by_plain_sql_is_not_called_either(url: str) -> None:
     async with listening() as (port, came):
         answer = await webhook.send(delivery(url.format(port=port)), outside())
     assert (answer.taken, answer.over, came) == (False, True, [])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://xn--bcher-kva.example/hook",
+        "https://[2606:4700:4700:0:0:0:0:1111]/hook",
+        "https://[::ffff:93.184.215.14]/hook",
+    ],
+)
+def test_an_address_that_is_taken_is_called_however_it_is_written(url: str) -> None:
+    """The library that calls reads names in their own letters, and digits in their short form."""
+    transport._refuse_inside(read_public(url, allow_private=False))
 
 
 async def test_a_redirect_is_not_followed() -> None:

@@ -197,6 +197,24 @@ async def test_a_submit_that_is_under_way_is_waited_for(
     assert await where(conn) == set()
 
 
+async def test_an_apps_transaction_never_deadlocks_with_it(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """It holds one queue and wants the other, as the last step does the other way round."""
+    await factory.queue(conn, "a")
+    await factory.queue(conn, "b")
+    await conn.execute("select penstock.create_account($1)", CANARY)
+    app, eraser = await connect(), await connect()
+    async with app.transaction():
+        await factory.submit(app, "b")
+        task = asyncio.ensure_future(erase(eraser))
+        await factory.until_blocked(conn, eraser)
+        await factory.submit(app, "a")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await task
+    assert (await erase(conn))["done"]
+
+
 async def test_two_erasers_count_everything_once(
     house: asyncpg.Connection, connect: Connect
 ) -> None:

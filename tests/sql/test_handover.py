@@ -1,5 +1,6 @@
 """Jobs handed to a function outside: slots kept, the worker free, and one callback that counts."""
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import pytest
 import factory
 from clock import Clock
 from factory import Row, refused
+from shapes import Connect
 
 FIRST = "token-of-attempt-1"
 
@@ -197,6 +199,34 @@ async def test_items_of_an_array_stand_each_for_themselves(conn: asyncpg.Connect
     )
     assert (await factory.read(conn, twice))["result"] == {"n": 2}
     assert await factory.status(conn, bad) == "awaiting"
+
+
+async def test_an_array_that_waits_for_accounts_holds_no_queue_meanwhile(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """M3: one of two accounts is held by an app: claims of the queue do not wait with the array."""
+    await factory.queue(conn, concurrency=10)
+    await factory.plan(conn, concurrency=1)
+    worker = await factory.worker(conn)
+    jobs = [await factory.submit(conn, account=account) for account in ("u1", "u2")]
+    for start in await factory.claim(conn, worker, limit=2):
+        await factory.hand_over(conn, worker, start, FIRST)
+    app, caller = await connect(), await connect()
+    async with app.transaction():
+        await factory.submit(app, account="u2")
+        answer = asyncio.ensure_future(
+            caller.fetch(
+                "select outcome from penstock.resolve_callbacks($1, '{1, 1}', $2,"
+                " '{succeeded, succeeded}', p_wait => '30 seconds')",
+                jobs,
+                [FIRST, FIRST],
+            )
+        )
+        await factory.until_blocked(conn, caller)
+        await factory.submit(conn)
+        await conn.execute("set lock_timeout = '1s'")
+        assert len(await factory.claim(conn, worker)) == 1
+    assert [row["outcome"] for row in await answer] == ["accepted", "accepted"]
 
 
 async def test_no_callback_in_time_is_a_failed_attempt(

@@ -65,7 +65,7 @@ async def test_every_sort_of_handler_reads_and_makes_files(
 
 
 async def test_a_job_opens_what_is_its_accounts(engine: Engine, database: str) -> None:
-    """E2: what the payload refers to was checked at the submit; the rest by account."""
+    """E2, C1: also where the payload refers to it, which a submit by plain SQL does not check."""
     own, other = await upload(engine, b"own", "u1"), await upload(engine, b"other", "u2")
     nobodys = await upload(engine, b"nobody's")
     assert (await run(engine, database, "peek", "u1", wanted=str(own)))["result"] == 3
@@ -73,6 +73,9 @@ async def test_a_job_opens_what_is_its_accounts(engine: Engine, database: str) -
     for account, foreign in (("u1", other), ("u1", nobodys), (None, own)):
         job = await run(engine, database, "peek", account, wanted=str(foreign))
         assert (job["status"], job["error"]["class"]) == ("failed", "bug")
+        assert "there is no upload" in job["error"]["message"]
+        job = await run(engine, database, "copy", account, file={"upload": str(foreign)})
+        assert job["status"] == "failed"
         assert "there is no upload" in job["error"]["message"]
 
 

@@ -80,6 +80,7 @@ def create(settings: Settings, lifespan: Lifespan) -> FastAPI:
             ],
             expose_headers=[
                 "Idempotent-Replayed",
+                "Location",
                 "Preference-Applied",
                 "Retry-After",
                 "ETag",

@@ -90,15 +90,6 @@ class Auth:
             return Principal(who="admin", holder="secret")
         return None
 
-    async def is_good(self, principal: Principal) -> bool:
-        """Whether what opened a stream still does: its key may have been revoked meanwhile."""
-        if principal.expires is not None and principal.expires <= time.time():
-            return False
-        if principal.key is None:
-            return True
-        key = await self._look_up(principal.key)
-        return key is not None and not key.over
-
     def forget(self, key_id: str) -> None:
         """It was changed just now: look again."""
         self._known.pop(key_id, None)

@@ -88,6 +88,3 @@ async def backend(request: Request) -> Backend:
     """Not a plain function: the framework would call that in a thread, for each request."""
     found: Backend = request.app.state.backend
     return found
-
-
-Members = Mapping[str, Any]

@@ -1,16 +1,22 @@
 """Request bodies: bounded before they are read, parsed safely, and refused by field."""
 
+import asyncio
 import re
+from collections.abc import AsyncIterator
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from penstock.errors import Invalid, TooLarge
 
 # A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
 LARGEST_BYTES = 64 * 1024 * 1024
 USUAL_BYTES = 4 * 1024 * 1024
+# A client that sends nothing for so long has gone, or holds the place of others on purpose.
+SILENCE_SECONDS = 30.0
 # Commas, colons and brackets outside of texts: a value takes two bytes there, and eighty of memory.
 MOST_MARKS = 1_000_000
 _MARKS = (b",", b":", b"[", b"{")
@@ -40,11 +46,28 @@ async def _read(request: Request, most: int) -> bytearray:
     if said.isdigit() and int(said) > most:
         raise _too_large(most)
     found = bytearray()
-    async for chunk in request.stream():
+    async for chunk in receive(request):
         found += chunk
         if len(found) > most:
             raise _too_large(most)
     return found
+
+
+async def receive(request: Request) -> AsyncIterator[bytes]:
+    """A body as it comes, for as long as something does."""
+    more = True
+    while more:
+        # Not by request.stream(), which needs three turns for a body that came at once.
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                message = await request.receive()
+        except TimeoutError:
+            raise HTTPException(408, f"nothing came for {SILENCE_SECONDS:g} s") from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        if message.get("body"):
+            yield message["body"]
 
 
 class Body(Generic[Model]):
@@ -75,14 +98,16 @@ class Body(Generic[Model]):
 
 
 def parse(model: type[Model], content: Content, *, code: str = "invalid_request") -> Model:
-    _refuse_crowded(content)
+    if not content:
+        raise Invalid("the body is empty: send a JSON object", code="invalid_json")
+    refuse_crowded(content)
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
         raise refused(error, model, code) from None
 
 
-def _refuse_crowded(content: Content) -> None:
+def refuse_crowded(content: Content) -> None:
     """A body of nothing but brackets would take twenty times its size once it is read."""
     if len(content) <= MOST_MARKS or _marks(content, 0, len(content)) <= MOST_MARKS:
         return
@@ -157,7 +182,7 @@ def _worded(cause: str, words: str, place: tuple[int | str, ...], model: type[Ba
         ("String should", "must"),
     ):
         if words.startswith(said):
-            return words.replace(said, ours, 1)
+            return words.replace(said, ours, 1).replace(" after validation", "")
     return f"is wrong: {words}"
 
 

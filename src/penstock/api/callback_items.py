@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from penstock.api.body import refuse_crowded
 from penstock.engine.callbacks import Item
 from penstock.engine.encode import encode
 from penstock.engine.outcomes import columns
@@ -41,7 +42,11 @@ class Said:
 
 
 def parse(body: bytes) -> Any:
-    """The body as JSON; ValueError where it is none, or nested too deep."""
+    """The body as JSON; ValueError where it is none, or nested too deep.
+
+    Anybody may send one: who sends it is known by what it holds.
+    """
+    refuse_crowded(body)
     try:
         return json.loads(body, parse_constant=_refuse_constant)
     except RecursionError:

@@ -116,8 +116,9 @@ _RESPONSES = {
 async def call_back(job_id: UUID, request: Request, behind: Behind) -> Response | dict[str, Any]:
     """One result, or an array with one, for the job in the path.
 
-    Authenticated by `Authorization: Bearer` with the token of the start, by a Standard Webhooks
-    signature, by `token` in the body, or by the kind's shared secret as bearer with `attempt`.
+    Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
+    a Standard Webhooks signature over a body with `job_id` and `attempt`, or by the kind's shared
+    secret as bearer with `attempt`.
     """
     body = await read_body(request, SINGLE_BYTES)
     given = bearer(request) or ""

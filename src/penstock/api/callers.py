@@ -1,7 +1,8 @@
 """Who calls back about a job, and what that proves.
 
 The token of the start says it all. A signature, or the secret that a kind shares with its function,
-says who calls, and the body then which start it is about.
+says who calls, and the body then which start it is about: of which job, too, where it is signed, or
+what was signed about one job could be sent to another's address.
 """
 
 import time
@@ -42,22 +43,26 @@ class Caller:
         if self._attempt is not None or not (signed or given):
             return
         signers = await self._signers()
-        self._trusted = bool(given) and any(one.is_secret(given) for one in signers)
+        shared = self._behind.callback_signers.values()
+        self._trusted = bool(given) and any(
+            one in shared and one.is_secret(given) for one in signers
+        )
         if signed:
             now = time.time()
-            for one in (*signers, signature.of_functions(roots)):
+            for one in signers:
                 self.signature = self.signature or one.match(request.headers, body, now)
             self._trusted = self._trusted or self.signature is not None
 
     async def _signers(self) -> Sequence[signature.Signer]:
-        """By the secret of the job's kind; of a job that is not known, by that of any."""
+        """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
         known = self._behind.callback_signers
+        ours = signature.of_functions(self._behind.roots)
         if not known:
-            return ()
+            return (ours,)
         kind = (await self._behind.engine.callbacks.kinds([self._job_id])).get(self._job_id)
         if kind is None:
-            return tuple(known.values())
-        return (known[kind.kind],) if kind.kind in known else ()
+            return (*known.values(), ours)
+        return (known.get(kind.kind, ours),)
 
     def items(self, said: Said, given: str) -> list[Item] | None:
         """What is to be resolved: the first that fits. None: it cannot be taken."""
@@ -67,12 +72,14 @@ class Caller:
             attempt, tokens = callback_token.attempt_of(roots, job_id, said.token), [said.token]
         if attempt is None and not self._trusted:
             raise unknown_caller()
-        if attempt is None and said.token is None and said.attempt is not None:
+        named = said.job_id is not None or self.signature is None
+        if attempt is None and said.token is None and said.attempt is not None and named:
             # It may be older than an exchange of the secret.
             attempt = said.attempt
             tokens = callback_token.all_of(roots, job_id, attempt)
         if attempt is None:
-            self.why = "its token is of another start" if said.token else "attempt is missing"
+            missing = "job_id" if said.attempt is not None else "attempt"
+            self.why = "its token is of another start" if said.token else f"{missing} is missing"
             return None
         if said.odd is not None:
             return None

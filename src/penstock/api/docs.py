@@ -24,6 +24,10 @@ summary b { display: inline-block; min-width: 4.5rem }
 table { border-collapse: collapse; width: 100% }
 td, th { text-align: left; vertical-align: top; padding: .2rem .75rem .2rem 0 }
 h2 { margin-top: 2rem }
+@media (max-width: 40rem) {
+  tr, td { display: block; padding: 0; overflow-wrap: anywhere }
+  tr { margin: .6rem 0 }
+}
 """
 
 
@@ -49,8 +53,10 @@ def render(document: dict[str, Any]) -> str:
         parts += [f"<h2>{escape(tag.capitalize())}</h2>", *operations]
     parts.append("<h2>Forms</h2>")
     parts += [
-        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>'
-        f"{_paragraphs(schema.get('description', ''))}{_fields(schema)}{_example(schema)}</details>"
+        # The name inside: a browser opens what a link leads into, not what it leads to.
+        f"<details><summary><code>{escape(name)}</code></summary>"
+        f'<div id="{escape(name)}">{_paragraphs(schema.get("description", ""))}'
+        f"{_fields(schema)}{_example(schema)}</div></details>"
         for name, schema in sorted(schemas.items())
     ]
     title = f"{escape(document['info']['title'])} API"
@@ -66,7 +72,12 @@ def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[
     if parameters := operation.get("parameters"):
         parts.append(
             _table(
-                [one["name"], one["in"], _type(one["schema"]), one.get("description", "")]
+                [
+                    f"<code>{escape(one['name'])}</code>",
+                    one["in"],
+                    _type(one["schema"]),
+                    _words(one.get("description", "")),
+                ]
                 for one in parameters
             )
         )
@@ -77,7 +88,7 @@ def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[
         parts += [_fields(known), _example(known)]
     parts.append(
         _table(
-            [status, escape(response["description"]), *map(_type, _forms(response))]
+            [status, _words(response["description"]), *map(_type, _forms(response))]
             for status, response in sorted(operation["responses"].items())
         )
     )
@@ -98,7 +109,7 @@ def _fields(schema: dict[str, Any]) -> str:
             f"<code>{escape(name)}</code>",
             _type(field),
             "required" if name in required else "",
-            escape(field.get("description", "")),
+            _words(field.get("description", "")),
         ]
         for name, field in schema.get("properties", {}).items()
     )
@@ -116,7 +127,7 @@ def _type(schema: dict[str, Any]) -> str:
         return f"array of {_type(schema.get('items', {}))}"
     said = schema.get("format") or schema.get("type") or "any"
     bounds = [
-        f"{sign} {schema[key]:g}"
+        f"{sign} {schema[key]:,.15g}"
         for key, sign in (
             ("minimum", "≥"),
             ("exclusiveMinimum", ">"),
@@ -141,9 +152,10 @@ def _example(schema: dict[str, Any]) -> str:
 
 def _paragraphs(text: str) -> str:
     parts = (part.strip() for part in text.split("\n\n"))
-    return "".join(f"<p>{_code(escape(part))}</p>" for part in parts if part)
+    return "".join(f"<p>{_words(part)}</p>" for part in parts if part)
 
 
-def _code(text: str) -> str:
-    parts = text.split("`")
+def _words(text: str) -> str:
+    """A text of ours, with what stands between backticks as code."""
+    parts = escape(text).split("`")
     return "".join(f"<code>{one}</code>" if n % 2 else one for n, one in enumerate(parts))

@@ -20,6 +20,7 @@ class SubmitJob(Strict):
     """A job that is asked for. What is left out is for its kind, plan and queue to say."""
 
     model_config = ConfigDict(
+        use_attribute_docstrings=True,
         json_schema_extra={
             "examples": [
                 {
@@ -29,23 +30,37 @@ class SubmitJob(Strict):
                     "delay_seconds": 60,
                 }
             ]
-        }
+        },
     )
 
     kind: Annotated[str, Field(max_length=100)]
+    """Which of the declared kinds of job."""
     payload: dict[str, Any]
+    """The fields of its kind."""
     account: str | None = None
+    """Who pays, and whose limits count; made at its first submit."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
+    """Lower is first."""
     delay_seconds: Annotated[float, Field(ge=0, le=_TEN_YEARS)] | None = None
+    """Not before so long from now."""
     run_at: AwareDatetime | None = None
+    """Not before this moment; instead of `delay_seconds`."""
     dedupe_key: str | None = None
+    """While a job of the kind and account with this key lives, it is the answer."""
     topic: str | None = None
+    """What it belongs to: `/v1/topics/{topic}/events` tells of all of them."""
     price: Annotated[int, Field(ge=0, le=CREDITS_MAX)] | None = None
+    """Credits that are reserved now, and charged when it succeeds."""
     max_attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """How often it may fail before it has failed."""
     timeout_seconds: Seconds | None = None
+    """How long one start may take."""
     expires_seconds: Seconds | None = None
+    """Not started so long after it was due, it has failed: `expired`."""
     metadata: dict[str, Any] | None = None
+    """Yours; it comes back with the job."""
     webhook_url: str | None = None
+    """Told of the end of the job, signed (Standard Webhooks)."""
 
 
 class SubmitBatch(Strict):

@@ -8,10 +8,9 @@ from fastapi import Request, Response
 
 from penstock.api.requests import note_job
 from penstock.engine.texts import Text
-from penstock.states import JobStatus
+from penstock.states import FINISHED, JobStatus
 
 JSON = "application/json"
-_FINAL = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 # What runs ends at any moment; what waits starts when it is its turn.
 RUNNING_SECONDS = 2
 LONGEST_SECONDS = 30
@@ -19,7 +18,7 @@ LONGEST_SECONDS = 30
 
 def retry_after(job: Text) -> int | None:
     """When to look again: half of its wait, within bounds; None: it has ended."""
-    if job.status in _FINAL:
+    if job.status in FINISHED:
         return None
     if job.status in (JobStatus.RUNNING, JobStatus.AWAITING) or job.eta_seconds is None:
         return RUNNING_SECONDS

@@ -18,23 +18,40 @@ from penstock.api.access import (
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.body import Body, documented
+from penstock.api.direct import DirectRoute, directly
 from penstock.api.forms import SubmitJob, new_job
 from penstock.api.headers import JSON, answer, answer_if_changed
 from penstock.api.prefer import Prefer, applied, waited
 from penstock.api.problems import documented as problems
 from penstock.engine.lists import JobFilter
 from penstock.engine.texts import Text
-from penstock.errors import NotAllowed
+from penstock.errors import NotAllowed, NotFound
 from penstock.providers.public import refuse_private
 from penstock.states import JobStatus
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=DirectRoute)
 
-Submitter = Annotated[Principal, Depends(allowed("admin", "app", "account"))]
-Reader = Annotated[Principal, Depends(allowed("admin", "app", "account", "token"))]
+_submitters = allowed("admin", "app", "account")
+_readers = allowed("admin", "app", "account", "token")
+_form = Body(SubmitJob, code="invalid_job")
+
+Submitter = Annotated[Principal, Depends(_submitters)]
+Reader = Annotated[Principal, Depends(_readers)]
 Behind = Annotated[Backend, Depends(backend)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+
+
+async def _submit(request: Request) -> Response:
+    principal = await _submitters(request)
+    said = request.headers
+    return await submit(
+        principal,
+        await backend(request),
+        await _form(request),
+        said.get("idempotency-key"),
+        said.get("prefer"),
+    )
 
 
 @router.post(
@@ -50,10 +67,11 @@ Cursor = Annotated[str | None, Query(description="`next_cursor` of the page befo
         **problems(402, 404, 409, 413, 422),
     },
 )
+@directly(_submit)
 async def submit(
     principal: Submitter,
     behind: Behind,
-    form: Annotated[SubmitJob, Depends(Body(SubmitJob, code="invalid_job"))],
+    form: Annotated[SubmitJob, Depends(_form)],
     idempotency_key: Annotated[
         str | None,
         Header(description="A repetition with the same key gets the first one's job."),
@@ -134,6 +152,18 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
     return _page(found.items, cursors.write(found.after))
 
 
+async def _read(request: Request) -> Response:
+    principal = await _readers(request)
+    try:
+        job_id = UUID(request.path_params["job_id"])
+    except ValueError:
+        raise NotFound(
+            "there is nothing here: job_id is not an id", code="not_found", field="job_id"
+        ) from None
+    prefer = request.headers.get("prefer")
+    return await read(job_id, request, principal, await backend(request), prefer)
+
+
 @router.get(
     "/{job_id}",
     summary="Look at a job",
@@ -143,6 +173,7 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
         **problems(404),
     },
 )
+@directly(_read)
 async def read(
     job_id: UUID,
     request: Request,

@@ -1,6 +1,5 @@
 """Reading a form with a file as it comes: a bounded file on disk, and bounded texts."""
 
-import asyncio
 import tempfile
 from dataclasses import dataclass, field
 from typing import IO
@@ -11,6 +10,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from penstock.api.body import receive
 from penstock.errors import Invalid, TooLarge
 
 # Kept in memory; more goes to a temporary file.
@@ -19,8 +19,6 @@ TEXT_BYTES = 1_024
 MOST_PARTS = 8
 # Boundaries and headers around the parts.
 ENVELOPE_BYTES = 64 * 1024
-# A client that sends nothing for so long has gone, or holds the place of others on purpose.
-SILENCE_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -132,12 +130,7 @@ async def read_form(request: Request, *, most_bytes: int, texts: tuple[str, ...]
 
 
 async def _receive(request: Request, parser: MultipartParser, reading: _Reading) -> None:
-    stream = request.stream()
-    while True:
-        async with asyncio.timeout(SILENCE_SECONDS):
-            chunk = await anext(stream, None)
-        if chunk is None:
-            break
+    async for chunk in receive(request):
         parser.write(chunk)
     if not reading.complete:
         raise _wrong("the form ends before its last boundary", None)
@@ -149,8 +142,6 @@ def _explained(error: Exception) -> Exception:
     match error:
         case FormParserError():
             return _wrong("the form cannot be read: it is not multipart as its header says", None)
-        case TimeoutError():
-            return HTTPException(408, f"nothing came for {SILENCE_SECONDS:g} s")
         case ClientDisconnect():
             return HTTPException(400, "the request broke off")
         case _:

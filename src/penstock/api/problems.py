@@ -29,6 +29,7 @@ _CODES = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
+    408: "request_timeout",
     413: "payload_too_large",
     415: "unsupported_media_type",
     422: "invalid_request",
@@ -135,9 +136,13 @@ async def on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
     code = _CODES.get(error.status_code, "refused")
     headers = dict(error.headers or ())
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+    said, hint = str(error.detail), None
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        said, hint = "there is nothing at this address", "/docs shows every call."
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return problem(error.status_code, code, str(error.detail), headers=headers)
+        said = f"this address takes {headers['Allow']}, and not {request.method}"
+    return problem(error.status_code, code, said, hint=hint, headers=headers)
 
 
 def _methods(request: Request) -> set[str]:

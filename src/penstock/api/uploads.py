@@ -54,7 +54,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Kept(Strict):
+class Uploaded(Strict):
     """An upload; payloads and results refer to it as `{"upload": id}`."""
 
     id: UUID
@@ -74,7 +74,7 @@ async def upload(
     principal: Writer,
     behind: Behind,
     account: Annotated[str | None, Query(max_length=200, description=_ACCOUNT)] = None,
-) -> Kept:
+) -> Uploaded:
     most_bytes = await behind.engine.uploads.most_bytes()
     form = await read_form(request, most_bytes=most_bytes, texts=("account",))
     assert form.file is not None  # noqa: S101  # or it was refused
@@ -85,7 +85,7 @@ async def upload(
         file.seek(0)
         content_type = sniff(file.read(SAMPLE_BYTES))
         kept = await behind.engine.uploads.create(file, content_type, account=owner)
-    return Kept(id=kept.id, content_type=kept.content_type, size=kept.size)
+    return Uploaded(id=kept.id, content_type=kept.content_type, size=kept.size)
 
 
 @router.get(

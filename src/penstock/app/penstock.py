@@ -64,6 +64,8 @@ class Penstock:
         self.kinds: dict[str, Kind[..., Any]] = {}
         self.accounts = Accounts(self.engine)
         self.sync = Sync(self)
+        self.base = DEFAULT_URL
+        """Where this process serves the API, if it does: callbacks come in there by default."""
         self._dsn = options.address(dsn, "dsn")
         self._home = home
         self._strict = None if accounts is None else accounts == "strict"
@@ -243,7 +245,7 @@ class Penstock:
     def outside(self) -> Outside:
         """What workers sign with, and where callbacks come in; Misconfigured without a secret."""
         found = self.settings
-        base = found.public_url or DEFAULT_URL
+        base = found.public_url or self.base
         return Outside(read_roots(found), base, found.allow_private)
 
     def ticket(self, job_id: UUID | str) -> Ticket:

@@ -25,6 +25,8 @@ class _Child:
     ready: int
     """A byte comes here when it serves."""
     is_ready: bool = False
+    is_told: bool = False
+    """To leave; told again, it leaves at once."""
     began: float = field(default_factory=time.monotonic)
 
     def look(self) -> None:
@@ -33,6 +35,11 @@ class _Child:
                 self.is_ready = os.read(self.ready, 1) != b""
             except BlockingIOError:
                 return
+
+    def tell(self) -> None:
+        self.is_told = True
+        if self.process.poll() is None:
+            self.process.terminate()
 
     def close(self) -> None:
         os.close(self.ready)
@@ -61,7 +68,8 @@ class Children:
                 signal.signal(number, handler)
 
     def _watch(self, on_ready: Callable[[], None]) -> int:
-        self._children = [self._start() for _ in range(self._n)]
+        while len(self._children) < self._n and not self._told:
+            self._children.append(self._start())
         greeted = False
         while not self._told:
             for child in list(self._children):
@@ -83,8 +91,7 @@ class Children:
     def _hear(self, _number: int, _frame: object) -> None:
         self._told += 1
         for child in self._children:
-            if child.process.poll() is None:
-                child.process.terminate()
+            child.tell()
 
     def _start(self) -> _Child:
         ready, tell = os.pipe()
@@ -115,8 +122,8 @@ class Children:
     def _end(self) -> None:
         until = time.monotonic() + _LEAVE_SECONDS
         for child in self._children:
-            if not self._told and child.process.poll() is None:
-                child.process.terminate()
+            if not child.is_told:  # one may have been about to start when the signal came
+                child.tell()
         for child in self._children:
             try:
                 child.process.wait(max(0.0, until - time.monotonic()))

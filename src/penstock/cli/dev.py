@@ -123,7 +123,7 @@ def _greet(app: "Penstock", url: str, dsn: str, *, as_json: bool) -> None:
         told: dict[str, Any] = {"url": url, "docs": f"{url}/docs", "database": place(dsn)}
         print_json({**told, "kinds": kinds, **({"secret": secret} if secret else {})})
     else:
-        key = secret or '"$PENSTOCK_SECRET"'
+        key = secret or "$PENSTOCK_SECRET"
         kind, payload = (
             ("feedback", '{"answer": "6 times 7 is 42"}')
             if "feedback" in kinds
@@ -137,5 +137,5 @@ def _greet(app: "Penstock", url: str, dsn: str, *, as_json: bool) -> None:
         typer.echo(f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.")
         typer.echo(f"The operator's key: {key}")
         typer.echo("Try:")
-        typer.echo(f"  curl -H 'Authorization: Bearer '{key} -d {shlex.quote(body)} {url}/v1/jobs")
+        typer.echo(f'  curl -H "Authorization: Bearer {key}" -d {shlex.quote(body)} {url}/v1/jobs')
     sys.stdout.flush()

@@ -58,6 +58,13 @@ def create(
 ) -> None:
     """Make a key; it is printed this once."""
     wanted = kind or (Kind.APP if account is None else Kind.ACCOUNT)
+    if (wanted is Kind.ACCOUNT) != (account is not None):
+        raise typer.BadParameter(
+            "a key of kind account is for one account: say which"
+            if account is None
+            else f"a key of kind {wanted} is for no account: leave it out, or --kind account",
+            param_hint="--account",
+        )
     length = None if expires is None else duration(expires, field="--expires")
     key, kept = with_calls(
         lambda calls: Keys(calls.fetch).create(wanted, account=account, name=name, expires=length)

@@ -1,6 +1,7 @@
 """Running the HTTP API in this process: a socket, uvicorn on it, and how it is told to stop."""
 
 import asyncio
+import errno
 import importlib.util
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 import uvicorn
 
+from penstock.cli.protocol import BoundedProtocol
 from penstock.errors import Misconfigured
 from penstock.providers.roots import read_roots
 from penstock.server import api, leave, leave_now
@@ -40,9 +42,13 @@ def listen(host: str, port: int) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        raise Misconfigured(
-            f"The address {host} port {port} cannot be used: {error.strerror or error}. "
+        hint = (
             "Is a server running there already? --port takes another."
+            if error.errno == errno.EADDRINUSE
+            else "--host takes an address of this machine, --port one that you may use."
+        )
+        raise Misconfigured(
+            f"The address {host} port {port} cannot be used: {error.strerror or error}. {hint}"
         ) from None
     return sock
 
@@ -122,7 +128,7 @@ async def _serve_app(
         served = api(app, base=url_of(sock), worker=worker, standing=True)
         config = uvicorn.Config(
             served,
-            http="httptools",
+            http=BoundedProtocol,
             backlog=_BACKLOG,
             ws="none",
             lifespan="on",

@@ -43,12 +43,14 @@ async def load(conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
     await conn.execute("set local check_function_bodies = off")
     if await _replace_all(conn, scripts):
         await _replace_all(conn, scripts)  # makes again what had to go for a changed signature
+    # Before bodies are looked into: beside its successor with one more argument, an older function
+    # makes every call of the two ambiguous.
+    owned = await conn.fetch(_OWNED)
+    await _drop(conn, [row for row in owned if (row["oid"], row["place"]) in before])
     await conn.execute("set local check_function_bodies = on")
     await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
     for script in scripts:
         await script.run(conn)
-    owned = await conn.fetch(_OWNED)
-    await _drop(conn, [row for row in owned if (row["oid"], row["place"]) in before])
     # Functions are executable by everyone unless told otherwise.
     await conn.execute("revoke all on all routines in schema penstock from public")
 

@@ -8,6 +8,9 @@ from uuid import UUID
 
 from penstock.db.borrowed import Fetch
 
+# So many of its jobs are told with a batch.
+BATCH_ITEMS = 100
+
 
 class Scope(NamedTuple):
     """Jobs that are watched together: of a topic, of an account, or of a topic in an account."""
@@ -148,7 +151,7 @@ class Events:
         rows = await self._fetch("select id, print from penstock.look_at_batches($1)", (list(ids),))
         return {row["id"]: row["print"] for row in rows}
 
-    async def read_batch(self, batch: UUID, *, items: int = 100) -> str:
+    async def read_batch(self, batch: UUID, *, items: int = BATCH_ITEMS) -> str:
         """The batch with the first of its jobs, as JSON text."""
         [row] = await self._fetch(
             "select (penstock.read_batch_of(cast($1 as uuid), null, $2) - 'next')::text as batch",

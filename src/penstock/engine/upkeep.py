@@ -110,12 +110,16 @@ class Upkeep:
         measured: bool = row["measured"]
         return measured
 
-    async def roll_up(self) -> None:
-        """Add up by the hour what has ended since the last time; nothing where another is at it."""
-        for _ in range(_STEPS):
+    async def roll_up(self, *, steps: int = _STEPS) -> bool:
+        """Add up by the hour what has ended since the last time; whether there is more to do.
+
+        Nothing where another is at it.
+        """
+        for _ in range(steps):
             [row] = await self._fetch("select penstock.roll_up() as more", ())
             if not row["more"]:
-                break
+                return False
+        return True
 
     async def check(self) -> list[Violation]:
         """Look for a breach of every invariant."""

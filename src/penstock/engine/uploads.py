@@ -51,7 +51,7 @@ class Uploads:
         `quota`: whether it may be too much for the account. One transaction, and a short one: it
         waits for no client.
         """
-        refuse_nul(account, "account")
+        refuse_nul(account, "account", code="invalid_upload")
         # In a thread: what is large takes long to add up.
         size, digest = await asyncio.to_thread(_measured, file)
         async with self._turn, self._transaction() as conn:

@@ -7,8 +7,12 @@ looked at again, and nothing else is connected to: a name may move between the t
 
 import asyncio
 import ipaddress
+import os
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from penstock.errors import Invalid
@@ -16,6 +20,9 @@ from penstock.providers.endpoint import Endpoint
 
 URL_MAX = 2_000
 LOOKUP_SECONDS = 5.0
+# Lookups at once, in threads of their own: a name can be slow to find on purpose, and a few such
+# would keep the loop's threads, and with them uploads and the lookups of providers, for as long.
+LOOKUPS = 16
 _PORTS = {"http": 80, "https": 443}
 
 # What the standard library calls global, and is not for everyone.
@@ -51,6 +58,9 @@ _NAME = re.compile(
     r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?"
 )
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+_threads: ThreadPoolExecutor
 
 
 class NotPublic(Exception):  # noqa: N818
@@ -108,15 +118,29 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
         return
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await asyncio.get_running_loop().getaddrinfo(
-                endpoint.host, None, type=socket.SOCK_STREAM
-            )
+            found = await look_up(endpoint.host)
     except (OSError, UnicodeError, TimeoutError):
         found = []
     if not found:
         raise _refused(field, "cannot be found: its name stands for no address now")
     if not all(is_public(str(entry[4][0])) for entry in found):
         raise _private(field)
+
+
+async def look_up(host: str, port: int = 0, family: int = 0) -> list[Any]:
+    """What a name that a caller gave stands for, as `socket.getaddrinfo` has it."""
+    ask = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
+    return await asyncio.get_running_loop().run_in_executor(_threads, ask)
+
+
+def _new_threads() -> None:
+    """Also in a forked child, which has none of its parent's."""
+    global _threads  # noqa: PLW0603
+    _threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="penstock-lookup")
+
+
+_new_threads()
+os.register_at_fork(after_in_child=_new_threads)
 
 
 def _split(url: object, field: str) -> SplitResult:
@@ -167,5 +191,6 @@ def _refused(field: str, said: str) -> Invalid:
         f"{field} {said}",
         code="address_not_allowed",
         field=field,
-        hint="It must be an https:// address that anybody can reach.",
+        hint="It must be an https:// address that anybody can reach; with PENSTOCK_ALLOW_PRIVATE=1 "
+        "the operator lets others through, to try it out.",
     )

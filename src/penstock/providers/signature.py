@@ -47,7 +47,10 @@ class Signer:
         return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
 
     def match(self, headers: Mapping[str, str], body: bytes, now: float) -> bytes | None:
-        """The signature that fits, of a message whose headers these are; None: there is none."""
+        """Whether a signature fits a message whose headers these are; None: none does.
+
+        The message is known by the first secret's, whichever fits: one that carries several is one.
+        """
         message_id = headers.get("webhook-id", "")
         timestamp = headers.get("webhook-timestamp", "")
         if not message_id or not timestamp.isdecimal() or len(timestamp) > 12:  # noqa: PLR2004
@@ -60,9 +63,8 @@ class Signer:
             found = _decoded(text)
             if version != "v1" or found is None:
                 continue
-            for digest in known:
-                if hmac.compare_digest(digest, found):
-                    return digest
+            if any(hmac.compare_digest(digest, found) for digest in known):
+                return known[0]
         return None
 
     def is_secret(self, given: str) -> bool:

@@ -14,7 +14,7 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from socket import AddressFamily
+from socket import AI_NUMERICHOST, AI_NUMERICSERV, AddressFamily
 from typing import Any
 
 import aiohttp
@@ -26,7 +26,7 @@ from yarl import URL
 from penstock.providers.endpoint import Endpoint
 from penstock.providers.errors import ProviderError
 from penstock.providers.local import Outside, is_literal, is_private
-from penstock.providers.public import NotPublic, is_public
+from penstock.providers.public import NotPublic, is_public, look_up
 from penstock.providers.signal import Signal, from_body, plain_headers
 
 CONNECT_SECONDS = 5.0
@@ -228,19 +228,26 @@ class PublicResolver(AbstractResolver):
     What it has found is connected to, and nothing else: nobody looks the name up again.
     """
 
-    def __init__(self) -> None:
-        self._system = ThreadedResolver()
-
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await self._system.resolve(host, port, family)
-        if not found or not all(is_public(one["host"]) for one in found):
+        found = await look_up(host, port, family)
+        if not found or not all(is_public(entry[4][0]) for entry in found):
             raise NotPublic
-        return found
+        return [
+            ResolveResult(
+                hostname=host,
+                host=place[0],
+                port=place[1],
+                family=version,
+                proto=protocol,
+                flags=AI_NUMERICHOST | AI_NUMERICSERV,
+            )
+            for version, _, protocol, _, place in found
+        ]
 
     async def close(self) -> None:
-        await self._system.close()
+        """Nothing is open."""
 
 
 def _resolver(endpoint: Endpoint) -> type[AbstractResolver]:
@@ -253,8 +260,9 @@ def _refuse_inside(endpoint: Endpoint) -> None:
     """No resolver is asked about digits. By the host that will be called, however it is read."""
     if not endpoint.public_only:
         return
-    host = URL(endpoint.url).host or ""
-    if host != endpoint.host or (is_ip_address(host) and not is_public(host)):
+    # As it goes to the resolver: `host` would be the name in its own letters (bücher.example).
+    host = URL(endpoint.url).raw_host or ""
+    if not (is_public(host) if is_ip_address(host) else host == endpoint.host):
         raise NotPublic
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any, TypeVar
 from uuid import UUID
 
 from penstock.db.listen import AWAY
-from penstock.engine.uploads import PIECE_BYTES, Upload, Uploads, read_reference, references
+from penstock.engine.uploads import PIECE_BYTES, Upload, Uploads, read_reference
 from penstock.errors import Invalid, TooLarge
 from penstock.worker.outcomes import LeaseLost
 from penstock.worker.start import Start
@@ -59,15 +59,16 @@ class BlockingFile(File):
 
 
 async def find_file(start: Start, said: Any) -> Upload:
-    """The upload that a handler asks for: of its job's account, or one that its payload names."""
+    """The upload that a handler asks for: of its job's account, whoever names it.
+
+    Its payload may name any: where it came in by plain SQL, nobody has looked at it.
+    """
     wanted = read_reference(said)
     if wanted is None:
         raise Invalid(
             'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
         )
-    claimed = start.claimed
-    named = any(read_reference(one) == wanted for _, one in references(claimed.payload))
-    account = None if named else claimed.account or ""
+    account = start.claimed.account or ""
     uploads = start.desk.engine.uploads
     return await _patiently(start, lambda: uploads.find(wanted, account=account))
 

@@ -55,8 +55,9 @@ class Keeper:
                         measure_at = _after(MEASURE_SECONDS)
                         await upkeep.measure_waits()
                     if time.monotonic() >= roll_up_at:
-                        roll_up_at = _after(ROLL_UP_SECONDS)
-                        await upkeep.roll_up()
+                        # A step at a time: what was missed for long must not delay a recovery.
+                        more = await upkeep.roll_up(steps=1)
+                        roll_up_at = 0.0 if more else _after(ROLL_UP_SECONDS)
                     if time.monotonic() >= tidy_at:
                         tidy_at = _after(TIDY_SECONDS)
                         await tidy(upkeep)

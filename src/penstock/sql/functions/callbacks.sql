@@ -38,6 +38,10 @@ declare
   v_setting penstock.setting;
 begin
   select * into v_setting from penstock.setting;
+  if p_wait is not null then
+    -- All at once and first: each item by itself would wait with the gates of those before it.
+    perform penstock._lock_slots(p_jobs, null, p_wait);
+  end if;
   for v_item in
     select t.*, penstock._error_from_outside(t.error) as told, j.queue_id, j.started_at
     from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units, p_usages,
@@ -71,8 +75,7 @@ begin
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
       array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.told],
-      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false,
-      p_wait => p_wait) s;
+      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     if v_verdict = 'done' then

@@ -12,9 +12,36 @@ create or replace function penstock.end_drive(p_queue text) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ select pg_advisory_unlock(1886413178, (penstock._find_queue(p_queue)).id) $$;
 
--- What is left to do. due: jobs that wait for a start. held: a call could start nothing before
--- somebody else acts: an operator (paused), or functions outside that have all the slots, whose
--- callbacks begin a new call. soon_seconds: until the next job that waits for its time is due.
+-- paused: by an operator. held: a call could start nothing before somebody else acts: an operator,
+-- or functions outside that have all the slots, whose callbacks begin a new call.
+create or replace function penstock._drive_stops(
+  p_queue penstock.queue, out paused boolean, out held boolean
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_circuit penstock.circuit;
+begin
+  select * into v_circuit from penstock.circuit c where c.queue_id = p_queue.id;
+  paused := penstock._stop_word(p_queue.paused_at is not null, true, v_circuit.state,
+    v_circuit.class) is not distinct from 'paused';
+  -- What has started has a deadline, and an index of its own.
+  held := paused or (
+    exists (
+      select from penstock.job j
+      where j.deadline_at is not null and j.queue_id = p_queue.id and j.status = 'awaiting')
+    and not exists (
+      select from penstock.job j
+      where j.deadline_at is not null and j.queue_id = p_queue.id and j.status = 'running')
+    and v_circuit.state = 'closed'
+    and not exists (
+      select from penstock.gate g where g.queue_id = p_queue.id
+        and p_queue.rate_count is not null and g.rate_next_at > penstock.clock()));
+end
+$$;
+
+-- What is left to do. due: jobs that wait for a start. soon_seconds: until the next job that waits
+-- for its time is due.
 create or replace function penstock.drive_state(
   p_queue text, out due bigint, out paused boolean, out held boolean,
   out soon_seconds double precision
@@ -24,9 +51,7 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_queue);
   v_now timestamptz := penstock.clock();
-  v_circuit penstock.circuit;
 begin
-  select * into v_circuit from penstock.circuit c where c.queue_id = v_queue.id;
   select count(*) into due from penstock.job j
   where j.queue_id = v_queue.id and j.status = 'queued';
   due := due + (select count(*) from penstock.job j
@@ -34,16 +59,7 @@ begin
       and not j.parked);
   select date_part('epoch', min(j.run_at) - v_now) into soon_seconds from penstock.job j
   where j.queue_id = v_queue.id and j.status = 'scheduled' and j.run_at > v_now and not j.parked;
-  paused := penstock._stop_word(v_queue.paused_at is not null, true, v_circuit.state,
-    v_circuit.class) is not distinct from 'paused';
-  held := paused or (
-    exists (select from penstock.job j where j.queue_id = v_queue.id and j.status = 'awaiting')
-    and not exists (
-      select from penstock.job j where j.queue_id = v_queue.id and j.status = 'running')
-    and v_circuit.state = 'closed'
-    and not exists (
-      select from penstock.gate g where g.queue_id = v_queue.id
-        and v_queue.rate_count is not null and g.rate_next_at > v_now));
+  select s.paused, s.held into paused, held from penstock._drive_stops(v_queue) s;
 end
 $$;
 
@@ -115,7 +131,8 @@ as $$
       or exists (
         select from penstock.job j where j.queue_id = q.id and j.status = 'scheduled'
           and j.run_at <= penstock.clock() and not j.parked))
-    and not (select s.held from penstock.drive_state(q.name) s)
+    -- Not drive_state, which counts them all: every server asks every few seconds.
+    and not (select s.held from penstock._drive_stops(q) s)
   order by q.name
 $$;
 

@@ -139,9 +139,11 @@ $$;
 -- One step. Answers the receipt so far; `done` says whether it is whole, `live` how many jobs have
 -- not ended, and `cancelled` how many of them this step has: with none, the rest is running, and
 -- was asked to stop.
+-- It gives up before a deadlock is looked for (1 s): an app's transaction that submits twice may
+-- wait for us and we for it, and is not the one to be ended. Submits wait no longer than that.
 create or replace function penstock.erase_account(p_account text, p_rows integer default 500)
 returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '800ms'
 as $$
 declare
   v_last boolean := penstock._is_empty(p_account);

@@ -5,6 +5,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('kind', k.name, 'kind_declared', k.declared, 'queue', q.name,
     'queue_declared', q.declared, 'account', a.name, 'plan', a.plan, 'plan_declared', p.declared,
+    'webhook_url', (select w.url from penstock.job_webhook w where w.job_id = j.id),
     'job', to_jsonb(j) - 'queue_id' - 'kind_id' - 'account_id' - 'worker_id')
   from penstock.job j
   join penstock.kind k on k.id = j.kind_id join penstock.queue q on q.id = j.queue_id
@@ -50,7 +51,13 @@ begin
     p_metadata => array[v_job.metadata], p_prices => array[0],
     p_retry_of => v_job.retry_of, p_anew => false) s
   where not s.deduplicated;
-  return found;
+  if not found then
+    return false;
+  end if;
+  -- Under the id that it has now.
+  insert into penstock.job_webhook (job_id, url)
+  select v_old, p_line ->> 'webhook_url' where p_line ->> 'webhook_url' is not null;
+  return true;
 end
 $$;
 

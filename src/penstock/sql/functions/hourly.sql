@@ -141,7 +141,7 @@ begin
     return false;
   end if;
   if (select coalesce(sum(b.count), 0) from penstock.hourly_bucket b where b.hour = v_hour)
-    <= 2000000
+    <= 200000 -- a second or so: upkeep has more to do than to count
   then
     perform penstock._add_ended(v_hour, v_end, true);
   end if;
@@ -181,6 +181,7 @@ begin
       v_state.counted_until + (v_until - v_state.counted_until) / 2);
   end loop;
   if v_until <= v_hour_end then
+    v_until := least(v_until, v_state.counted_until + interval '5 minutes');
     perform penstock._add_ended(v_state.counted_until, v_until, false);
   end if;
   update penstock.rollup set counted_until = v_until returning * into v_state;

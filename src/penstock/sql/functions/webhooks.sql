@@ -114,6 +114,8 @@ declare
   v_now timestamptz := penstock.clock();
   v_left integer := p_limit;
   v_host text := p_after;
+  v_hosts text[]; -- of all that is due, where that is little
+  v_n integer := 0;
   v_round integer := 1;
   v_next record;
   v_one penstock.delivery;
@@ -126,19 +128,34 @@ begin
   -- A worker that died is no longer at it.
   update penstock.delivery d set sending_until = null
   where d.sending_until is not null and d.sending_until <= v_now;
+  -- Nearly always: else all hosts that are waited for would be passed for the few that are due.
+  select array_agg(h.host order by h.host <= p_after, h.host) into v_hosts from (
+    select d.host, sum(count(*)) over () as due from (
+      select o.host from penstock.delivery o
+      where o.next_at <= v_now order by o.next_at limit 1000
+    ) d
+    group by d.host
+  ) h
+  where h.due < 1000;
   while v_left > 0 loop
-    select d.host, d.next_at into v_next from penstock.delivery d
-    where d.next_at is not null and d.host > v_host
-      and (v_round = 1 or d.host <= p_after)
-    order by d.host, d.next_at limit 1;
-    if not found then
-      exit when v_round = 2;
-      v_round := 2;
-      v_host := '';
-      continue;
+    if v_hosts is not null then
+      v_n := v_n + 1;
+      v_host := v_hosts[v_n];
+      exit when v_host is null;
+    else
+      select d.host, d.next_at into v_next from penstock.delivery d
+      where d.next_at is not null and d.host > v_host
+        and (v_round = 1 or d.host <= p_after)
+      order by d.host, d.next_at limit 1;
+      if not found then
+        exit when v_round = 2;
+        v_round := 2;
+        v_host := '';
+        continue;
+      end if;
+      v_host := v_next.host;
+      continue when v_next.next_at > v_now;
     end if;
-    v_host := v_next.host;
-    continue when v_next.next_at > v_now;
     for v_one in
       select d.* from penstock.delivery d
       where d.host = v_host
@@ -261,6 +278,8 @@ begin
     and (p_account is null or not d.trusted) -- guard: not the operator's
     and (p_job is null or d.job_id = p_job)
     and (p_status is null or penstock._delivery_status(d) = p_status)
+    -- Implied by the status; written out, it leads to the index of the few.
+    and (p_status is null or p_status = 'delivered' or d.delivered_at is null)
     and (p_before is null or d.id < p_before)
   order by d.id desc limit p_limit;
 end

@@ -16,6 +16,9 @@ where a.id = r.account_id;
 drop table penstock.recent_submit;
 drop table penstock.resolution;
 drop table penstock.ledger;
+-- What is declared and not in force would never be: to declare the same again changes nothing.
+update penstock.kind
+set declared = declared - '{price, price_field, split_field, split_most}'::text[];
 alter table penstock.kind drop column split_most, drop column split_field, drop column price;
 alter table penstock.account drop constraint balance_is_bounded, drop column first_job_at;
 alter table penstock.finished drop column priority_said, drop column first_job,

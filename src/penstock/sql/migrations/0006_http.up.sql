@@ -58,6 +58,7 @@ create index delivery_sending_idx on penstock.delivery (host) where sending_unti
 create index delivery_job_idx on penstock.delivery (job_id);
 create index delivery_account_idx on penstock.delivery (account_id, id);
 create index delivery_created_idx on penstock.delivery (created_at);
+create index delivery_open_idx on penstock.delivery (id) where delivered_at is null;
 
 -- Signed callbacks that were taken: the same message does not count twice.
 create table penstock.seen_callback (
