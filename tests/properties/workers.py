@@ -262,7 +262,7 @@ class Workers(Lifecycle):
 
     def _call_back_wrongly(self, job: Job, outcome: str) -> None:
         """With a token made up, for every attempt there was, and for a job that is not."""
-        known = outcome in ("succeeded", "failed", "retry")
+        known = outcome in ("succeeded", "failed", "retry", "provisional", "deferred")
         for number in range(job.attempt + 2):
             with self.nothing_changed():
                 verdict = self.world.call_back(job.id, number, "d" * 16, outcome)
