@@ -115,7 +115,8 @@ class Crew:
         if not path.exists():
             return []
         found = []
-        for line in path.read_text().splitlines():
+        # Of a line that is being written, a reader may see a part.
+        for line in path.read_text().rpartition("\n")[0].splitlines():
             job, attempt, said, pid, at = line.split()
             if word in (None, said):
                 found.append(Line(UUID(job), int(attempt), said, int(pid), float(at)))
