@@ -20,8 +20,9 @@ from providers.answering import answer, answering
 from providers.noted_job import NotedJob, at, busy, fails
 from providers.test_ollama import ESSAY, SCHEMA, nothing_left
 
-FIRST_SECONDS = 0.4
-STALL_SECONDS = 0.3
+# Of a model that says nothing; every other fault is seen at once, however busy the machine is.
+SHORT: dict[str, Any] = {"first_token_seconds": 0.4, "stall_seconds": 0.3}
+PATIENT_SECONDS = 20
 
 
 def config(model: Model, **more: Any) -> OpenAI:
@@ -29,8 +30,8 @@ def config(model: Model, **more: Any) -> OpenAI:
         "endpoint": endpoint_of(at(model.url)),
         "model": "gpt-5-mini",
         "prompt": read_prompt("Give feedback on: {answer}", ["answer"]),
-        "first_token_seconds": FIRST_SECONDS,
-        "stall_seconds": STALL_SECONDS,
+        "first_token_seconds": PATIENT_SECONDS,
+        "stall_seconds": PATIENT_SECONDS,
     }
     return OpenAI(**{**given, **more})
 
@@ -117,10 +118,11 @@ async def test_every_fault_ends_in_its_class_and_in_time(
         before = asyncio.all_tasks()
         model.order(fault, **terms)
         output = Output(schema=SCHEMA) if fault == "schema_invalid" else Output()
-        verdict, took = await fails(build(config(model, output=output)), NotedJob(), ESSAY)
+        waits = SHORT if cls == "stalled" else {}
+        verdict, took = await fails(build(config(model, output=output, **waits)), NotedJob(), ESSAY)
         assert verdict.cls == cls
         assert verdict.address == model.url.removeprefix("http://")
-        assert took < FIRST_SECONDS + STALL_SECONDS + 1
+        assert took < PATIENT_SECONDS / 2
         assert await busy() == 0
         await nothing_left(model, before)
 
