@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--faults", action="store_true", help="run storms and long forms, only")
     group.addoption("--write-schema", action="store_true", help="rewrite tests/contract/schema.sql")
+    group.addoption("--screenshots", metavar="DIR", help="keep pictures of pages in this folder")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,10 +1,13 @@
 """The server: an app's database, kinds and handlers behind the HTTP API."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,6 +18,7 @@ from penstock.api.backend import Backend, Worked
 from penstock.api.hub import Hub
 from penstock.app.drive import Drives
 from penstock.app.penstock import Penstock
+from penstock.dashboard import app as dashboard
 from penstock.db.call import fetching
 from penstock.db.listen import open_session
 from penstock.engine import Engine
@@ -196,7 +200,44 @@ def api(
             await drives.close()
             await app.close()
 
-    return create(app.settings, lifespan)
+    served = create(app.settings, lifespan)
+    dashboard.install(served)
+    return served
+
+
+@asynccontextmanager
+async def running(api: FastAPI) -> AsyncIterator[None]:
+    """For an app that mounts this one: from its own beginning to its end.
+
+    When the process is told to stop, streams end and calls give back what they run, first: a server
+    waits for open requests, and the stream of a page has no end.
+    """
+    async with api.router.lifespan_context(api):
+        with _leaving(api):
+            yield
+
+
+@contextmanager
+def _leaving(api: FastAPI) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are somebody else's there
+        return
+    loop = asyncio.get_running_loop()
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What nobody handles ends the process, and has to: here it would be swallowed.
+    before = {number: then for number, then in found.items() if callable(then)}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(leave, api)
+        before[signal.Signals(number)](number, frame)
+
+    for number in before:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        for number, then in before.items():
+            signal.signal(number, then)
 
 
 def leave(api: FastAPI) -> None:

@@ -46,11 +46,21 @@ class Site:
         return self._api
 
     def client(
-        self, key: str | None, *, raises: bool = True, address: str = "192.0.2.7"
+        self,
+        key: str | None,
+        *,
+        raises: bool = True,
+        address: str = "192.0.2.7",
+        prefix: str = "",
     ) -> httpx.AsyncClient:
-        """Calls with this key or token. Without `raises` an error inside is a 500, as outside."""
+        """Calls with this key or token. Without `raises` an error inside is a 500, as outside.
+
+        `prefix`: as if another app had mounted the API there.
+        """
 
         async def call(scope: Any, receive: Any, send: Any) -> None:
+            if prefix:
+                scope |= {"root_path": prefix, "path": prefix + scope["path"]}
             await self.api(scope, receive, send)
 
         made = httpx.AsyncClient(

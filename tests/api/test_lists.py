@@ -42,6 +42,35 @@ async def make(site: Site, kind: str = "mark", **options: Any) -> str:
     return found
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/jobs", "/v1/keys", "/v1/accounts", "/v1/accounts/u1/ledger", "/v1/webhooks"],
+)
+async def test_a_parameter_that_is_not_known_is_refused_by_name(site: Site, path: str) -> None:
+    """Ignored, `stat=failed` would list everything, and look right."""
+    await site.make_account("u1")
+    told = problem(await site.admin.get(f"{path}?limit=5&stat=nix"), 422, "invalid_request")
+    assert told["field"] == "stat"
+    assert "limit" in told["detail"]
+    assert "cursor" in told["detail"]
+    assert (await site.admin.get(f"{path}?limit=5")).status_code == 200
+    nobody = await site.anonymous.get(f"{path}?stat=nix")
+    problem(nobody, 401, "unauthorized")
+
+
+async def test_a_token_is_no_unknown_parameter_where_tokens_are_taken(site: Site) -> None:
+    made = await site.app_client.post("/v1/tokens", json={"topic": "a1", "allow": ["read"]})
+    token = made.json()["token"]
+    listed = await site.anonymous.get(f"/v1/jobs?limit=5&token={token}")
+    assert listed.status_code == 200, listed.text
+    told = problem(
+        await site.anonymous.get(f"/v1/jobs?stat=nix&token={token}"), 422, "invalid_request"
+    )
+    assert (told["field"], token in told["detail"]) == ("stat", False)
+    both = await site.admin.get(f"/v1/keys?token={token}")
+    assert problem(both, 422, "invalid_request")["field"] == "token"
+
+
 async def test_live_and_finished_jobs_are_one_list_newest_first(site: Site) -> None:
     first = await make(site)
     failed = await make(site, "refuse", payload={"why": "no"})

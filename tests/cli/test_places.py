@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from penstock.cli import waiting
-from penstock.cli.render import place
+from penstock.moments import place
 from shapes import Penstock
 
 

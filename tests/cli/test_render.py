@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.render import Column, age, between, clean, number, seconds, table
+from penstock.cli.render import Column, clean, table
+from penstock.moments import age, between, number, seconds
 
 COLUMNS = (
     Column("ID"),

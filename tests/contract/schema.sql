@@ -113,7 +113,7 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_ordering text, p_laned boo
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS boolean
+CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS SETOF boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean) RETURNS bigint[]
@@ -309,10 +309,26 @@ CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._count_starts(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
+
+CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off';
+
 CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._counted_places() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._counted_starts() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
@@ -373,6 +389,10 @@ CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_statu
 
 CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
     LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._ended_since(p_counted_until timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -465,6 +485,10 @@ CREATE FUNCTION penstock._extend_snapshots(p_queue integer) RETURNS void
 
 CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit integer) RETURNS void
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._failing_hosts() RETURNS jsonb
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_lane bigint, p_own bigint) RETURNS bigint
@@ -630,12 +654,22 @@ CREATE TABLE penstock.setting (
 CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
+
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._kept_json(p_class smallint) RETURNS jsonb
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE TABLE penstock.api_key (
@@ -677,6 +711,9 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._live_json(p_job penstock.job, p_kind text, p_queue text, p_recovery integer, p_account text, p_plan text, p_place bigint, p_eta_seconds double precision, p_waiting_for text, p_attempts boolean) RETURNS jsonb
+    LANGUAGE sql STABLE;
+
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -687,6 +724,11 @@ CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait 
 
 CREATE FUNCTION penstock._looked_at() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -703,11 +745,6 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
 
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
-CREATE FUNCTION penstock._names_of(p_kind integer, p_queue integer, p_account bigint, OUT kind text, OUT queue text, OUT recovery integer, OUT account text, OUT plan text) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
     LANGUAGE plpgsql
@@ -756,12 +793,26 @@ CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed tex
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._overview_ended(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock._overview_live(p_counted integer, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
 CREATE FUNCTION penstock._page_finished(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_sort TO 'off'
     SET enable_bitmapscan TO 'off';
+
+CREATE FUNCTION penstock._page_ids(p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT after uuid, OUT seen boolean) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._page_live(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT floor uuid) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -818,8 +869,23 @@ CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows inte
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._quantile_seconds(p_upto bigint[], p_share double precision) RETURNS double precision
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._queue_options() RETURNS text[]
     LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._queue_rows(p_queue text, p_now timestamp with time zone) RETURNS SETOF jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._queue_waits_for(p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean, p_free boolean, p_running bigint, p_now timestamp with time zone) RETURNS text
+    LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._queued_by_snapshot(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, jobs bigint)
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._ranges(p_parent text) RETURNS TABLE(name text, low uuid, high uuid)
@@ -837,7 +903,7 @@ CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid) R
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
 
-CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true) RETURNS jsonb
+CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true, p_must_exist boolean DEFAULT true) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -846,9 +912,19 @@ CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -875,8 +951,7 @@ CREATE FUNCTION penstock._refuse_foreign_batch(p_id uuid, p_account text) RETURN
 
 CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS void
     LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -934,6 +1009,10 @@ CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status text, jobs bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._scanned_jobs() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -967,6 +1046,10 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
 
 CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETURNS double precision
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
@@ -1002,9 +1085,8 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS text
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._stop_account(p_account bigint, p_rows integer) RETURNS integer
     LANGUAGE plpgsql
@@ -1032,7 +1114,9 @@ CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic tex
 
 CREATE FUNCTION penstock._submits_of(p_account penstock.account, p_now timestamp with time zone, OUT used bigint, OUT per_hour integer, OUT next_at timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock._submitted_before(p_job uuid, OUT balance bigint, OUT batch uuid, OUT ids uuid[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -1108,6 +1192,12 @@ CREATE FUNCTION penstock.accept_job(p_kind text, p_payload jsonb, p_account text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.accept_jobs(p_queue text, p_kinds text[], p_payloads jsonb[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_wake boolean DEFAULT false) RETURNS TABLE(ordinal bigint, job jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
+
 CREATE FUNCTION penstock.add_upload_part(p_upload uuid, p_n integer, p_data bytea) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1180,6 +1270,10 @@ CREATE FUNCTION penstock.close_circuit(p_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
+CREATE FUNCTION penstock.count_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_most integer DEFAULT 10000, OUT total bigint, OUT exact boolean) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.create_account(p_name text, p_plan text DEFAULT NULL::text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1249,6 +1343,10 @@ CREATE FUNCTION penstock.erase_account(p_account text, p_rows integer DEFAULT 50
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '800ms';
 
+CREATE FUNCTION penstock.estimate_jobs() RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.expected_seconds(p_queue text) RETURNS TABLE(kind text, seconds double precision, timeout_seconds double precision)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1259,6 +1357,10 @@ CREATE FUNCTION penstock.expire_jobs(p_queue integer, p_limit integer DEFAULT 10
 
 CREATE FUNCTION penstock.export_jobs() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_accounts(p_prefix text, p_limit integer DEFAULT 100, p_after text DEFAULT NULL::text) RETURNS SETOF jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.find_callbacks(p_jobs uuid[]) RETURNS TABLE(job_id uuid, kind text, queue text)
@@ -1313,6 +1415,11 @@ CREATE FUNCTION penstock.import_job(p_line jsonb) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.inspect_job(p_id uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
 CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1339,12 +1446,28 @@ CREATE FUNCTION penstock.list_keys(p_account text DEFAULT NULL::text, p_limit in
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.list_kinds() RETURNS TABLE(kind text, queue text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_losses() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.list_plans() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_queue_names() RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_queues(p_queue text DEFAULT NULL::text) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_stuck(p_limit integer DEFAULT 100) RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_workers() RETURNS SETOF jsonb
@@ -1412,7 +1535,16 @@ CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::t
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
+CREATE FUNCTION penstock.page_batch_rows(p_batch uuid, p_limit integer DEFAULT 50, p_after uuid DEFAULT NULL::uuid) RETURNS TABLE(job jsonb, after uuid, seen boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
+
 CREATE FUNCTION penstock.page_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS TABLE(job text, after uuid)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.page_rows(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS TABLE(job jsonb, after uuid, seen boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1460,6 +1592,10 @@ CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit intege
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.read_body(p_id uuid, p_part text, p_most integer DEFAULT NULL::integer, OUT body text, OUT characters integer, OUT uploads uuid[]) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_cancels(p_worker bigint) RETURNS TABLE(job_id uuid, attempt integer)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1492,6 +1628,15 @@ CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_places integer) RETURNS TABLE
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.read_jobs_of(p_ids uuid[], p_accounts text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_onlys uuid[] DEFAULT NULL::uuid[]) RETURNS TABLE(ordinal bigint, job jsonb)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock.read_last_chunks(p_job uuid, p_most integer) RETURNS TABLE(attempt integer, seq integer, data jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.read_ledger(p_account text, p_limit integer DEFAULT 100, p_before bigint DEFAULT NULL::bigint) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1500,6 +1645,22 @@ CREATE FUNCTION penstock.read_metrics(p_hours integer DEFAULT 24, p_queue text D
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.read_overview(p_hours integer DEFAULT 24, p_counted integer DEFAULT 40000) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_queue(p_name text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_queues() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.read_rows(p_ids uuid[]) RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.read_starts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
     LANGUAGE sql STABLE SECURITY DEFINER

@@ -21,7 +21,7 @@ async def _sees(s: Scene, sql: str, *args: str | UUID | None) -> bool:
     return True
 
 
-@catches("_refuse_foreign_job: account", "_refuse_foreign_job: topic", "_refuse_foreign_job: only")
+@catches("_may_see: account", "_may_see: topic", "_may_see: only")
 async def a_live_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, account="a", topic="t")
@@ -31,7 +31,7 @@ async def a_live_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
         assert not await _sees(s, _READ, job, *bound), bound
 
 
-@catches("_refuse_foreign_job: account of ended", "_refuse_foreign_job: topic of ended")
+@catches("_may_see: account of ended", "_may_see: topic of ended")
 async def an_ended_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, account="a", topic="t")
@@ -40,6 +40,16 @@ async def an_ended_job_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     assert await _sees(s, _READ, job, "a", "t", job)
     for bound in (("b", None, None), (None, "u", None)):
         assert not await _sees(s, _READ, job, *bound), bound
+
+
+@catches("_refuse_foreign_job: foreign", "read_jobs_of: theirs")
+async def one_look_and_many_at_once_are_bound_alike(s: Scene) -> None:
+    await factory.queue(s.conn)
+    job = await factory.submit(s.conn, account="a")
+    many = "select ordinal from penstock.read_jobs_of($1, $2)"
+    assert await s.conn.fetch(many, [job, job], ["a", None])
+    assert await s.conn.fetch(many, [job], ["b"]) == []
+    assert not await _sees(s, _READ, job, "b", None, None)
 
 
 @catches("_refuse_foreign_batch: account")

@@ -112,6 +112,34 @@ async def a_single_job_is_checked_as_many_are(s: Scene) -> None:
         await s.conn.fetchval(_SUBMIT_ONE, {}, 1001)
 
 
+_ACCEPT = "select ordinal from penstock.accept_jobs('q', '{q}', $1, p_priorities => $2)"
+
+
+@catches("accept_jobs: order locked")
+async def nor_does_it_under_those_that_came_together(s: Scene) -> None:
+    await factory.queue(s.conn)
+    app, operator = await s.connect(), await s.connect()
+    async with app.transaction():
+        await app.fetchval(_ACCEPT, [{}], None)
+        change = Step(operator, factory.queue(operator, order="fair"))
+        await change.waits(s.conn)
+    with suppress(asyncpg.PostgresError):  # refused: it has live jobs
+        await change
+
+
+@catches("accept_jobs: no lane")
+async def in_a_fair_queue_none_is_taken_together(s: Scene) -> None:
+    """L6"""
+    await factory.queue(s.conn, order="fair")
+    assert await s.conn.fetch(_ACCEPT, [{}], None) == []
+
+
+@catches("accept_jobs: in order", raises=asyncpg.CheckViolationError, match="priority_in_range")
+async def those_that_came_together_are_checked_as_many_are(s: Scene) -> None:
+    await factory.queue(s.conn)
+    assert await s.conn.fetch(_ACCEPT, [{}], [1001]) == []
+
+
 @catches("_hold_plan: held")
 async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
     await factory.plan(s.conn)

@@ -11,6 +11,7 @@ from penstock.api import (
     batches,
     callbacks,
     docs,
+    front,
     issuing,
     jobs,
     keys,
@@ -58,12 +59,16 @@ def create(settings: Settings, lifespan: Lifespan) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
+        # Its spans would carry paths and queries, and so accounts and tokens; and to ask whether
+        # anybody wants them takes longer than our own counts.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
     for router in ROUTERS:
         # Their routes themselves: nothing is to be added to them, and one list is looked through
         # faster than lists in a list.
         app.router.routes.extend(router.routes)
+    app.add_middleware(front.Front, routes=app.router.routes, handlers=app.exception_handlers)
     app.add_middleware(telling.Telling)
     if settings.origins:
         app.add_middleware(

@@ -11,6 +11,7 @@ from typing import Literal
 from fastapi import Request
 
 from penstock.api import tokens
+from penstock.api.parameters import refuse_unknown
 from penstock.engine.keys import PREFIX, Key, Keys, parts
 from penstock.errors import NotAllowed, RateLimited, Unauthorized
 from penstock.providers.roots import Roots
@@ -89,6 +90,11 @@ class Auth:
         if self._roots.is_one(given):
             return Principal(who="admin", holder="secret")
         return None
+
+    async def is_operators(self, key_id: str) -> bool:
+        """Whether this key opens, and opens everything."""
+        key = await self._look_up(key_id)
+        return key is not None and not key.over and key.kind == "admin"
 
     def forget(self, key_id: str) -> None:
         """It was changed just now: look again."""
@@ -201,6 +207,8 @@ def allowed(*who: Who) -> Callable[[Request], Awaitable[Principal]]:
                 code="not_allowed",
                 needs=[one for one in who if one != "token"],
             )
+        if request.scope["query_string"]:
+            refuse_unknown(request, tokens="token" in who)
         return principal
 
     # For the document, which says who may call what.

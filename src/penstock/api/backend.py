@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from fastapi import Request
 
 from penstock.api.auth import Auth
+from penstock.api.desk import Desk
 from penstock.api.hub import Hub
 from penstock.engine import Engine
 from penstock.providers.roots import Roots
@@ -70,6 +71,7 @@ class Backend:
     runner: Runner
     drives: Drives
     live: Hub
+    desk: Desk = field(init=False)
     open_streams: Callable[[], int] = lambda: 0
     """How many live streams this process holds."""
     callback_signers: Mapping[str, Signer] = field(default_factory=dict)
@@ -82,6 +84,9 @@ class Backend:
     """Tell a queue's workers, after a commit; comes back at once."""
     tell_app: Callable[[], None] = lambda: None
     """Jobs have ended here: the app's on_finish is due; after commit, comes back at once."""
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.engine.texts)
 
 
 async def backend(request: Request) -> Backend:

@@ -9,22 +9,30 @@ Answer = TypeVar("Answer")
 
 
 class Gathering(Generic[Question, Answer]):
-    """While one call is on its way the next gathers: so who is alone does not wait."""
+    """While calls are on their way the next gathers: so who is alone does not wait.
+
+    `most`: questions of one call; `lines`: calls on their way at once.
+    """
 
     def __init__(
-        self, ask: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]], most: int
+        self,
+        ask: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]],
+        most: int,
+        lines: int = 1,
     ) -> None:
         self._ask = ask
         self._most = most
+        self._lines = lines
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Question) -> Answer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, answer))
-        if self._task is None:
-            self._task = loop.create_task(self._keep_asking())
+        # One that is about to begin takes this one along, unless it is full.
+        if len(self._tasks) < self._lines:
+            self._tasks.add(loop.create_task(self._keep_asking()))
         return await answer
 
     async def _keep_asking(self) -> None:
@@ -33,7 +41,8 @@ class Gathering(Generic[Question, Answer]):
                 asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._answer(asked)
         finally:
-            self._task = None
+            # Here and not in a callback: a question between the two would find nobody to ask it.
+            self._tasks.discard(asyncio.current_task())
 
     async def _answer(self, asked: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:

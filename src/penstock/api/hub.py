@@ -21,6 +21,7 @@ import asyncpg
 
 from penstock.api.gathering import Gathering
 from penstock.api.looks import CHUNK_PAGE, Looks
+from penstock.api.pulse import PulseRoom, PulseWatcher
 from penstock.api.rooms import (
     BatchRoom,
     BatchWatcher,
@@ -68,6 +69,7 @@ class Hub:
         self._jobs: dict[UUID, JobRoom] = {}
         self._batches: dict[UUID, BatchRoom] = {}
         self._scopes: dict[Scope, ScopeRoom] = {}
+        self._pulse = PulseRoom()
         self._looks = Looks(self._events, self._jobs, self._batches, self._scopes)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,7 +103,7 @@ class Hub:
 
     def tell(self) -> None:
         """Something was changed by this process: look, and let others look."""
-        self._news.set()
+        self._hear()
         self._hints.tell()
 
     # --- who watches -----------------------------------------------------------------------------
@@ -124,6 +126,9 @@ class Hub:
         if room is None:
             room = self._scopes[scope] = ScopeRoom(lambda: _remove(self._scopes, scope), scope)
         return self._entered(ScopeWatcher(room, **who))
+
+    def watch_anything(self, **who: Any) -> Watcher:
+        return self._entered(PulseWatcher(self._pulse, **who))
 
     async def until_final(self, job: UUID, seconds: float) -> bool:
         """Wait for the end of a job, so long at most; whether it has ended."""
@@ -168,6 +173,7 @@ class Hub:
             *self._jobs.values(),
             *self._batches.values(),
             *self._scopes.values(),
+            self._pulse,
         ]
         return [watcher for room in rooms for watcher in room.watchers]
 
@@ -186,11 +192,15 @@ class Hub:
         await listen(
             dsn,
             CHANNELS,
-            lambda _, __: self._news.set(),
+            lambda _, __: self._hear(),
             look,
             name="penstock events",
             renew_seconds=RENEW_SECONDS,
         )
+
+    def _hear(self) -> None:
+        self._news.set()
+        self._pulse.hint(self._loop.time())
 
     async def _look_on(self) -> None:
         while True:
@@ -213,6 +223,7 @@ class Hub:
                 scope.settle(now)
             for job in self._jobs.values():
                 job.settle()
+            self._pulse.settle(now)
             await self._close_dead()
 
     async def _close_dead(self) -> None:

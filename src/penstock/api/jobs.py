@@ -18,8 +18,8 @@ from penstock.api.access import (
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.body import Body, documented
-from penstock.api.direct import DirectRoute, directly
 from penstock.api.forms import SubmitJob, new_job
+from penstock.api.front import directly
 from penstock.api.headers import JSON, answer, answer_if_changed
 from penstock.api.prefer import Prefer, applied, waited
 from penstock.api.problems import documented as problems
@@ -29,7 +29,7 @@ from penstock.errors import NotAllowed, NotFound
 from penstock.providers.public import refuse_private
 from penstock.states import JobStatus
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=DirectRoute)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _submitters = allowed("admin", "app", "account")
 _readers = allowed("admin", "app", "account", "token")
@@ -87,7 +87,10 @@ async def submit(
         await behind.engine.uploads.refuse_foreign(job.kind, payload, job.account)
         queue = behind.kinds.queue_of(job.kind)
         rides = queue is not None and behind.may_ride(queue)
-        found = await behind.engine.texts.submit(
+        together = None
+        if queue is not None and idempotency_key is None:
+            together = await behind.desk.submit(job, queue=queue, wake=rides)
+        found = together or await behind.engine.texts.submit(
             job,
             computed=known,
             idempotency_key=idempotency_key,
@@ -97,7 +100,7 @@ async def submit(
     if not rides:
         _wake(behind, found)
     behind.drives.submitted([job.kind])
-    found, seconds = await waited(prefer, behind, found, lambda: behind.engine.texts.job(found.id))
+    found, seconds = await waited(prefer, behind, found, lambda: behind.desk.look(found.id))
     response = answer(
         found,
         status=200 if found.deduplicated else 201,
@@ -184,7 +187,7 @@ async def read(
     refuse_unless_allowed(principal, "read")
 
     async def look() -> Text:
-        return await behind.engine.texts.job(job_id, scope_of(principal))
+        return await behind.desk.look(job_id, scope_of(principal))
 
     job, seconds = await waited(prefer, behind, await look(), look)
     return applied(answer_if_changed(request, job), seconds)
@@ -217,15 +220,21 @@ async def cancel(job_id: UUID, principal: Reader, behind: Behind) -> Response:
     },
 )
 async def retry(job_id: UUID, principal: Submitter, behind: Behind) -> Response:
-    found = await behind.engine.texts.retry(job_id, principal.account)
-    _wake(behind, found)
-    behind.drives.due([found.queue])
+    found = await retry_job(behind, job_id, principal.account)
     new = found.id != job_id and not found.deduplicated
     return answer(
         found,
         status=201 if new else 200,
         headers={"Location": f"/v1/jobs/{found.id}"} if new else None,
     )
+
+
+async def retry_job(behind: Backend, job_id: UUID, account: str | None = None) -> Text:
+    """Retry it, and tell who may work on it."""
+    found = await behind.engine.texts.retry(job_id, account)
+    _wake(behind, found)
+    behind.drives.due([found.queue])
+    return found
 
 
 def _theirs(principal: Principal) -> dict[str, str]:

@@ -18,7 +18,8 @@ from penstock.api.problems import Problem, documented
 
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
-`cursor` and answer `items` and `next_cursor`. Times are RFC 3339, lengths numbers of seconds.
+`cursor` and answer `items` and `next_cursor`; a parameter that they do not know is refused. Times
+are RFC 3339, lengths numbers of seconds.
 
 Send `Authorization: Bearer KEY`. Keys: `admin` for operators (PENSTOCK_SECRET is one), `app` for a
 backend that acts for any account, `account` for one account, `process` to drive queues. A browser

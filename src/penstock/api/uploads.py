@@ -99,6 +99,21 @@ async def download(
 ) -> Response:
     refuse_unless_allowed(principal, "read")
     found = await behind.engine.uploads.find(upload_id, account=_whose(principal))
+    return sent(request, behind, found)
+
+
+@router.delete(
+    "/{upload_id}",
+    status_code=204,
+    summary="Delete a file",
+    responses=problems.documented(401, 403, 404, 422, 429, 503),
+)
+async def delete(upload_id: UUID, principal: Writer, behind: Behind) -> None:
+    await behind.engine.uploads.delete(upload_id, account=_whose(principal))
+
+
+def sent(request: Request, behind: Backend, found: Upload) -> Response:
+    """The file, or the part of it that is asked for."""
     headers = _headers(found)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -118,16 +133,6 @@ async def download(
         media_type=served(found.content_type)[0],
         headers=headers,
     )
-
-
-@router.delete(
-    "/{upload_id}",
-    status_code=204,
-    summary="Delete a file",
-    responses=problems.documented(401, 403, 404, 422, 429, 503),
-)
-async def delete(upload_id: UUID, principal: Writer, behind: Behind) -> None:
-    await behind.engine.uploads.delete(upload_id, account=_whose(principal))
 
 
 async def _content(behind: Backend, found: Upload, start: int, end: int) -> AsyncIterator[bytes]:

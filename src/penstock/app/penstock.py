@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from os import environ
 from pathlib import Path
@@ -24,6 +24,7 @@ from penstock.app.queue import Drive, Order, Queue, Retries, make_queue, name_of
 from penstock.app.sources import Source
 from penstock.app.sync import Sync
 from penstock.app.ticket import Ticket, read_id
+from penstock.app.token import Right, make_token
 from penstock.engine import Engine
 from penstock.errors import Misconfigured
 from penstock.providers.callback_token import DEFAULT_URL, Outside
@@ -255,6 +256,19 @@ class Penstock:
     def batch(self, batch_id: UUID | str) -> Batch:
         """Jobs that were submitted together, by the id that was kept (`ticket.batch`)."""
         return Batch(read_id(batch_id, "batch"), app=self)
+
+    def token(
+        self,
+        *,
+        job: UUID | str | None = None,
+        topic: str | None = None,
+        account: str | None = None,
+        ttl: Duration = "1h",
+        allow: Sequence[Right] = ("read",),
+    ) -> str:
+        """A short token for a page: it opens this one job, topic or account, until it is over."""
+        roots = read_roots(self.settings)
+        return make_token(roots, job=job, topic=topic, account=account, ttl=ttl, allow=allow)
 
     def handlers(self) -> dict[str, Handler]:
         """What a worker needs to run its jobs."""

@@ -35,7 +35,6 @@ from penstock.cli import (
     workers,
 )
 from penstock.cli.console import FAILED, INTERRUPTED, WRONG_USE, settings
-from penstock.cli.render import seconds
 from penstock.errors import (
     InsufficientCredits,
     Invalid,
@@ -44,6 +43,7 @@ from penstock.errors import (
     Refused,
     WrongApp,
 )
+from penstock.moments import seconds
 
 _log = logging.getLogger("penstock")
 

@@ -7,8 +7,9 @@ import typer
 
 from penstock.cli import ledger
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import Column, age, ahead, count, fact, print_lines, print_table
+from penstock.cli.render import Column, fact, print_lines, print_table
 from penstock.engine.encode import CREDITS_MAX
+from penstock.moments import age, ahead, count
 
 app = typer.Typer(help="Accounts: plan, balance, credits, ledger.", no_args_is_help=True)
 

@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
 from penstock.cli.queues import Queue, state
-from penstock.cli.render import count
+from penstock.moments import count
 
 app = typer.Typer(
     help="Open or close a queue's circuit by hand; by itself it follows the provider.",

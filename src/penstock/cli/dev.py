@@ -114,14 +114,24 @@ async def _bring_up(settings: "Settings") -> None:
 
 
 def _greet(app: "Penstock", url: str, dsn: str, *, as_json: bool) -> None:
+    from penstock.dashboard.session import Doors
     from penstock.providers.roots import read_roots
 
+    roots = read_roots(app.settings)
+    link = f"{url}/login?code={Doors(roots).make_link()}"
     # A secret that was set is known to whoever set it; one that was made here is not yet.
-    secret = "" if app.settings.secrets else read_roots(app.settings).first
+    secret = "" if app.settings.secrets else roots.first
     kinds = sorted(app.kinds)
     if as_json:
-        told: dict[str, Any] = {"url": url, "docs": f"{url}/docs", "database": place(dsn)}
-        print_json({**told, "kinds": kinds, **({"secret": secret} if secret else {})})
+        told: dict[str, Any] = {"url": url, "login": link, "docs": f"{url}/docs"}
+        print_json(
+            {
+                **told,
+                "database": place(dsn),
+                "kinds": kinds,
+                **({"secret": secret} if secret else {}),
+            }
+        )
     else:
         key = secret or "$PENSTOCK_SECRET"
         kind, payload = (
@@ -133,6 +143,7 @@ def _greet(app: "Penstock", url: str, dsn: str, *, as_json: bool) -> None:
             )
         )
         body = f'{{"kind": "{kind}", "payload": {payload}}}'
+        typer.echo(f"Open the dashboard (this link signs you in, once): {link}")
         typer.echo(f"API and worker at {url}, its documents at {url}/docs.")
         typer.echo(f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.")
         typer.echo(f"The operator's key: {key}")

@@ -9,9 +9,10 @@ import typer
 from rich.text import Text
 
 from penstock.cli.console import Json, print_json, settings
-from penstock.cli.render import STYLES, clean, count, print_lines
+from penstock.cli.render import STYLES, clean, print_lines
 from penstock.engine.doctor import Finding, examine, of_error
 from penstock.errors import PenstockError
+from penstock.moments import count
 from penstock.settings import Settings
 
 

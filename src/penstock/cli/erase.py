@@ -8,9 +8,9 @@ import typer
 
 from penstock.cli.account import Name
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import count
 from penstock.engine.erasure import Erasure
 from penstock.errors import Conflict
+from penstock.moments import count
 
 # A worker that is asked to stop a job does so at once, or upkeep ends it after ten seconds.
 WAIT_SECONDS = 30.0

@@ -7,9 +7,10 @@ from uuid import UUID
 import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import Column, age, between, count, print_table
+from penstock.cli.render import Column, print_table
 from penstock.engine.lists import JobFilter
 from penstock.errors import NotFound
+from penstock.moments import age, between, count
 from penstock.states import JobStatus
 
 COLUMNS = (

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import Column, age, ahead, print_table
+from penstock.cli.render import Column, print_table
 from penstock.engine.keys import Keys
+from penstock.moments import age, ahead
 from penstock.settings import duration
 
 app = typer.Typer(help="Keys to the HTTP API: make, list, exchange, revoke.", no_args_is_help=True)

@@ -48,7 +48,9 @@ def ledger(
         form = Format.JSON
 
     async def ask(calls: Calls) -> None:
-        pages = _oldest_first(calls, name) if whole else _newest(calls, name, limit, form)
+        pages = (
+            calls.accounts.books(name, page=PAGE) if whole else _newest(calls, name, limit, form)
+        )
         await _PRINTERS[form](pages)
 
     with_calls(ask)
@@ -57,23 +59,6 @@ def ledger(
 async def _newest(calls: Calls, name: str, limit: int, form: Format) -> AsyncIterator[Lines]:
     lines = await calls.accounts.ledger(name, limit=limit)
     yield lines[::-1] if form is Format.CSV else lines
-
-
-async def _oldest_first(calls: Calls, name: str) -> AsyncIterator[Lines]:
-    """The whole ledger, a page at a time in memory.
-
-    It is read from its end. So a first pass notes where its pages begin, and a second one takes
-    them in turn: lines are never changed, and what is written meanwhile comes after the last page.
-    """
-    page = await calls.accounts.ledger(name, limit=PAGE)
-    if not page:
-        yield page
-    begins: list[int] = []
-    while page:
-        begins.append(page[0]["id"] + 1)
-        page = await calls.accounts.ledger(name, limit=PAGE, before=page[-1]["id"])
-    for begin in reversed(begins):
-        yield (await calls.accounts.ledger(name, limit=PAGE, before=begin))[::-1]
 
 
 async def _print_table(pages: AsyncIterator[Lines]) -> None:

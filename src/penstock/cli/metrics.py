@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import Column, print_table, seconds
+from penstock.cli.render import Column, print_table
 from penstock.engine.hourly import MOST_HOURS, Hourly
+from penstock.moments import seconds
 
 ENDED = (
     Column("HOUR (UTC)"),

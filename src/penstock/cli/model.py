@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.console import Json, print_json, settings
-from penstock.cli.render import count
 from penstock.errors import Misconfigured
+from penstock.moments import count
 from penstock.settings import duration
 
 if TYPE_CHECKING:

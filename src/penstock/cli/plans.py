@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import Column, count, print_table
+from penstock.cli.render import Column, print_table
 from penstock.errors import NotFound
+from penstock.moments import count
 
 app = typer.Typer(
     help="Show every plan: priority, limits, weight, who has it.", invoke_without_command=True

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import count
+from penstock.moments import count
 
 # Each pass drops one partition of each kind at most; this is decades of them.
 PASSES = 10_000

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
-from penstock.cli.render import Column, age, count, print_table
+from penstock.cli.render import Column, print_table
+from penstock.moments import age, count
 
 app = typer.Typer(
     help="Show every queue: limits, what waits, what runs.", invoke_without_command=True

@@ -1,4 +1,4 @@
-"""Text for people: tables that fit the terminal, moments as ages, statuses in colour.
+"""Text for people: tables that fit the terminal, statuses in colour.
 
 Where nobody looks (a pipe, a file) there are no colours and nothing is cut off.
 """
@@ -6,7 +6,6 @@ Where nobody looks (a pipe, a file) there are no colours and nothing is cut off.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import typer
@@ -28,7 +27,6 @@ STYLES = {
 }
 NOTHING = "-"
 _GAP = "  "
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,58 +140,3 @@ def fact(name: str, value: Any, style: str = "not bold") -> Text:
     line = Text(f"{name:<12}", style="bold", end="")
     line.append(clean(value), style)
     return line
-
-
-def seconds(value: float | None) -> str | None:
-    """A length of time in the unit that fits: `42 ms`, `3.1 s`, `50 s`, `5 min`, `2 h`, `4 d`."""
-    if value is None:
-        return None
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {unit}"
-    if 0 < value < 1:
-        return f"{value * 1000:.0f} ms"
-    return f"{value:.1f} s" if value % 1 and value < 10 else f"{value:.0f} s"  # noqa: PLR2004
-
-
-def place(position: int | None, wait: float | None) -> str | None:
-    """Where it stands and how long until it starts: `#3 in queue, about 40 s`."""
-    if position is None:
-        return None
-    said = f"#{position:,} in queue"
-    if wait is None:
-        return said
-    return f"{said}, about {seconds(round(wait))}" if wait >= 1 else f"{said}, starts at once"
-
-
-def age(moment: str | None) -> str | None:
-    """How long ago that was, by this machine's clock."""
-    if moment is None:
-        return None
-    then = datetime.fromisoformat(moment)
-    return seconds(max(0.0, round((datetime.now(UTC) - then).total_seconds())))
-
-
-def ahead(moment: str | None) -> str:
-    """How long until then, by this machine's clock: `now`, `in 12 min`."""
-    if moment is None:
-        return "now"
-    left = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
-    return "now" if left < 1 else f"in {seconds(round(left))}"
-
-
-def between(begun: str | None, ended: str | None) -> str | None:
-    if begun is None or ended is None:
-        return None
-    apart = datetime.fromisoformat(ended) - datetime.fromisoformat(begun)
-    return seconds(apart.total_seconds())
-
-
-def number(value: Any) -> str:
-    """As people write it: `3`, not `3.0`."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def count(total: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{total:,} {noun}{'' if total == 1 else 's'}"

@@ -8,18 +8,8 @@ import typer
 
 from penstock.cli.console import Json, print_json, with_calls
 from penstock.cli.jobs import COLUMNS, JobId, job_or_batch, row, stage, why
-from penstock.cli.render import (
-    STYLES,
-    Column,
-    age,
-    between,
-    fact,
-    number,
-    place,
-    print_lines,
-    room,
-    table,
-)
+from penstock.cli.render import STYLES, Column, fact, print_lines, room, table
+from penstock.moments import age, between, number, place
 from penstock.states import JobStatus
 
 _ATTEMPTS = (

@@ -7,7 +7,8 @@ from rich.text import Text
 
 from penstock.cli import queues, workers
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import age, ahead, print_lines, room, seconds, table
+from penstock.cli.render import print_lines, room, table
+from penstock.moments import age, ahead, seconds
 
 
 def status(*, as_json: Json = False) -> None:

@@ -13,11 +13,12 @@ import typer
 
 from penstock.cli.console import FAILED, Calls, Json, print_json, with_calls
 from penstock.cli.jobs import why
-from penstock.cli.render import between, clean, count, seconds
+from penstock.cli.render import clean
 from penstock.cli.waiting import Reads, until_finished
 from penstock.engine import Engine
 from penstock.engine.encode import encode, refuse_nul
 from penstock.errors import NotFound
+from penstock.moments import between, count, seconds
 from penstock.settings import duration
 from penstock.states import FINISHED, JobStatus
 

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.cli.jobs import stage
-from penstock.cli.render import clean, number, place
+from penstock.cli.render import clean
 from penstock.engine.lists import Lists
 from penstock.engine.waiting import settled
+from penstock.moments import number, place
 from penstock.states import FINISHED, JobStatus
 
 FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3

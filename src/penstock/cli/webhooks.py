@@ -6,9 +6,10 @@ from uuid import UUID
 import typer
 
 from penstock.cli.console import Json, print_json, settings, with_calls
-from penstock.cli.render import Column, age, print_table
+from penstock.cli.render import Column, print_table
 from penstock.engine.webhooks import Webhooks
 from penstock.errors import Invalid
+from penstock.moments import age
 from penstock.providers.roots import read_roots
 from penstock.providers.signature import of_functions, of_webhooks
 

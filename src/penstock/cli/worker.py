@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from penstock.cli.console import Json, print_json
-from penstock.cli.render import count
 from penstock.db.connect import place
 from penstock.errors import Misconfigured
+from penstock.moments import count
 from penstock.settings import duration
 
 if TYPE_CHECKING:

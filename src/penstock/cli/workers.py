@@ -3,7 +3,8 @@
 from typing import Any
 
 from penstock.cli.console import Json, print_json, with_calls
-from penstock.cli.render import Column, age, print_table
+from penstock.cli.render import Column, print_table
+from penstock.moments import age
 
 COLUMNS = (
     Column("WORKER", least=12),

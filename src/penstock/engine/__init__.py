@@ -23,6 +23,7 @@ from penstock.engine.keys import Keys
 from penstock.engine.lists import Lists
 from penstock.engine.progress import Progress
 from penstock.engine.queues import Queues
+from penstock.engine.rows import JobRows
 from penstock.engine.texts import Texts
 from penstock.engine.upkeep import Upkeep
 from penstock.engine.uploads import Uploads
@@ -44,6 +45,7 @@ class Engine:
         self.upkeep = Upkeep(self._fetch)
         self.lists = Lists(self._fetch)
         self.texts = Texts(self._fetch)
+        self.rows = JobRows(self._fetch)
         self.progress = Progress(self._fetch)
         self.hooks = Hooks(self._fetch)
         self.hourly = Hourly(self._fetch)

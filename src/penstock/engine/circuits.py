@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.db.borrowed import Fetch
+from penstock.engine.encode import refuse_nul
 
 
 class Circuits:
@@ -12,10 +13,13 @@ class Circuits:
 
     async def open(self, queue: str, *, reason: str | None = None) -> None:
         """Start nothing more until it is closed by hand; what runs goes on."""
+        refuse_nul(queue, "queue", code="invalid_queue")
+        refuse_nul(reason, "reason", code="invalid_reason")
         await self._fetch("select penstock.open_circuit($1, $2)", (queue, reason))
 
     async def close(self, queue: str) -> None:
         """The provider is there again: jobs start as the queue's limits allow, at once."""
+        refuse_nul(queue, "queue", code="invalid_queue")
         await self._fetch("select penstock.close_circuit($1)", (queue,))
 
     async def due_looks(self, queues: Sequence[str]) -> list[tuple[str, str | None]]:

@@ -20,10 +20,18 @@ class Hourly:
         """Totals, averages, every queue and worker, and what is stuck."""
         return await self._one("select penstock.read_admin_status() as answer", ())
 
-    async def metrics(self, hours: int = 24) -> Answer:
+    async def metrics(self, hours: int = 24, *, queue: str | None = None) -> Answer:
         """Failures by class and ends by queue, kind and outcome, each by the hour."""
         hours = whole(hours, "hours", 1, MOST_HOURS, "invalid_filter")
-        return await self._one("select penstock.read_metrics($1) as answer", (hours,))
+        return await self._one("select penstock.read_metrics($1, $2) as answer", (hours, queue))
+
+    async def overview(self, hours: int = 24) -> Answer:
+        """What lives and what has ended, for a page that is looked at every second.
+
+        Where counting would take long, a count is an estimate: its status is named in `about`.
+        """
+        hours = whole(hours, "hours", 1, MOST_HOURS, "invalid_filter")
+        return await self._one("select penstock.read_overview($1) as answer", (hours,))
 
     async def gauges(self) -> Answer:
         """Queues, workers, and all that was counted since the beginning."""

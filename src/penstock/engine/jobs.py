@@ -161,8 +161,8 @@ class Jobs:
             payloads=[
                 encode(job.payload, "payload", index=index) for index, job in enumerate(jobs)
             ],
-            metadata=encode_each(_column(jobs, "metadata"), "metadata"),
-            **{name: _column(jobs, name) for name in _PLAIN},
+            metadata=encode_each(column(jobs, "metadata"), "metadata"),
+            **{name: column(jobs, name) for name in _PLAIN},
         )
         return await self.submit_batch(batch, batched=batched, conn=conn)
 
@@ -377,7 +377,7 @@ def _odd(field: str, what: str, index: int) -> Invalid:
     return Invalid(f"{field} {what}", code="invalid_job", field=field, index=index)
 
 
-def _column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
+def column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
     """One field of all, or None where none has it: an absent array costs nothing."""
     values = [getattr(job, name) for job in jobs]
     return values if any(value is not None for value in values) else None

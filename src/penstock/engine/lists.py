@@ -57,6 +57,29 @@ class Lists:
         rows = await self._fetch("select queue from penstock.list_queues($1) queue", (name,))
         return [row["queue"] for row in rows]
 
+    async def standings(self) -> dict[str, Any]:
+        """Every queue as operators look at it, and when that was; large counts are estimates."""
+        [row] = await self._fetch("select penstock.read_queues() as answer", ())
+        answer: dict[str, Any] = row["answer"]
+        return answer
+
+    async def queue(self, name: str) -> dict[str, Any]:
+        """One queue closely: every option as declared and as in force, what stops it, its kinds."""
+        refuse_nul(name, "queue", code="invalid_queue")
+        [row] = await self._fetch("select penstock.read_queue($1) as queue", (name,))
+        answer: dict[str, Any] = row["queue"]
+        return answer
+
+    async def stuck(self, *, limit: int = 100) -> list[dict[str, Any]]:
+        """Starts without a sign of life, and jobs that wait after one; the longest first."""
+        rows = await self._fetch("select stuck from penstock.list_stuck($1) stuck", (limit,))
+        return [row["stuck"] for row in rows]
+
+    async def losses(self) -> list[dict[str, Any]]:
+        """Workers that were lost in the last day, and what became of their jobs."""
+        rows = await self._fetch("select loss from penstock.list_losses() loss", ())
+        return [row["loss"] for row in rows]
+
     async def workers(self) -> list[dict[str, Any]]:
         """Workers that are alive, silent, or were lost in the last day."""
         rows = await self._fetch("select worker from penstock.list_workers() worker", ())

@@ -1,12 +1,12 @@
 """Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.db.borrowed import Fetch
+from penstock.db.borrowed import Fetch, Rows
 from penstock.engine.encode import encode_checked, refuse_nul
-from penstock.engine.jobs import NewJob, refuse_odd
+from penstock.engine.jobs import NewJob, column, refuse_odd
 from penstock.engine.lists import JobFilter
 from penstock.states import JobStatus
 
@@ -31,6 +31,13 @@ class Text(NamedTuple):
     """Of a submit or retry: this job was there before."""
     replayed: bool
     """Of a submit: it is the answer to an earlier one with the same idempotency key."""
+
+
+class Bodies(NamedTuple):
+    """What a job holds, as JSON text."""
+
+    payload: str
+    metadata: str | None
 
 
 class Page(NamedTuple):
@@ -84,9 +91,53 @@ class Texts:
             computed,
         )
 
+    def encode(self, job: NewJob) -> Bodies:
+        """What a job that is in order holds, as `submit_together` takes it."""
+        refuse_odd(job)
+        return Bodies(
+            encode_checked(job.payload, "payload"),
+            None if job.metadata is None else encode_checked(job.metadata, "metadata"),
+        )
+
+    async def submit_together(
+        self, queue: str, jobs: Sequence[NewJob], bodies: Sequence[Bodies], *, wake: bool
+    ) -> list[Text | None]:
+        """Accept plain jobs of one queue, each by itself; None: `submit` has to take it, or say no.
+
+        Plain: of nobody's, without key, price or webhook; computed. `wake`: with the commit.
+        """
+        rows = await self._fetch(
+            f"select ordinal, {_TOLD} from penstock.accept_jobs($1, $2,"  # noqa: S608  # names of ours
+            " cast(cast($3 as text[]) as jsonb[]), $4, $5, $6, $7, $8, $9, $10,"
+            " cast(cast($11 as text[]) as jsonb[]), $12)",
+            (
+                queue,
+                [job.kind for job in jobs],
+                [body.payload for body in bodies],
+                *(column(jobs, name) for name in _TOGETHER),
+                [body.metadata for body in bodies],
+                wake,
+            ),
+        )
+        return _in_order(rows, len(jobs))
+
     async def job(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
         """The job as every surface shows it."""
         return await self._one("penstock.read_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
+
+    async def jobs_together(self, asked: Sequence[tuple[UUID, Scope]]) -> list[Text | None]:
+        """Jobs that callers look at, each within its own scope; None: unknown there."""
+        bound = [_bound(scope) for _, scope in asked]
+        rows = await self._fetch(
+            f"select ordinal, {_TOLD} from penstock.read_jobs_of($1, $2, $3, $4)",  # noqa: S608
+            (
+                [job for job, _ in asked],
+                [scope.account for scope in bound],
+                [scope.topic for scope in bound],
+                [scope.job for scope in bound],
+            ),
+        )
+        return _in_order(rows, len(asked))
 
     async def cancel(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
@@ -145,8 +196,7 @@ class Texts:
     async def _one(self, call: str, *args: Any) -> Text:
         sql = f"select {_TOLD} from {call} job"  # noqa: S608  # a name of ours
         [row] = await self._fetch(sql, args)
-        text, found, queue, status, eta, deduplicated, replayed = row.values()
-        return Text(text, found, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+        return _text(row.values())
 
     async def _batch(self, call: str, args: tuple[Any, ...]) -> tuple[str, UUID | None]:
         told = "cast(batch - 'next' as text) as batch, cast(batch ->> 'next' as uuid) as next"
@@ -161,6 +211,19 @@ _TOLD = (
     " cast(job ->> 'replayed' as boolean)"
 )
 _STATUSES = {status.value: status for status in JobStatus}
+_TOGETHER = ("topic", "priority", "run_at", "delay", "max_attempts", "timeout", "expires")
+
+
+def _text(told: Iterable[Any]) -> Text:
+    text, found, queue, status, eta, deduplicated, replayed = told
+    return Text(text, found, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+
+
+def _in_order(rows: Rows, many: int) -> list[Text | None]:
+    found: list[Text | None] = [None] * many
+    for ordinal, *told in (row.values() for row in rows):
+        found[ordinal - 1] = _text(told)
+    return found
 
 
 def _bound(scope: Scope) -> Scope:

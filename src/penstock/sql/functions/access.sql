@@ -10,10 +10,11 @@ begin
 end
 $$;
 
--- p_account, p_topic, p_only: what the caller is bound to; null: not by this.
-create or replace function penstock._refuse_foreign_job(
+-- p_account, p_topic, p_only: what the caller is bound to; null: not by this. Who is bound to
+-- nothing may see also what does not exist.
+create or replace function penstock._may_see(
   p_id uuid, p_account text, p_topic text, p_only uuid
-) returns void
+) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
 as $$
@@ -21,10 +22,10 @@ declare
   v_account bigint;
 begin
   if p_only <> p_id then -- guard: only => if false then
-    perform penstock._refuse_unknown_job(p_id);
+    return false;
   end if;
   if p_account is null and p_topic is null then
-    return;
+    return true;
   end if;
   select a.id into v_account from penstock.account a where a.name = p_account;
   perform from penstock.job j
@@ -36,9 +37,19 @@ begin
     where f.id = p_id
       and (p_account is null or f.account_id = v_account) -- guard: account of ended
       and (p_topic is null or f.topic = p_topic); -- guard: topic of ended
-    if not found then
-      perform penstock._refuse_unknown_job(p_id);
-    end if;
+  end if;
+  return found;
+end
+$$;
+
+create or replace function penstock._refuse_foreign_job(
+  p_id uuid, p_account text, p_topic text, p_only uuid
+) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not penstock._may_see(p_id, p_account, p_topic, p_only) then -- guard: foreign => if false then
+    perform penstock._refuse_unknown_job(p_id);
   end if;
 end
 $$;
@@ -49,8 +60,36 @@ create or replace function penstock.read_job_of(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
-  return penstock.read_job(p_id);
+  if num_nonnulls(p_account, p_topic, p_only) > 0 then
+    perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+  end if;
+  return penstock._read_job(p_id, penstock._counted_places());
+end
+$$;
+
+-- The same for looks of many callers; no row for what is unknown to the one who asks.
+create or replace function penstock.read_jobs_of(
+  p_ids uuid[], p_accounts text[] default null, p_topics text[] default null,
+  p_onlys uuid[] default null
+) returns table (ordinal bigint, job jsonb)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select r.ordinal, r.job
+  from (
+    select u.ordinal,
+      penstock._read_job(u.id, penstock._counted_places(), p_must_exist => false) as job
+    from unnest(p_ids, p_accounts, p_topics, p_onlys) with ordinality
+      u (id, account, topic, only_job, ordinal)
+    where case when num_nonnulls(u.account, u.topic, u.only_job) > 0
+      then penstock._may_see(u.id, u.account, u.topic, u.only_job) -- guard: theirs => then true
+      else true end
+    offset 0 -- or each mention of the job below would read it again
+  ) r
+  where r.job is not null;
 end
 $$;
 

@@ -21,16 +21,16 @@ language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('id', p_account.name, 'plan', p_account.plan,
     'balance', p_account.balance,
-    'running', (select count(*) from penstock.job j
-                where j.account_id = p_account.id and j.account_id <> 0
-                  and j.status in ('running', 'awaiting')),
-    'queued', (select count(*) from penstock.job j
-               where j.account_id = p_account.id and j.account_id <> 0
-                 and j.status in ('queued', 'scheduled')),
+    'running', l.running, 'queued', l.queued,
     'concurrency', p_account.concurrency, 'submitted_last_hour', s.used, 'per_hour', s.per_hour,
     'next_submit_at', penstock._rfc3339(s.next_at),
     'created_at', penstock._rfc3339(p_account.created_at))
   from penstock._submits_of(p_account, penstock.clock()) s
+  cross join (
+    select count(*) filter (where j.status in ('running', 'awaiting')) as running,
+      count(*) filter (where j.status in ('queued', 'scheduled')) as queued
+    from penstock.job j where j.account_id = p_account.id and j.account_id <> 0
+  ) l
 $$;
 
 create or replace function penstock.read_account(p_account text) returns jsonb
@@ -62,7 +62,12 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('name', p.name, 'priority', p.priority, 'concurrency', p.concurrency,
     'per_hour', p.per_hour, 'weight', p.weight, 'first_job', p.first_job,
-    'default', p.is_default, 'overrides', p.overrides, 'declared_by', p.declared_by,
-    'accounts', (select count(*) from penstock.account a where a.plan = p.name))
-  from penstock.plan p order by p.priority, p.name
+    'default', p.is_default, 'declared', p.declared, 'overrides', p.overrides,
+    'declared_by', p.declared_by,
+    'accounts', coalesce(c.accounts, 0))
+  from penstock.plan p
+  left join (
+    select a.plan, count(*) as accounts from penstock.account a group by a.plan
+  ) c on c.plan = p.name
+  order by p.priority, p.name
 $$;

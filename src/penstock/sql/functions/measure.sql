@@ -56,7 +56,7 @@ as $$
   where exists (
       select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
     -- What is stopped runs empty, and says nothing of how it goes otherwise.
-    and penstock._stop(q.id, q.paused_at, p_now) is null -- guard: not stopped
+    and (select s from penstock._stop(q.id, q.paused_at, p_now) s) is null -- guard: not stopped
   on conflict (queue_id) do update set
     parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
     seen_at = excluded.seen_at

@@ -96,14 +96,13 @@ begin
 end
 $$;
 
--- A row per job, as read_job shows it but without attempts, place and wait; then one without a job
--- that says where the next page begins, or null. It also ends after 8 MB, for results may be large.
-create or replace function penstock.page_jobs(
-  p_status text default null, p_kind text default null, p_queue text default null,
-  p_account text default null, p_topic text default null, p_batch uuid default null,
-  p_limit integer default 50, p_before uuid default null
-) returns table (job text, after uuid)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+-- The ids of a page. after: where the next one begins, or null; seen: it ended because it has
+-- looked at enough, and not because it is full or the last.
+create or replace function penstock._page_ids(
+  p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid,
+  p_limit integer, p_before uuid, out ids uuid[], out after uuid, out seen boolean
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_status penstock.job_status := penstock._find_status(p_status);
@@ -115,14 +114,7 @@ declare
   v_live record;
   v_done record;
   v_other record;
-  v_floor uuid;
-  v_ids uuid[];
-  v_id uuid;
-  v_bytes bigint := 0;
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
   if p_kind is not null then
     v_kind := (penstock._find_kind(p_kind)).id;
   end if;
@@ -162,25 +154,50 @@ begin
     end if;
   end if;
   -- Below the higher floor one of them has not looked.
-  v_floor := greatest(v_live.floor, v_done.floor);
-  v_ids := array(
+  after := greatest(v_live.floor, v_done.floor);
+  ids := array(
     select u.id from unnest(v_live.ids || v_done.ids) u (id)
-    where v_floor is null or u.id >= v_floor
+    where after is null or u.id >= after
     order by u.id desc limit p_limit);
-  if cardinality(v_ids) = p_limit then
-    v_floor := v_ids[p_limit];
+  seen := after is not null and cardinality(ids) < p_limit;
+  if cardinality(ids) = p_limit then
+    after := ids[p_limit];
   end if;
-  foreach v_id in array v_ids loop
+end
+$$;
+
+-- A row per job, as read_job shows it but without attempts, place and wait; then one without a job
+-- that says where the next page begins, or null. It also ends after 8 MB, for results may be large.
+create or replace function penstock.page_jobs(
+  p_status text default null, p_kind text default null, p_queue text default null,
+  p_account text default null, p_topic text default null, p_batch uuid default null,
+  p_limit integer default 50, p_before uuid default null
+) returns table (job text, after uuid)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_page record;
+  v_after uuid;
+  v_id uuid;
+  v_bytes bigint := 0;
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, p_batch, p_limit,
+    p_before);
+  v_after := v_page.after;
+  foreach v_id in array v_page.ids loop
     job := (penstock._read_job(v_id, null, false) - 'attempts')::text;
     return next;
     v_bytes := v_bytes + length(job);
     if v_bytes > 8388608 then
-      v_floor := v_id;
+      v_after := v_id;
       exit;
     end if;
   end loop;
   job := null;
-  after := v_floor;
+  after := v_after;
   return next;
 end
 $$;

@@ -216,7 +216,7 @@ begin
     coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
     p_payload);
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
-  if status = 'queued' and not penstock._anyone_alive(v_now) then
+  if status = 'queued' and not (select a from penstock._anyone_alive(v_now) a) then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
       select from penstock.job j
       where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued' and j.rank < v_rank

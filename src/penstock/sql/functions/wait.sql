@@ -122,18 +122,17 @@ begin
       return; -- as its caller wanted
     end if;
   end if;
-  select q as queue, g as gate, a.running, a.concurrency,
-    penstock._stop(q.id, q.paused_at, v_now) as stop,
-    t.seconds as typical, t.mixed, exists (
+  select q as queue, g as gate, a.running, a.concurrency, s.stop, t.seconds as typical, t.mixed,
+    exists (
       select from penstock.lane l
       where l.queue_id = q.id and l.open and l.waiting > 0) as laned
   into v_at
   from penstock.queue q join penstock.gate g on g.queue_id = q.id
   cross join lateral penstock._typical_pace(q.id) t
+  cross join lateral penstock._stop(q.id, q.paused_at, v_now) s (stop)
   left join penstock.account a on a.id = p_job.lane
   where q.id = p_job.queue_id;
-  select * into v_ahead
-  from penstock._ahead(p_job, (v_at.queue).ordering, v_at.laned, p_most, v_at.typical,
+  v_ahead := penstock._ahead(p_job, (v_at.queue).ordering, v_at.laned, p_most, v_at.typical,
     v_at.mixed and v_at.stop is null);
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
@@ -164,8 +163,7 @@ declare
   v_most constant integer := penstock._counted_at_submit();
   v_at record;
 begin
-  select penstock._stop_word(q.paused_at is not null, penstock._anyone_alive(p_now), c.state,
-      c.class) as stop,
+  select penstock._stop_word(q.paused_at is not null, a.alive, c.state, c.class) as stop,
     q.rate_count is null and (q.concurrency is null or g.running < q.concurrency)
       and c.state = 'closed' as free,
     j.lane = -1 and j.status = 'queued' and not exists (
@@ -179,6 +177,7 @@ begin
   into v_at
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
+  cross join penstock._anyone_alive(p_now) a (alive)
   where j.id = p_job;
   simple := v_at.plain and case when v_at.ahead <= v_most
     then v_at.stop is not null or (v_at.free and v_at.ahead = 0)

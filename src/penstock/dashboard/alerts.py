@@ -1,0 +1,182 @@
+"""What an operator has to know now, each with what to do about it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from penstock import moments
+from penstock.dashboard.standing import Count, Standing, waiting
+
+# Shorter pauses are somebody at work.
+LONG_PAUSE = timedelta(hours=1)
+LONG_WAIT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    key: str
+    """Tells it from the others: an id of its own."""
+    text: str
+    """What is; commands in backticks."""
+    todo: str = ""
+    """What to do, where the text does not say it."""
+    bad: bool = False
+    since: str | None = None
+    link: tuple[str, str] | None = None
+    """A page that helps, from the dashboard's root, and what to call it; names not quoted."""
+
+
+def alerts(
+    found: dict[str, Any], rows: Sequence[Standing], *, room: timedelta | None
+) -> list[Alert]:
+    """The worst first. `room`: for how long history has partitions; None: not known."""
+    made = [
+        *_nobody(found, rows),
+        *_of_circuits(found),
+        *_silent(found),
+        *_stuck(found),
+        *_queues(rows),
+        *_receivers(found),
+        *_history(found, room),
+    ]
+    return sorted(made, key=lambda alert: not alert.bad)
+
+
+def _nobody(found: dict[str, Any], rows: Sequence[Standing]) -> Iterator[Alert]:
+    waits = {queue["name"] for queue in found["queues"] if queue["waiting_for"] == "no_worker"}
+    if waits:
+        jobs = waiting([row for row in rows if row.name in waits])
+        yield Alert(
+            "no-worker",
+            f"No worker is alive, and {_waiting(jobs)} for one.",
+            "Start one: `penstock worker`. Nothing is lost meanwhile.",
+            bad=True,
+            link=("workers", "Workers"),
+        )
+
+
+def _of_circuits(found: dict[str, Any]) -> Iterator[Alert]:
+    for alert in found["alerts"]:
+        text = alert["message"]
+        yield Alert(
+            f"queue-{alert['queue']}",
+            f"{text[:1].upper()}{text[1:]}.",
+            bad=True,
+            since=alert["raised_at"],
+            link=(f"queues/{alert['queue']}", f"Queue {alert['queue']}"),
+        )
+
+
+def _silent(found: dict[str, Any]) -> Iterator[Alert]:
+    silent = [w for w in found["workers"] if not w["alive"] and w["lost_at"] is None]
+    if not silent:
+        return
+    names = _listed([worker["worker_id"] for worker in silent])
+    running = sum(worker["running"] for worker in silent)
+    one = len(silent) == 1
+    yield Alert(
+        "silent",
+        f"{'Worker' if one else 'Workers'} {names} {'gives' if one else 'give'} no sign of life.",
+        "Look whether the machine is up and reaches the database. "
+        + (
+            f"{moments.count(running, 'job')} of {'it' if one else 'theirs'} will be started"
+            " elsewhere by the next worker that looks."
+            if running
+            else "No job is lost by it."
+        ),
+        since=min(worker["last_heartbeat"] for worker in silent),
+        link=("workers", "Workers"),
+    )
+
+
+def _stuck(found: dict[str, Any]) -> Iterator[Alert]:
+    stale, recovered = found["stale"], found["recovered"]
+    told = []
+    if stale:
+        told.append(f"{moments.count(stale, 'job')} that {_verb(stale, 'has', 'have')} started "
+                    f"{_verb(stale, 'gives', 'give')} no sign of life")  # fmt: skip
+    if recovered:
+        told.append(f"{moments.count(recovered, 'job')} that got stuck or lost "
+                    f"{_verb(recovered, 'its', 'their')} worker "
+                    f"{_verb(recovered, 'waits', 'wait')} for the next start")  # fmt: skip
+    if told:
+        yield Alert(
+            "stuck",
+            f"{', and '.join(told)}.",
+            "What does not go on is started again by itself; if it is always the same kind or"
+            " stage, look there.",
+            link=("stuck", "What is stuck"),
+        )
+
+
+def _queues(rows: Sequence[Standing]) -> Iterator[Alert]:
+    """One for all queues of which the same is to be said."""
+    long_pause, long_wait = LONG_PAUSE.total_seconds(), LONG_WAIT.total_seconds()
+    paused = [row for row in rows if waiting([row]) and (row.paused_seconds or 0) >= long_pause]
+    if paused:
+        names, longest = (
+            [row.name for row in paused],
+            max(row.paused_seconds or 0 for row in paused),
+        )
+        one = len(paused) == 1
+        yield Alert(
+            "paused",
+            f"Queue{'' if one else 's'} {_listed(names)} {'has' if one else 'have'} been paused for"
+            f" {moments.seconds(longest)}, and {_waiting(waiting(paused))}.",
+            f"Resume {'it' if one else 'them'}: `penstock resume {names[0] if one else 'QUEUE'}`.",
+            link=_to_queues(names),
+        )
+    idle = [row for row in rows if row.unexplained and (row.waits_seconds or 0) >= long_wait]
+    if idle:
+        names, longest = [row.name for row in idle], max(row.waits_seconds or 0 for row in idle)
+        yield Alert(
+            "unexplained",
+            f"{_waiting(waiting(idle))} in queue{'' if len(idle) == 1 else 's'} {_listed(names)}"
+            f" for {moments.seconds(longest)}, although nothing stops them.",
+            f"Look whether a worker runs the kinds of {'this queue' if len(idle) == 1 else 'these'}"
+            ", or start more workers.",
+            link=_to_queues(names),
+        )
+
+
+def _receivers(found: dict[str, Any]) -> Iterator[Alert]:
+    for host in found["failing_hosts"]:
+        yield Alert(
+            f"host-{host['host']}",
+            f"{host['host']} has not taken {moments.count(host['count'], 'webhook')}, each tried"
+            " three times or more.",
+            "Look at the receiver; they are sent again for days, and `penstock webhooks` lists"
+            " them.",
+            since=host["since"],
+        )
+
+
+def _history(found: dict[str, Any], room: timedelta | None) -> Iterator[Alert]:
+    wanted = timedelta(seconds=found["room_seconds"])
+    if room is not None and room < wanted / 2:
+        yield Alert(
+            "history",
+            "The tables for finished jobs are made for"
+            f" {moments.seconds(max(0.0, room.total_seconds()))} ahead only, and not for"
+            f" {moments.seconds(wanted.total_seconds())}.",
+            "Keep a worker running: it makes them.",
+        )
+
+
+def _waiting(jobs: Count) -> str:
+    return f"{jobs.named('job')} {'waits' if str(jobs) == '1' else 'wait'}"
+
+
+def _to_queues(names: Sequence[str]) -> tuple[str, str]:
+    return (f"queues/{names[0]}", f"Queue {names[0]}") if len(names) == 1 else ("queues", "Queues")
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def _verb(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many

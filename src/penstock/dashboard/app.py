@@ -1,0 +1,60 @@
+"""The dashboard as routes of the API's app: its pages, its files, its way of saying "not there"."""
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Mount, Route
+
+from penstock.api import problems
+from penstock.dashboard import (  # noqa: F401  # each registers its pages
+    account,
+    accounts,
+    batch,
+    bulk,
+    erasure,
+    job,
+    jobs,
+    keys,
+    ledger,
+    live,
+    login,
+    moves,
+    overview,
+    plans,
+    queue,
+    queues,
+    stuck,
+    workers,
+)
+from penstock.dashboard.frame import ROUTES, go, here, outside, render
+from penstock.dashboard.session import signed_in
+from penstock.dashboard.static import Static
+
+# Where programs talk: their errors are problems, whatever they say they accept.
+_PROGRAMS = ("v1/", "openapi.json", "metrics", "healthz", "readyz")
+
+
+def install(app: FastAPI) -> None:
+    """After the API's own routes: theirs are asked for more often."""
+    app.router.routes.extend(ROUTES)
+    app.router.routes.append(Route("/ai-queue", outside(_jobs), methods=["GET"]))
+    app.router.routes.append(Mount("/static", Static(), name="static"))
+    app.add_exception_handler(HTTPException, _not_there)
+
+
+async def _jobs(request: Request) -> Response:
+    """What the first of the five source systems called its page."""
+    return go(request, "jobs")
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
+    is_file = isinstance(request.scope.get("endpoint"), Static)
+    is_page = "text/html" in request.headers.get("accept", "") and not is_file
+    if not is_page or here(request).startswith(_PROGRAMS):
+        return await problems.on_http(request, error)
+
+    async def show(request: Request) -> Response:
+        request.state.session = await signed_in(request)
+        return render(request, "not_there.html", status=error.status_code)
+
+    return await outside(show)(request)

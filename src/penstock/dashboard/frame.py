@@ -1,0 +1,214 @@
+"""What every page has: who may see it, where it lies, its headers, its template.
+
+A page registers with `@page`, a form's target with `@action`: there is no third way, so none can
+forget to ask who is there, and no form its token.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.datastructures import FormData
+from starlette.routing import Route
+
+from penstock.api.backend import Backend
+from penstock.api.body import read_body
+from penstock.dashboard import words
+from penstock.dashboard.session import Session, doors, remember, signed_in
+from penstock.errors import PenstockError, Refused, Unavailable
+
+ROUTES: list[Route] = []
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+        " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+# A form has a few fields, and up to a page of ticked boxes.
+MOST_FIELDS = 2_000
+FORM_BYTES = 262_144
+NOTICE = "penstock_notice"
+NOTICE_SECONDS = 30
+# No address of ours has more slashes: the name of an account may have 200 characters.
+_DEEPEST = 300
+
+Page = Callable[[Request], Awaitable[Response]]
+Action = Callable[[Request, FormData], Awaitable[Response]]
+
+_templates = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=select_autoescape(["html", "svg"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.globals.update(words=words, quote=lambda text: quote(str(text), safe=""))
+_templates.filters.update(words.FILTERS)
+
+
+def page(path: str) -> Callable[[Page], Page]:
+    """A page at this path, for those who are signed in; others are asked to."""
+
+    def register(show: Page) -> Page:
+        @wraps(show)
+        async def guarded(request: Request) -> Response:
+            session = await signed_in(request)
+            if session is None:
+                return ask_who(request)
+            request.state.session = session
+            return await told(request, show(request))
+
+        ROUTES.append(Route(path, outside(guarded), methods=["GET"], name=f"page {path}"))
+        return show
+
+    return register
+
+
+def action(path: str) -> Callable[[Action], Action]:
+    """Where a form is sent to: signed in, and with the token of this session's pages."""
+
+    def register(act: Action) -> Action:
+        @wraps(act)
+        async def guarded(request: Request) -> Response:
+            session = await signed_in(request)
+            if session is None:
+                return ask_who(request)
+            request.state.session = session
+
+            async def judged() -> Response:
+                form = await read_form(request)
+                given = str(form.get("form_token", ""))
+                if not came_from_us(request) or not doors(request).fits(session.nonce, given):
+                    return await refuse_form(request)
+                return await act(request, form)
+
+            return await told(request, judged())
+
+        ROUTES.append(Route(path, outside(guarded), methods=["POST"], name=f"action {path}"))
+        return act
+
+    return register
+
+
+def outside(show: Page) -> Page:
+    """Its headers, whatever it answers; and a page where the database is away."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response = await show(request)
+        except Unavailable:
+            response = _away(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    return answer
+
+
+async def told(request: Request, work: Awaitable[Response]) -> Response:
+    """What is refused is said on a page, with what can be done."""
+    try:
+        return await work
+    except Refused as error:
+        return render(request, "refused.html", status=error.status, error=error)
+
+
+async def read_form(request: Request) -> FormData:
+    """The fields of a plain form, of bounded size."""
+    content = await read_body(request, FORM_BYTES)
+    try:
+        fields = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        return FormData([*fields])
+    except ValueError:
+        return FormData()
+
+
+def came_from_us(request: Request) -> bool:
+    """Browsers say which site has sent a form. Old ones say nothing, and bring the token."""
+    return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
+
+async def refuse_form(request: Request) -> Response:
+    error = PenstockError(
+        "This form did not come from a page of yours that is still good, so nothing was done."
+    )
+    return render(request, "refused.html", status=HTTPStatus.FORBIDDEN, error=error)
+
+
+def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
+    """A page, with the notice that the last action left for it."""
+    session: Session | None = getattr(request.state, "session", None)
+    said = request.cookies.get(NOTICE)
+    notice = doors(request).read_notice(said) if said else None
+    text = _templates.get_template(template).render(
+        request=request,
+        base=base(request),
+        here=here(request),
+        session=session,
+        form_token=doors(request).form_token(session.nonce) if session else "",
+        notice=notice,
+        **context,
+    )
+    response = HTMLResponse(text, status_code=status)
+    if notice is not None:
+        response.delete_cookie(NOTICE)
+    return response
+
+
+def go(request: Request, where: str, *, notice: str | None = None, bad: bool = False) -> Response:
+    """On to another page; `where` counts from the dashboard's root, as `jobs/…`."""
+    response = Response(status_code=HTTPStatus.SEE_OTHER)
+    response.headers["Location"] = base(request) + where
+    if notice is not None:
+        said = doors(request).make_notice(notice[:1_000], NOTICE_SECONDS, bad=bad)
+        remember(request, response, NOTICE, said, NOTICE_SECONDS)
+    return response
+
+
+def base(request: Request) -> str:
+    """The way from this page to the dashboard's root: `../`.
+
+    Relative, so that it works under any path that a proxy puts it; counted before decoding, as
+    browsers do.
+    """
+    return "../" * min(_raw_path(request).count("/") - 1, _DEEPEST) or "./"
+
+
+def here(request: Request) -> str:
+    """The page itself, counted from the dashboard's root, with its query."""
+    path = _raw_path(request).removeprefix("/")
+    query = request.url.query
+    return f"{path}?{query}" if query else path
+
+
+def backend(request: Request) -> Backend:
+    found: Backend = request.app.state.backend
+    return found
+
+
+def ask_who(request: Request) -> Response:
+    """To the page that asks; who is signed in comes back here."""
+    after = here(request) if request.method == "GET" else ""
+    return go(request, f"login?next={quote(after, safe='')}" if after else "login")
+
+
+def _raw_path(request: Request) -> str:
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    path = raw.split(b"?")[0].decode("latin-1")
+    return path.removeprefix(request.scope.get("root_path", ""))
+
+
+def _away(request: Request) -> Response:
+    response = render(request, "away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
+    response.headers["Retry-After"] = "2"
+    return response

@@ -1,0 +1,22 @@
+"""`/live`: tells an open page that something has changed, so that it looks again."""
+
+from http import HTTPStatus
+
+from fastapi import Request, Response
+from starlette.routing import Route
+
+from penstock.api.sse import EventStream
+from penstock.dashboard.frame import ROUTES, backend, outside
+from penstock.dashboard.session import signed_in
+
+
+async def live(request: Request) -> Response:
+    """Not a page: whoever is not signed in any more is told so, and not led to a form."""
+    session = await signed_in(request)
+    if session is None:
+        return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not come back
+    hub = backend(request).live
+    return EventStream(lambda: hub.watch_anything(key=session.key, expires=session.expires))
+
+
+ROUTES.append(Route("/live", outside(live), methods=["GET"], name="live"))

@@ -1,0 +1,153 @@
+"""Who is signed in to the dashboard. The cookie is signed and says all; nothing is stored.
+
+Signed in is an operator: whoever had PENSTOCK_SECRET, an admin key, or the link that was printed
+once. A session ends with its key, with the secret that signed it, or after twelve hours.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from penstock.api import signed
+from penstock.api.auth import Auth
+from penstock.api.backend import Backend
+from penstock.providers.roots import Roots
+
+SESSION_SECONDS = 12 * 3_600
+# A link is printed when a server starts, and used in the next minutes.
+LINK_SECONDS = 3_600
+_SESSION, _LINK, _NOTICE = "dashboard session 1", "dashboard link 1", "dashboard notice 1"
+# Forms of sessions, and of visitors: these choose their cookie, and must not learn a session's.
+_FORM, _VISIT = "dashboard form 1", "dashboard visit 1"
+_NONCE_BYTES = 16
+_MADE_HERE = re.compile(r"[\w-]{22}", re.ASCII)
+_MOST_USED = 10_000
+# A link counts where it was printed: another process would not know that it was used.
+_PROCESS = secrets.token_urlsafe(_NONCE_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    key: str | None
+    """The id of the admin key; None: the operator's secret, or the printed link."""
+    nonce: str
+    expires: int
+
+
+class Doors:
+    """Makes and reads what opens the dashboard: cookies, tokens of forms, one-time links."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._sessions = roots.keys(_SESSION)
+        self._links = roots.keys(_LINK)
+        self._forms = roots.keys(_FORM)
+        self._visits = roots.keys(_VISIT)
+        self._notices = roots.keys(_NOTICE)
+        # Two installations on one host differ by port, which cookies do not.
+        told = hashlib.sha256(self._sessions[-1]).hexdigest()[:8]
+        self.cookie = f"penstock_session_{told}"
+        self._used: dict[str, int] = {}
+
+    def open(self, key: str | None) -> tuple[Session, str]:
+        """A new session, and its cookie."""
+        session = Session(key, _nonce(), int(time.time()) + SESSION_SECONDS)
+        said = {"k": session.key, "n": session.nonce, "x": session.expires}
+        return session, signed.sign(self._sessions[0], said)
+
+    def read(self, cookie: str) -> Session | None:
+        said = signed.verify(self._sessions, cookie)
+        return None if said is None else Session(said["k"], said["n"], said["x"])
+
+    def form_token(self, nonce: str) -> str:
+        """What a form has to bring: who cannot read our pages cannot know it."""
+        return _form_token(self._forms[0], nonce)
+
+    def fits(self, nonce: str, given: str) -> bool:
+        return _fits(self._forms, nonce, given)
+
+    def visit(self, cookie: str) -> tuple[str, str]:
+        """Before anybody is signed in: a visitor's cookie, old or new, and its form's token."""
+        nonce = cookie if _MADE_HERE.fullmatch(cookie) else _nonce()
+        return nonce, _form_token(self._visits[0], nonce)
+
+    def fits_visit(self, cookie: str, given: str) -> bool:
+        return bool(cookie) and _fits(self._visits, cookie, given)
+
+    def make_notice(self, text: str, seconds: int, *, bad: bool) -> str:
+        """Signed: a site beside ours, on the same domain, can set a cookie that we get."""
+        said = {"text": text, "bad": bad, "x": int(time.time()) + seconds}
+        return signed.sign(self._notices[0], said)
+
+    def read_notice(self, cookie: str) -> dict[str, Any] | None:
+        return signed.verify(self._notices, cookie)
+
+    def make_link(self) -> str:
+        """The code of a link that signs in once."""
+        until = int(time.time()) + LINK_SECONDS
+        return signed.sign(self._links[0], {"n": _nonce(), "p": _PROCESS, "x": until})
+
+    def use_link(self, code: str) -> bool:
+        """Whether it is one of ours, and the first time."""
+        said = signed.verify(self._links, code)
+        if said is None or said["p"] != _PROCESS or said["n"] in self._used:
+            return False
+        now = time.time()
+        if len(self._used) >= _MOST_USED:
+            self._used = {nonce: until for nonce, until in self._used.items() if until > now}
+        self._used[said["n"]] = said["x"]
+        return True
+
+
+def doors(request: Request) -> Doors:
+    found: Doors | None = getattr(request.app.state, "doors", None)
+    if found is None:
+        behind: Backend = request.app.state.backend
+        found = request.app.state.doors = Doors(behind.roots)
+    return found
+
+
+async def signed_in(request: Request) -> Session | None:
+    """The session of a request, if its cookie is good and its key still opens."""
+    cookie = request.cookies.get(doors(request).cookie, "")
+    session = doors(request).read(cookie) if cookie else None
+    if session is None or session.key is None:
+        return session
+    auth: Auth = request.app.state.backend.auth
+    return session if await auth.is_operators(session.key) else None
+
+
+def remember(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+    """A cookie for our own pages only, and never for their scripts."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        httponly=True,
+        samesite="lax",
+        secure=_is_secure(request),
+    )
+
+
+def _is_secure(request: Request) -> bool:
+    behind: Backend = request.app.state.backend
+    public = behind.settings.public_url or ""
+    return request.url.scheme == "https" or public.startswith("https:")
+
+
+def _nonce() -> str:
+    return secrets.token_urlsafe(_NONCE_BYTES)
+
+
+def _form_token(key: bytes, nonce: str) -> str:
+    return signed.text(hmac.digest(key, nonce.encode(), hashlib.sha256))
+
+
+def _fits(keys: list[bytes], nonce: str, given: str) -> bool:
+    known = (_form_token(key, nonce).encode() for key in keys)
+    return any(hmac.compare_digest(one, given.encode()) for one in known)

@@ -1,0 +1,20 @@
+/* Watch Penstock jobs from a web page. No dependency; works from another origin, too.
+
+   import { watch } from "https://queue.example/static/penstock.js";
+   const { stop, cancel } = watch("/v1/jobs/ID", { token, onchange: (job) => … });
+
+   <script type="module" src="https://queue.example/static/penstock.js"></script>
+   <penstock-job src="/v1/jobs/ID" token="…"></penstock-job>
+
+   This is the only address to import; what lies in penstock/ may change. */
+
+import { PenstockJob } from "./penstock/element.js";
+import { WatchError } from "./penstock/request.js";
+import { watch } from "./penstock/watch.js";
+
+// A page may load this from two places; the first one counts.
+if (!customElements.get("penstock-job")) {
+  customElements.define("penstock-job", PenstockJob);
+}
+
+export { PenstockJob, WatchError, watch };

@@ -1,0 +1,66 @@
+// Reads out what changed, in words: not each token, not each second, not each place in the queue.
+
+// What comes together is said together.
+const GATHER_MS = 300;
+// Then it leaves: who reads the page line by line has it there already.
+const KEPT_MS = 10_000;
+const WORDS = ["status", "stage", "banner", "error", "note", "credits", "connection"];
+
+export class Announcer {
+  #node;
+  #told = {};
+  #due = [];
+  #speaks = null;
+  #leaves = null;
+  #place = null;
+  #quarter = null;
+
+  constructor(node) {
+    this.#node = node;
+  }
+
+  hear(view) {
+    for (const name of WORDS) {
+      const words = view[name] ?? null;
+      // Without numbers: "no news for 5 minutes" is no news after 4.
+      const heard = words?.replace(/\d+/g, "") ?? null;
+      if (heard !== null && heard !== this.#told[name]) this.#due.push(words);
+      this.#told[name] = heard;
+    }
+    this.#hearPlace(view);
+    this.#hearProgress(view);
+    if (this.#due.length && this.#speaks === null) {
+      this.#speaks = setTimeout(() => this.#speak(), GATHER_MS);
+    }
+  }
+
+  stop() {
+    clearTimeout(this.#speaks);
+    clearTimeout(this.#leaves);
+    this.#speaks = null;
+  }
+
+  /** When it is new, when it has halved, and when it is the first. */
+  #hearPlace({ position, place = null, wait }) {
+    const worth = this.#place === null || place <= this.#place / 2 || place > 2 * this.#place;
+    if (place !== null && place !== this.#place && worth) {
+      this.#due.push([position, wait].filter(Boolean).join(", "));
+    }
+    if (place === null || worth) this.#place = place;
+  }
+
+  #hearProgress({ progress }) {
+    const quarter = progress ? Math.floor((4 * progress.done) / progress.total) : null;
+    if (quarter > 0 && quarter !== this.#quarter) this.#due.push(progress.words);
+    this.#quarter = quarter;
+  }
+
+  #speak() {
+    // Each once: a stage may have the words of the state.
+    const words = [...new Set(this.#due.splice(0))];
+    this.#node.textContent = words.map((one) => one.replace(/[.,;…\s]+$/, "")).join(". ");
+    this.#speaks = null;
+    clearTimeout(this.#leaves);
+    this.#leaves = setTimeout(() => (this.#node.textContent = ""), KEPT_MS);
+  }
+}

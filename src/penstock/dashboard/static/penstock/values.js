@@ -1,0 +1,92 @@
+// Shows what a job has made. It comes from a model: text only, never markup, nothing that runs,
+// and nothing is loaded from elsewhere by itself.
+
+const PICTURE = /^data:image\/(png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=\s]+$/;
+const LINK = /^https?:\/\/[^\s]+$/i;
+const MOST_ENTRIES = 100;
+
+const prints = new WeakMap();
+
+/** Not made anew while it is the same: a picture would flicker, a selection would be lost. */
+export function put(node, value, told) {
+  const print = `${told.language.name} ${JSON.stringify(value)}`;
+  if (prints.get(node) === print) return;
+  prints.set(node, print);
+  const shown = show(value, told);
+  node.replaceChildren(...(shown === null ? [] : [shown]));
+}
+
+/** The value as elements; null: it is nothing, or too deep for a page that does not know it. */
+function show(value, { language, upload }) {
+  if (value === null || value === undefined || value === "") return null;
+  const told = { language, upload };
+  return (
+    plain(value, told) ?? (Array.isArray(value) ? list(value, told) : definitions(value, told))
+  );
+}
+
+function plain(value, { language, upload }) {
+  if (typeof value === "string") return PICTURE.test(value) ? picture(value) : words(value);
+  if (typeof value === "number") return text(new Intl.NumberFormat(language.name).format(value));
+  if (typeof value === "boolean") return text(language.say(value ? "yes" : "no"));
+  const id = value?.upload;
+  const isFile = typeof id === "string" && Object.keys(value).length === 1;
+  return isFile ? file(upload(id), language) : null;
+}
+
+function list(values, told) {
+  const there = values.slice(0, MOST_ENTRIES).filter((one) => one !== null);
+  const parts = there.map((one) => plain(one, told));
+  if (parts.length === 0 || parts.includes(null)) return null;
+  return element("ul", ...parts.map((part) => element("li", part)));
+}
+
+function definitions(value, told) {
+  const rows = [];
+  for (const [name, one] of Object.entries(value).slice(0, MOST_ENTRIES)) {
+    if (one === null || one === "") continue;
+    const shown = plain(one, told) ?? (Array.isArray(one) ? list(one, told) : null);
+    if (shown === null) return null;
+    rows.push(element("dt", name.replaceAll("_", " ")), element("dd", shown));
+  }
+  return rows.length ? element("dl", ...rows) : null;
+}
+
+function words(value) {
+  return LINK.test(value) ? link(value, value) : text(value);
+}
+
+function text(value) {
+  const shown = element("span", value);
+  shown.className = "text";
+  return shown;
+}
+
+function picture(src) {
+  const shown = element("img");
+  shown.alt = "";
+  shown.src = src;
+  return shown;
+}
+
+/** Most files are pictures; what turns out to be none is a link to it. */
+function file(url, language) {
+  const shown = picture(url);
+  shown.alt = language.say("file");
+  shown.addEventListener("error", () => shown.replaceWith(link(url, language.say("file"))));
+  return shown;
+}
+
+function link(url, words_) {
+  const shown = element("a", words_);
+  shown.href = url;
+  shown.rel = "noopener noreferrer";
+  shown.target = "_blank";
+  return shown;
+}
+
+function element(name, ...children) {
+  const made = document.createElement(name);
+  made.append(...children);
+  return made;
+}

@@ -1,0 +1,15 @@
+// The wait as it is shown: it falls freely, and rises only when it is clearly longer than was said.
+
+const RISE = 1.15;
+
+export class Wait {
+  seconds = null;
+
+  tell({ status, eta_seconds: eta }) {
+    if (eta === null || eta === undefined || (status !== "queued" && status !== "scheduled")) {
+      this.seconds = null;
+    } else if (this.seconds === null || eta <= this.seconds || eta > this.seconds * RISE) {
+      this.seconds = eta;
+    }
+  }
+}

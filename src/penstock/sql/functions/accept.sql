@@ -1,0 +1,136 @@
+-- Plain jobs of one queue that came at the same moment, each from a caller of its own: accepted in
+-- one statement and one commit, and each answered as accept_job answers.
+--
+-- Plain is what _submit_plain takes: nobody's, without key, price, webhook or pieces. Such jobs
+-- lock no account, look for no twin and join no lane, so there is no order between their locks, and
+-- nothing that one caller's job could do to another's. One that is not so plain after all, or in
+-- which something is wrong, gets no row: it is for accept_job to take it, or to say what is wrong.
+
+-- p_wake: the queue's resting workers are told with the commit.
+create or replace function penstock.accept_jobs(
+  p_queue text, p_kinds text[], p_payloads jsonb[], p_topics text[] default null,
+  p_priorities integer[] default null, p_run_ats timestamptz[] default null,
+  p_delays interval[] default null, p_max_attempts integer[] default null,
+  p_timeouts interval[] default null, p_expires interval[] default null,
+  p_metadata jsonb[] default null, p_wake boolean default false
+) returns table (ordinal bigint, job jsonb)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  -- As submit_many; and a session that met the table empty shall not read all of it later.
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  v_most constant integer := penstock._counted_at_submit();
+  v_now timestamptz := penstock.clock();
+  v_seed uuid := penstock.new_id(v_now);
+  v_queue penstock.queue;
+  v_ids uuid[];
+  v_any_due boolean;
+  v_at record; -- what is so of the whole queue
+  v_heads bigint[]; -- the ranks of those that start first
+  v_one record;
+  v_job penstock.job;
+  v_place bigint;
+  v_eta_seconds double precision;
+  v_waiting_for text;
+  v_priority integer; -- of the last one that has many before it
+begin
+  select q.* into v_queue from penstock.queue q where q.name = p_queue;
+  perform pg_advisory_xact_lock_shared(1886413172, v_queue.id); -- guard: order locked
+  select q.* into v_queue from penstock.queue q
+  where q.id = v_queue.id
+    and q.ordering <> 'fair'; -- guard: no lane
+  with accepted as (
+    insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
+      max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload)
+    select penstock._nth_id(v_seed, x.ordinal),
+      penstock._rank(v_queue.ordering, t.priority, v_queue.aging_step, t.run_at, x.ordinal),
+      -1, 0, v_queue.id, k.id,
+      case when t.run_at > v_now then 'scheduled'::penstock.job_status
+        else 'queued'::penstock.job_status end,
+      t.priority, coalesce(x.max_attempts, k.max_attempts, v_queue.max_attempts), v_now, v_now,
+      t.run_at, t.run_at + x.expires, x.timeout,
+      coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload
+    from unnest(p_kinds, p_payloads, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts,
+                p_timeouts, p_expires, p_metadata) with ordinality
+      x (kind, payload, topic, priority, run_at, delay, max_attempts, timeout, expires, metadata,
+         ordinal)
+    join penstock.kind k on k.name = x.kind and k.queue_id = v_queue.id
+    cross join penstock.setting s
+    cross join lateral (
+      select coalesce(x.priority, greatest(-1000, least(1000, k.priority_offset))) as priority,
+        greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at
+    ) t
+    cross join lateral (
+      select penstock._job_fault(x.kind, k, x.payload, null, null, x.topic, x.priority, x.run_at,
+        x.delay, x.max_attempts, x.timeout, x.expires, x.metadata, null,
+        v_now + interval '3650 days', s)
+    ) f (fault)
+    where k.account_field is null and k.account_fixed is null
+      and k.dedupe_field is null and k.dedupe_fixed is null
+      and k.price is null and k.split_field is null
+      and f.fault is null -- guard: in order
+    returning job.id, job.status
+  )
+  select array_agg(a.id), bool_or(a.status = 'queued') into v_ids, v_any_due from accepted a;
+  if v_ids is null then
+    return;
+  end if;
+  if p_wake and v_any_due then
+    perform pg_notify('penstock_job', p_queue);
+  end if;
+
+  select s.stop, c.state = 'closed' and v_queue.rate_count is null
+      and (v_queue.concurrency is null or g.running < v_queue.concurrency) as free,
+    exists (select from penstock.lane l where l.queue_id = v_queue.id) as laned,
+    exists (
+      select from penstock.snapshot n where n.queue_id = v_queue.id and n.lane = -2) as counted
+  into v_at
+  from penstock.gate g join penstock.circuit c on c.queue_id = g.queue_id
+  cross join lateral penstock._stop(g.queue_id, v_queue.paused_at, v_now) s (stop)
+  where g.queue_id = v_queue.id;
+  -- One look for all of them: each alone would count the same ones.
+  v_heads := array(
+    select j.rank from penstock.job j
+    where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
+    order by j.rank limit v_most + 1);
+  for v_one in
+    select penstock._n_of_id(v_seed, j.id) as ordinal, width_bucket(j.rank - 1, v_heads) as ahead,
+      j as job
+    from unnest(v_ids) u (id) join penstock.job j on j.id = u.id
+    order by j.status, j.priority, j.id
+  loop
+    v_job := v_one.job;
+    if v_job.status = 'queued' and v_one.ahead > v_most and v_job.priority = v_priority then
+      -- Its rank is the next, and only the one before has come between.
+      v_eta_seconds := round((v_eta_seconds * v_place / (v_place - 1))::numeric, 1);
+      v_place := v_place + 1;
+    else
+      v_place := null;
+      v_eta_seconds := null;
+      v_waiting_for := null;
+      v_priority := null;
+      if v_job.status = 'scheduled' then
+        null; -- as its caller wanted
+      elsif v_at.stop is not null and not v_at.laned
+        and (v_one.ahead <= v_most or not v_at.counted)
+      then
+        v_place := case when v_one.ahead <= v_most then v_one.ahead + 1 end;
+        v_waiting_for := v_at.stop;
+      elsif v_one.ahead = 0 and v_at.free and not v_at.laned then
+        v_place := 1;
+        v_eta_seconds := 0;
+      else
+        select w.place, w.eta_seconds, w.waiting_for into v_place, v_eta_seconds, v_waiting_for
+        from penstock._waiting(v_job, v_most) w;
+        v_priority := case when v_one.ahead > v_most then v_job.priority end;
+      end if;
+    end if;
+    ordinal := v_one.ordinal;
+    job := penstock._live_json(v_job, p_kinds[ordinal], v_queue.name, v_queue.recovery, null, null,
+        v_place, v_eta_seconds, v_waiting_for, true)
+      || jsonb_build_object('deduplicated', false, 'replayed', false, 'balance', null);
+    return next;
+  end loop;
+end
+$$;

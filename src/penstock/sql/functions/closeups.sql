@@ -1,0 +1,144 @@
+-- What operators look at closely: what is declared beside what is in force, accounts by how their
+-- names begin, who had what is stuck, what became of the jobs of lost workers. Nothing here decides
+-- anything.
+
+-- Every queue, or the one that is named, as the overview has it (counts.sql), with what operators
+-- have changed and what they are told of its provider.
+create or replace function penstock._queue_rows(p_queue text, p_now timestamptz)
+returns setof jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select o.queue || jsonb_build_object('order', q.ordering, 'overrides', q.overrides,
+    'declared_by', q.declared_by, 'failed_probes', c.tries,
+    'message', case when c.state <> 'closed' then penstock._circuit_sentence(q.name, c) end)
+  from jsonb_array_elements(penstock._overview_live(40000, p_now) -> 'queues') o (queue)
+  join penstock.queue q on q.id = (o.queue ->> 'id')::integer
+  join penstock.circuit c on c.queue_id = q.id
+  where p_queue is null or q.name = p_queue
+  order by q.name
+$$;
+
+create or replace function penstock.read_queues() returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('now', penstock._rfc3339(penstock.clock()),
+    'queues', (
+      select coalesce(jsonb_agg(r), '[]') from penstock._queue_rows(null, penstock.clock()) r))
+$$;
+
+-- One queue closely: every option as declared and as in force, what stops it as a whole, its kinds.
+create or replace function penstock.read_queue(p_name text) returns jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queue penstock.queue := penstock._find_queue(p_name);
+begin
+  return (select r from penstock._queue_rows(p_name, penstock.clock()) r) || jsonb_build_object(
+    'now', penstock._rfc3339(penstock.clock()),
+    'declared', v_queue.declared,
+    'stopped_by', (select w from penstock._stop(
+      v_queue.id, v_queue.paused_at, penstock.clock()) w),
+    'in_force', jsonb_build_object(
+      'concurrency', v_queue.concurrency,
+      'rate', (v_queue.declared || v_queue.overrides) -> 'rate',
+      'burst', v_queue.rate_burst,
+      'order', v_queue.ordering,
+      'aging_step_seconds', extract(epoch from v_queue.aging_step),
+      'timeout_seconds', extract(epoch from v_queue.timeout),
+      'stale_after_seconds', extract(epoch from v_queue.stale_after),
+      'stuck_after_seconds', extract(epoch from v_queue.stuck_after),
+      'attempts', v_queue.max_attempts,
+      'backoff', v_queue.backoff,
+      'delay_seconds', extract(epoch from v_queue.backoff_delay),
+      'backoff_max_seconds', extract(epoch from v_queue.backoff_max),
+      'recovery', v_queue.recovery,
+      'retention_seconds', penstock._kept_json(v_queue.succeeded_class),
+      'retention_failed_seconds', penstock._kept_json(v_queue.failed_class),
+      'local_only', v_queue.local_only,
+      'drive', v_queue.drive),
+    'kinds', (
+      select coalesce(jsonb_agg(jsonb_build_object('name', k.name, 'attempts', k.max_attempts,
+        'timeout_seconds', extract(epoch from k.timeout), 'priority_offset', k.priority_offset,
+        'declared_by', k.declared_by) order by k.name), '[]')
+      from penstock.kind k where k.queue_id = v_queue.id));
+end
+$$;
+
+create or replace function penstock._kept_json(p_class smallint) returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(to_jsonb(extract(epoch from c.kept)), '"forever"')
+  from penstock.retention_class c where c.id = p_class
+$$;
+
+-- Accounts whose names begin so, by name; the next page begins after the last of this one. Looks at
+-- ten thousand names at most: where the database sorts by some language, others lie between.
+create or replace function penstock.find_accounts(
+  p_prefix text, p_limit integer default 100, p_after text default null
+) returns setof jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  return query
+  select penstock._account_json(a)
+  from (
+    select * from (
+      select * from penstock.account c
+      where c.name >= p_prefix and (p_after is null or c.name > p_after)
+      order by c.name limit 10000
+    ) near
+    where starts_with(near.name, p_prefix)
+    order by near.name limit p_limit
+  ) f
+  join penstock.account a on a.id = f.id
+  order by a.name;
+end
+$$;
+
+-- What is stuck, the longest first, with whose it is and the worker that had it last.
+create or replace function penstock.list_stuck(p_limit integer default 100) returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.stuck || jsonb_build_object('account', a.name, 'worker', w.name,
+    'attempt', j.attempt, 'cancel_requested', j.cancel_requested_at is not null)
+  from penstock._list_stuck(least(greatest(p_limit, 1), 1000)) with ordinality s (stuck, n)
+  join penstock.job j on j.id = (s.stuck ->> 'id')::uuid
+  left join penstock.account a on a.id = j.account_id
+  left join penstock.worker w on w.id = coalesce(j.worker_id, (
+    select t.worker_id from penstock.attempt t
+    where t.job_id = j.id and t.attempt <= j.attempt order by t.attempt desc limit 1))
+  order by s.n
+$$;
+
+-- Workers that were lost in the last day, the latest first, fifty at most: how many jobs each had,
+-- and how many of those are in which state by now. Found among what ended in the ten minutes in
+-- which a lost worker's jobs are given back.
+create or replace function penstock.list_losses() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('worker_id', w.name, 'started_at', penstock._rfc3339(w.started_at),
+    'lost_at', penstock._rfc3339(w.lost_at), 'jobs', coalesce(w.lost_jobs, 0),
+    'now', (
+      select coalesce(jsonb_object_agg(s.status, s.n), '{}') from (
+        select coalesce(j.status, f.status) as status, count(*) as n
+        from (
+          select t.job_id from penstock.attempt t
+          where t.ended_at >= w.lost_at and t.ended_at < w.lost_at + interval '10 minutes'
+            and t.worker_id = w.id
+          union
+          select e.id from penstock.finished e
+          where e.finished_at >= w.lost_at and e.finished_at < w.lost_at + interval '10 minutes'
+            and e.worker_id = w.id
+        ) had
+        left join penstock.job j on j.id = had.job_id
+        left join penstock.finished f on j.id is null and f.id = had.job_id
+        where coalesce(j.status, f.status) is not null
+        group by 1
+      ) s))
+  from penstock.worker w
+  where w.stopped_at is null and w.lost_at > penstock.clock() - interval '1 day'
+  order by w.lost_at desc, w.name limit 50
+$$;

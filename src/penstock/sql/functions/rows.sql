@@ -1,0 +1,251 @@
+-- Jobs as rows of a table that a person looks through, and what else an operator wants to know of
+-- one. Nothing here decides anything, and nothing reads a payload or a result unless asked to.
+
+-- The jobs with these ids, in their order, in a short form. What keeps one from starting is told as
+-- read_job does, but without counting who is before it: for a page of them that would take long.
+create or replace function penstock._job_rows(p_ids uuid[]) returns setof jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+begin
+  return query
+  with live as materialized (
+    select j.*, u.n from unnest(p_ids) with ordinality u (id, n)
+    join penstock.job j on j.id = u.id
+  ),
+  stop as materialized (
+    select q.id, q as queue, g as gate, s.word
+    from penstock.queue q join penstock.gate g on g.queue_id = q.id
+    cross join lateral penstock._stop(q.id, q.paused_at, v_now) s (word)
+    where q.id in (select l.queue_id from live l where l.status in ('scheduled', 'queued'))
+  ),
+  shown as (
+    select l.n, l.id, l.kind_id, l.queue_id, l.account_id, l.topic, l.batch_id, l.status, l.attempt,
+      l.failures, l.max_attempts, l.created_at, l.run_at, l.started_at,
+      null::timestamptz as finished_at, l.stage, l.stage_label, l.error, l.reserved,
+      l.cancel_requested_at is not null as cancel_requested,
+      case when l.status = 'running' then null
+        when l.status = 'awaiting' then 'callback'
+        when l.parked then 'backoff'
+        -- Also one that is due and that nobody has moved on, as where there is no worker.
+        when l.status = 'queued' or l.run_at <= v_now then penstock._waiting_for(s.word, s.queue,
+          s.gate, a.running, a.concurrency, 0, v_now)
+        when l.attempt > 0 then (
+          select case when s.word = 'circuit_open' then s.word else 'backoff' end
+          from penstock.attempt t
+          where t.job_id = l.id and t.attempt = l.attempt
+            and t.outcome not in ('snoozed', 'released')) end as waiting_for
+    from live l left join stop s on s.id = l.queue_id left join penstock.account a on a.id = l.lane
+    union all
+    select u.n, f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id, f.status, f.attempt,
+      f.failures, f.max_attempts, f.created_at, f.run_at, f.started_at, f.finished_at, f.stage,
+      null, f.error, f.reserved, false, null
+    from unnest(p_ids) with ordinality u (id, n) join penstock.finished f on f.id = u.id
+    where not exists (select from live l where l.id = u.id)
+  )
+  select jsonb_build_object('id', s.id, 'kind', k.name, 'queue', q.name, 'account', a.name,
+    'topic', s.topic, 'batch', s.batch_id, 'status', s.status, 'attempt', s.attempt,
+    'failures', s.failures, 'max_attempts', s.max_attempts,
+    'created_at', penstock._rfc3339(s.created_at), 'run_at', penstock._rfc3339(s.run_at),
+    'started_at', penstock._rfc3339(s.started_at),
+    'finished_at', penstock._rfc3339(s.finished_at), 'stage', s.stage,
+    'stage_label', s.stage_label, 'error', penstock._error_json(s.error),
+    'waiting_for', s.waiting_for, 'cancel_requested', s.cancel_requested, 'reserved', s.reserved)
+  from shown s
+  left join penstock.kind k on k.id = s.kind_id
+  left join penstock.queue q on q.id = s.queue_id
+  left join penstock.account a on a.id = s.account_id
+  order by s.n;
+end
+$$;
+
+-- The same for who has ids; those that are gone are left out.
+create or replace function penstock.read_rows(p_ids uuid[]) returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select r from penstock._job_rows(p_ids) r $$;
+
+-- A page of rows, newest first: those that fit, and in the end one without a job that says where
+-- the next page begins, or null, and whether this one ended because it has looked at enough.
+create or replace function penstock.page_rows(
+  p_status text default null, p_kind text default null, p_queue text default null,
+  p_account text default null, p_topic text default null, p_batch uuid default null,
+  p_limit integer default 50, p_before uuid default null
+) returns table (job jsonb, after uuid, seen boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_page record;
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, p_batch, p_limit,
+    p_before);
+  return query select r, null::uuid, null::boolean from penstock._job_rows(v_page.ids) r;
+  return query select null::jsonb, v_page.after, v_page.seen;
+end
+$$;
+
+-- How many jobs fit, up to p_most. exact: there are no more; else there are, or nobody has looked:
+-- at as many as a page looks at.
+create or replace function penstock.count_jobs(
+  p_status text default null, p_kind text default null, p_queue text default null,
+  p_account text default null, p_topic text default null, p_batch uuid default null,
+  p_most integer default 10000, out total bigint, out exact boolean
+)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_page record;
+begin
+  v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, p_batch, p_most + 1,
+    null);
+  total := least(cardinality(v_page.ids), p_most);
+  exact := v_page.after is null;
+end
+$$;
+
+-- All jobs, as the planner's statistics have it: off by what happened since the last analyze.
+create or replace function penstock.estimate_jobs() returns bigint
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+  from pg_class c
+  where c.relkind = 'r' and c.relnamespace = 'penstock'::regnamespace
+    and (c.relname = 'job' or c.oid in (
+      select t.relid from pg_partition_tree('penstock.finished'::regclass) t where t.isleaf))
+$$;
+
+-- The jobs of a batch in the order of their submit, p_limit of them after p_after; next as in
+-- page_rows.
+create or replace function penstock.page_batch_rows(
+  p_batch uuid, p_limit integer default 50, p_after uuid default null
+) returns table (job jsonb, after uuid, seen boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+declare
+  v_ids uuid[];
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+  -- One more than wanted tells whether there are more.
+  v_ids := array(
+    select s.id from (
+      (select j.id from penstock.job j
+       where j.batch_id = p_batch and (p_after is null or j.id > p_after)
+       order by j.id limit p_limit + 1)
+      union all
+      (select f.id from penstock.finished f
+       where f.batch_id = p_batch and (p_after is null or f.id > p_after)
+       order by f.id limit p_limit + 1)
+    ) s
+    order by s.id limit p_limit + 1);
+  return query select r, null::uuid, null::boolean from penstock._job_rows(v_ids[:p_limit]) r;
+  return query select null::jsonb,
+    case when cardinality(v_ids) > p_limit then v_ids[p_limit] end, false;
+end
+$$;
+
+-- What there is to choose from: every kind with its queue, by name.
+create or replace function penstock.list_kinds() returns table (kind text, queue text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select k.name, q.name from penstock.kind k left join penstock.queue q on q.id = k.queue_id
+  order by k.name
+$$;
+
+create or replace function penstock.list_queue_names() returns setof text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select q.name from penstock.queue q order by q.name $$;
+
+-- A job as read_job shows it, without its result and with what else an operator wants to know: who
+-- works on it, what its starts have kept, how large its payload and result are.
+create or replace function penstock.inspect_job(p_id uuid) returns jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+as $$
+declare
+  v_job jsonb := penstock._read_job(p_id, penstock._counted_places()) - 'result';
+  v_more jsonb;
+begin
+  select jsonb_build_object('worker', w.name, 'dedupe_key', j.dedupe_key,
+    'expires_at', penstock._rfc3339(j.expires_at), 'has_result', false)
+  into v_more
+  from penstock.job j left join penstock.worker w on w.id = j.worker_id
+  where j.id = p_id;
+  if not found then
+    select jsonb_build_object('worker', w.name, 'dedupe_key', f.dedupe_key, 'expires_at', null,
+      'has_result', coalesce(f.result, 'null') <> 'null')
+    into v_more
+    from penstock.finished f left join penstock.worker w on w.id = f.worker_id
+    where f.id = p_id;
+  end if;
+  return v_job || v_more || jsonb_build_object('steps', (
+    select coalesce(jsonb_agg(jsonb_build_object('name', s.name, 'attempt', s.attempt,
+      'kept_at', penstock._rfc3339(s.kept_at)) order by s.kept_at, s.name), '[]')
+    from (
+      select t.name, t.attempt, t.kept_at from penstock.step t
+      where t.job_id = p_id order by t.kept_at desc limit 200
+    ) s));
+end
+$$;
+
+-- The last p_most chunks of the last start that emitted any, in order.
+create or replace function penstock.read_last_chunks(p_job uuid, p_most integer)
+returns table (attempt integer, seq integer, data jsonb)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.attempt, s.seq, s.data from (
+    select c.attempt, c.seq, c.data from penstock.chunk c
+    where c.job_id = p_job
+      and c.attempt = (select max(l.attempt) from penstock.chunk l where l.job_id = p_job)
+    order by c.seq desc limit p_most
+  ) s
+  order by s.seq
+$$;
+
+-- The payload or the result of a job as people read it, its first p_most characters; with how long
+-- it is and which uploads it refers to. p_most null: all, as it is kept.
+create or replace function penstock.read_body(
+  p_id uuid, p_part text, p_most integer default null,
+  out body text, out characters integer, out uploads uuid[]
+)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_body jsonb;
+begin
+  if p_part = 'payload' then
+    select j.payload into v_body from penstock.job j where j.id = p_id;
+    if not found then
+      select f.payload into v_body from penstock.finished f where f.id = p_id;
+    end if;
+  elsif p_part = 'result' then
+    select f.result into v_body from penstock.finished f where f.id = p_id;
+    if not found and exists (select from penstock.job j where j.id = p_id) then
+      return;
+    end if;
+  else
+    perform penstock._refuse(422, 'invalid_request', 'part must be payload or result', 'part');
+  end if;
+  if not found then
+    perform penstock._refuse_unknown_job(p_id);
+  end if;
+  body := case when p_most is null then v_body::text else jsonb_pretty(v_body) end;
+  characters := length(body);
+  if p_most is not null then
+    body := left(body, p_most);
+    uploads := array(
+      select distinct (u #>> '{}')::uuid from jsonb_path_query(v_body, 'lax $.**.upload') u
+      where jsonb_typeof(u) = 'string'
+        and u #>> '{}' ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'
+      limit 100);
+  end if;
+end
+$$;

@@ -1,0 +1,53 @@
+"""`server.running`: what an app that mounts the API hears of signals (the app is a process)."""
+
+import asyncio
+import signal
+import sys
+
+import pytest
+
+SECONDS = 20
+# Its lifespan without a database: here it is about signals alone.
+APP = """
+import asyncio, signal
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from fastapi import FastAPI
+from penstock import server
+
+@asynccontextmanager
+async def lifespan(api):
+    api.state.backend = SimpleNamespace(on_leave=[lambda: print("leaves", flush=True)])
+    yield
+
+async def main():
+    over = asyncio.Event()
+    {handles}
+    async with server.running(FastAPI(lifespan=lifespan)):
+        print("ready", flush=True)
+        await over.wait()
+
+asyncio.run(main())
+"""
+HANDLES = "signal.signal(signal.SIGTERM, lambda *_: over.set())"
+
+
+@pytest.mark.parametrize(
+    ("handles", "said", "code"), [(HANDLES, b"leaves\n", 0), ("", b"", -signal.SIGTERM)]
+)
+async def test_a_signal_ends_an_app_whether_it_handles_it_or_not(
+    handles: str, said: bytes, code: int
+) -> None:
+    """One that handles none is ended by it, as it was before it mounted us."""
+    app = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", APP.format(handles=handles), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert app.stdout
+            assert await app.stdout.readline() == b"ready\n"
+            app.send_signal(signal.SIGTERM)
+            assert (await app.stdout.read(), await app.wait()) == (said, code)
+    finally:
+        if app.returncode is None:
+            app.kill()

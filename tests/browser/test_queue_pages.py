@@ -1,0 +1,191 @@
+"""Queues, accounts, plans, workers and what is stuck, used as an operator does in a bad hour."""
+
+from playwright.async_api import Page, expect
+
+from browser import systems
+from browser.axe import axe
+from browser.live import Live
+from browser.scene import Scene
+from browser.watched import Windows
+
+
+async def test_a_queue_is_paused_and_goes_on(live: Live, scene: Scene, page: Page) -> None:
+    """With the keyboard alone; and another tab sees it without being touched."""
+    job = await scene.queued()
+    await live.open(page, "/queues")
+    other = await page.context.new_page()
+    await other.goto(f"{live.base}/queues/line")
+    await other.get_by_label("Why, for those who see it").first.fill("the model is exchanged")
+    await other.keyboard.press("Enter")
+    said = other.get_by_role("status").filter(has_text="Queue line is paused: 1 queued")
+    await expect(said).to_be_visible()
+    await expect(other.get_by_role("main")).to_contain_text("the model is exchanged")
+    await axe(other)
+    assert (await scene.read(job))["waiting_for"] == "paused"
+    await expect(page.locator("#queue-line")).to_contain_text("Paused")
+    await other.get_by_role("button", name="Resume").focus()
+    await other.keyboard.press("Enter")
+    await expect(other.get_by_role("status").filter(has_text="goes on")).to_be_visible()
+    await expect(page.locator("#queue-line")).not_to_contain_text("Paused")
+
+
+async def test_limits_are_edited_refused_and_given_back(
+    live: Live, scene: Scene, page: Page, allowed_errors: list[str]
+) -> None:
+    allowed_errors.append("422")  # of the page itself, which says what is wrong
+    await scene.queue("line", concurrency=2)
+    await live.open(page, "/queues/line")
+    line = page.locator("#option-concurrency")
+    await line.get_by_role("textbox").fill("seven")
+    await page.get_by_role("button", name="Save changes").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Nothing was changed")
+    field = line.get_by_role("textbox")
+    await expect(field).to_be_focused()
+    await expect(field).to_have_value("seven")
+    await expect(field).to_have_attribute("aria-invalid", "true")
+    await axe(page)
+    await field.fill("7")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status").filter(has_text="It counts at once")).to_be_visible()
+    await expect(line).to_contain_text("edited")
+    assert await _concurrency(scene) == 7
+    await page.get_by_role("button", name="Go back to what is declared").click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text(
+        "Go back to what is declared"
+    )
+    await axe(page)
+    await page.get_by_role("link", name="No, go back").click()
+    assert await _concurrency(scene) == 7, "it was only asked for"
+    await page.get_by_role("button", name="Go back to what is declared").click()
+    await page.get_by_role("button", name="Go back to what is declared").click()
+    await expect(page.get_by_role("status").filter(has_text="as declared again")).to_be_visible()
+    assert await _concurrency(scene) == 2
+
+
+async def test_half_a_limit_typed_outlives_what_happens_meanwhile(
+    live: Live, scene: Scene, page: Page
+) -> None:
+    await scene.queue("line", concurrency=2)
+    await live.open(page, "/queues/line")
+    field = page.locator("#option-concurrency").get_by_role("textbox")
+    order = page.locator("#option-order").get_by_role("combobox")
+    await order.select_option("fair")
+    await field.fill("12")
+    await scene.queued()
+    await expect(page.locator(".figure").first).to_contain_text("1")
+    await expect(field).to_have_value("12")
+    await expect(field).to_be_focused()
+    await expect(order).to_have_value("fair")
+
+
+async def test_a_provider_that_is_away_is_seen_and_tried_again_by_hand(
+    live: Live, scene: Scene, page: Page
+) -> None:
+    await scene.outage("llama")
+    await live.open(page, "/")
+    await expect(page.get_by_role("main")).to_contain_text("llama")
+    await page.get_by_role("link", name="llama").first.click()
+    circuit = page.get_by_role("region", name="Circuit")
+    await expect(circuit).to_contain_text("the provider cannot be reached")
+    await circuit.get_by_role("button", name="Close now").click()
+    await expect(page.get_by_role("status").filter(has_text="is closed")).to_be_visible()
+    await expect(circuit).to_contain_text("Closed")
+    await circuit.get_by_label("Why, for those who see it").fill("they told us")
+    await circuit.get_by_role("button", name="Open by hand").click()
+    await expect(circuit).to_contain_text("opened by hand")
+    await axe(page)
+
+
+async def test_an_overview_tells_of_an_outage_while_somebody_looks(
+    live: Live, scene: Scene, page: Page
+) -> None:
+    await systems.five_jobs(scene)
+    await live.open(page, "/")
+    await page.evaluate("window.sameLoad = true")
+    main = page.get_by_role("main")
+    await expect(main).not_to_contain_text("llama")
+    await scene.outage("llama", cls="auth")
+    await expect(main).to_contain_text("llama")
+    await expect(main).to_contain_text("refuses the key")
+    assert await page.evaluate("window.sameLoad"), "the page was loaded anew"
+    await axe(page)
+
+
+async def test_credits_are_granted_once_however_often_the_form_is_sent(
+    live: Live, scene: Scene, page: Page
+) -> None:
+    await scene.plan()
+    await scene.account("anna", 10)
+    await live.open(page, "/accounts")
+    await page.get_by_role("link", name="anna").click()
+    await page.get_by_text("Grant", exact=True).first.click()
+    grant = page.locator("form[action$='account/grant']")
+    await grant.get_by_label("Amount").fill("25")
+    await grant.get_by_label("Reason").fill("a gift")
+    reference = await grant.get_by_label("Reference").input_value()
+    await grant.get_by_role("button", name="Grant").click()
+    await expect(page.locator(".figure").first).to_contain_text("35")
+    await expect(page.get_by_role("region", name="Ledger")).to_contain_text("a gift")
+    await page.get_by_text("Grant", exact=True).first.click()
+    await grant.get_by_label("Amount").fill("25")
+    await grant.get_by_label("Reason").fill("a gift")
+    await grant.get_by_label("Reference").fill(reference)
+    await grant.get_by_role("button", name="Grant").click()
+    await expect(page.locator(".figure").first).to_contain_text("35")
+    balance = await scene.conn.fetchval("select balance from penstock.account where name = 'anna'")
+    assert balance == 35
+
+
+async def test_an_account_gets_another_plan(live: Live, scene: Scene, page: Page) -> None:
+    await scene.plan("free")
+    await scene.plan("school", default=False, concurrency=9)
+    await scene.account("anna")
+    await live.open(page, "/accounts/anna")
+    await page.get_by_label("Change to").select_option("school")
+    await page.get_by_role("button", name="Change plan").click()
+    await expect(page.get_by_role("status").filter(has_text="has plan school")).to_be_visible()
+    await expect(page.get_by_role("region", name="Plan")).to_contain_text("It has plan school")
+
+
+async def test_what_is_stuck_is_looked_at_and_stopped_after_a_question(
+    live: Live, scene: Scene, page: Page
+) -> None:
+    await live.open(page, "/stuck")
+    await expect(page.get_by_role("main")).to_contain_text("Nothing is stuck.")
+    job = await scene.stale(minutes=9)
+    row = page.locator(f"#job-{job}")
+    await expect(row).to_contain_text("TIER1")
+    await row.get_by_role("button", name="Cancel").click()
+    assert not (await scene.read(job))["cancel_requested"], "it was only asked for"
+    await axe(page)
+    await page.locator("main form button").click()
+    await expect(page.get_by_role("status").first).to_be_visible()
+    assert (await scene.read(job))["cancel_requested"]
+
+
+async def test_workers_come_and_go_on_an_open_page(live: Live, scene: Scene, page: Page) -> None:
+    await live.open(page, "/workers")
+    await expect(page.get_by_role("main")).to_contain_text("No worker is there")
+    await scene.worker("host-12")
+    await scene.queued()  # what changes with time alone is seen with the next change
+    await expect(page.get_by_role("main")).to_contain_text("host-12")
+
+
+async def test_forty_queues_are_found_by_name(live: Live, scene: Scene, windows: Windows) -> None:
+    for n in range(40):
+        await scene.queue(f"queue-{n:02}")
+    page = await windows.open(phone=True)
+    await live.open(page, "/queues")
+    await page.get_by_role("searchbox").fill("-17")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator("#queue-queue-17")).to_be_visible()
+    await page.get_by_role("link", name="Show all").click()
+    await expect(page.locator("tbody tr")).to_have_count(40)
+
+
+async def _concurrency(scene: Scene) -> int | None:
+    found: int | None = await scene.conn.fetchval(
+        "select concurrency from penstock.queue where name = 'line'"
+    )
+    return found

@@ -1,0 +1,41 @@
+"""`visitor`, who may see nothing, and `operator`, who is signed in; `scene` makes jobs."""
+
+import asyncpg
+import pytest
+
+from api.conftest import no_environment, site
+from api.site import Site
+from browser.scene import Scene
+from clock import Clock
+from dashboard.visitor import Visitor
+from dashboard.walk import Things
+
+__all__ = ["no_environment", "site"]
+
+
+@pytest.fixture
+def visitor(site: Site) -> Visitor:
+    return Visitor(site)
+
+
+@pytest.fixture
+async def operator(site: Site) -> Visitor:
+    found = Visitor(site)
+    answer = await found.sign_in()
+    assert answer.status_code == 303, answer.text[:500]
+    return found
+
+
+@pytest.fixture
+def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
+    return Scene(conn, clock)
+
+
+@pytest.fixture
+async def things(scene: Scene) -> Things:
+    """One of each that a page may show, and their paths."""
+    await scene.plan()
+    await scene.account("u1", 10)
+    job = await scene.queued(account="u1", topic="t")
+    batch = (await scene.read(job))["batch"]
+    return Things(job_id=job, batch_id=batch, queue="line", account="u1", plan="free")
