@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock import PenstockError
+from penstock.providers.roots import read_roots
 
 EXAMPLES = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
@@ -142,8 +143,10 @@ async def main() -> None:
     from essays.jobs import app
 
     try:
-        # Before the parts, so that a database that cannot be used is said once, in a sentence.
+        # Before the parts, so that what cannot be used is said once, in a sentence: a database
+        # that is not there, or one of yours without PENSTOCK_SECRET.
         await app.engine()
+        read_roots(app.settings)
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(keep_running(part, env, hurry)) for part in wanted]
             waiting = group.create_task(announced(web_port))

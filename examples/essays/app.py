@@ -1,10 +1,8 @@
 """The web app: a page to practise on, and two endpoints behind it.
 
-uvicorn essays.app:web     (python examples/essays starts it together with all it needs)
+uvicorn essays.app:web --no-access-log     (python examples/essays starts it with all it needs)
 """
 
-import logging
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,36 +14,43 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
 
 from essays import jobs, pages, session, store
 from essays.errors import Wrong, answer, answer_wrong
 from essays.forms import FORM_BYTES, capped, read_draft
 from essays.status import shown
+from penstock import server
+from protect import PENSTOCK, Protect
 
 # Only our own page can send it: another site's would first have to ask, and is not allowed to.
 HEADER = ("x-requested-with", "practice")
 BIGGEST_ID = 2**63 - 1
+WENT_WRONG = "Something went wrong on our side. Nothing was stored: try again."
 
-log = logging.getLogger("uvicorn.error.essays")
+# Where pages watch their jobs; and the operators' dashboard. Standing: this process stays, so it
+# also tells `store_result` of ends that no worker brought about, a cancel for one.
+penstock = server.api(jobs.app, standing=True)
 
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Find the database (or start the embedded one), make our tables, keep a pool of our own."""
-    await jobs.app.engine()
-    async with asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool:
+    """Penstock's API begins and ends with ours; then our tables, and a pool of our own."""
+    async with (
+        server.running(penstock),
+        asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
+    ):
         async with pool.acquire() as conn:
             await store.create_tables(conn)
         web.state.pool = pool
         yield
-    await jobs.app.close()
 
 
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+web.mount(PENSTOCK, penstock)
+web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), images="'self' blob:")
 web.add_exception_handler(Wrong, answer_wrong)
 
 
@@ -57,8 +62,8 @@ async def submission_save(request: Request, user: session.User) -> JSONResponse:
         raise Wrong(None, f"Send the header {HEADER[0]}: {HEADER[1]}.", status=403)
     draft = await read_draft(request)
     submission = await jobs.submit(request.app.state.pool, user, draft)
-    row = await _row(request, user, submission)
-    return JSONResponse({"ok": True, "submission_id": submission, "submission": shown(row)})
+    found = await _submission(request, user, submission)
+    return JSONResponse({"ok": True, "submission_id": submission, "submission": found})
 
 
 @web.get("/api/essay-status")
@@ -66,15 +71,16 @@ async def essay_status(
     request: Request, user: session.User, number: Annotated[int, Query(alias="id", ge=1)]
 ) -> JSONResponse:
     """How far a submission of the signed-in person is."""
-    return JSONResponse({"ok": True, "submission": shown(await _row(request, user, number))})
+    return JSONResponse({"ok": True, "submission": await _submission(request, user, number)})
 
 
-async def _row(request: Request, user: str, number: int) -> dict[str, Any]:
+async def _submission(request: Request, user: str, number: int) -> dict[str, Any]:
     async with request.app.state.pool.acquire() as conn:
         row = await store.read(conn, user, number) if number <= BIGGEST_ID else None
     if row is None:
         raise Wrong("id", "You have no submission with this id.", status=404)
-    return row
+    # To its owner alone: with what opens its job.
+    return {**shown(row), "job": jobs.watched(row)}
 
 
 @web.get("/")
@@ -127,24 +133,3 @@ async def answer_invalid(_request: Request, error: RequestValidationError) -> JS
 @web.exception_handler(HTTPException)
 async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, f"{error.detail}.")
-
-
-@web.middleware("http")
-async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
-    """Answer also what we did not foresee, and tell browsers what this page may do."""
-    try:
-        response = await go_on(request)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
-        # Where, and never what: the words of a database error may quote somebody's essay.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-        response = answer(500, "Something went wrong on our side. Nothing was stored: try again.")
-    response.headers["content-security-policy"] = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-        " img-src 'self' blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    response.headers["x-content-type-options"] = "nosniff"
-    response.headers["referrer-policy"] = "same-origin"
-    # Somebody's essay and name are nothing for a cache; the page's own files may change any time.
-    response.headers["cache-control"] = "no-store"
-    return response

@@ -13,7 +13,9 @@ import httpx
 
 from essays import store
 from essays.forms import Draft
+from essays.status import why
 from penstock import Ended, Fail, Job, Penstock, Retries, Retry
+from protect import PENSTOCK
 
 AI_SERVICE_URL = os.environ.get("AI_SERVICE_URL") or "http://127.0.0.1:8001"
 CALL_SECONDS = float(os.environ.get("AI_SERVICE_TIMEOUT") or 120)
@@ -51,9 +53,7 @@ async def analyze(submission_id: int, job: Job) -> dict[str, Any]:
 @analyze.on_finish
 async def store_result(job: Ended, conn: asyncpg.Connection) -> None:
     """Move our row with the job: this runs in the transaction that ends it."""
-    error = None
-    if job.status != "succeeded":
-        error = (job.error or {}).get("message") or "The analysis was stopped."
+    error = None if job.status == "succeeded" else why(job.status, job.error)
     await store.finish(conn, job.payload["submission_id"], result=job.result, error=error)
 
 
@@ -66,6 +66,15 @@ async def submit(pool: asyncpg.Pool, user: str, draft: Draft) -> int:
             ticket = await analyze.using(conn=conn, account=user).submit(submission_id=saved.id)
             await store.set_job(conn, saved.id, ticket.id)
     return saved.id
+
+
+def watched(row: dict[str, Any]) -> dict[str, str] | None:
+    """Where the page watches the job, and what opens it; None: it has ended, our row has all."""
+    job = row["job"]
+    if job is None or job["finished_at"] is not None:
+        return None
+    token = app.token(job=job["id"], ttl="1h", allow=["read", "cancel"])
+    return {"src": f"{PENSTOCK}/v1/jobs/{job['id']}", "token": token}
 
 
 def _described(essay: store.Essay) -> dict[str, Any]:

@@ -12,11 +12,15 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     """The answer of /api/essay-status for a row of `store.read`."""
     job = row["job"] or {}
     status, message = _state(row["status"], job)
+    error = row["error_message"]
+    if status == "failed" and error is None:
+        # Ended by nobody's worker, and about to be written into our row.
+        error = why(job["status"], job["error"])
     return {
         "id": row["id"],
         "status": status,
         "analysis_result": row["analysis_result"],
-        "error_message": row["error_message"],
+        "error_message": error,
         "submitted_at": row["submitted_at"].isoformat(),
         "processed_at": row["processed_at"].isoformat() if row["processed_at"] else None,
         "word_count": row["word_count"],
@@ -25,11 +29,20 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def why(status: str, error: dict[str, Any] | None) -> str:
+    """A sentence about an end without a result."""
+    if status == "cancelled":
+        return "The analysis was stopped."
+    return (error or {}).get("message") or "The analysis could not be finished."
+
+
 def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
     match status, job.get("status"):
         case "done", _:
             return "done", "Your essay has been analyzed."
         case "failed", _:
+            return "failed", "Your essay could not be analyzed."
+        case _, "failed" | "cancelled":
             return "failed", "Your essay could not be analyzed."
         case _, "scheduled":
             why = (job.get("error") or {}).get("message") or "It did not work the first time."
@@ -37,5 +50,4 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
         case _, "queued":
             return "pending", "Waiting for its turn."
         case _:
-            # Running, or ended a moment ago and about to be written into our row.
             return "processing", STAGES.get(job.get("stage") or "", "Processing your essay.")

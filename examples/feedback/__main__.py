@@ -20,6 +20,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
+from penstock.providers.roots import read_roots  # noqa: E402
 
 PORT = 8010
 SIMULATED, REAL = "simulated", "real"
@@ -103,7 +104,7 @@ async def main() -> None:
     print("Starting the database, the model, a worker and the web app …", flush=True)
     try:
         # Before the parts, so that what cannot be used is said once, in a sentence: a database
-        # that is not there, or a model that the queue may not call.
+        # that is not there or has no PENSTOCK_SECRET, or a model that the queue may not call.
         from feedback.jobs import app
 
         env = dict(os.environ)
@@ -126,6 +127,7 @@ async def main() -> None:
 async def opened(app: Penstock) -> AsyncIterator[None]:
     try:
         await app.engine()
+        read_roots(app.settings)
         yield
     finally:
         await app.close()

@@ -1,12 +1,11 @@
 """The web app: a page for pupils, one for their teacher, and what both ask for.
 
-uvicorn feedback.app:web     (python examples/feedback starts it together with all it needs)
+uvicorn feedback.app:web --no-access-log     (python examples/feedback starts it with all it needs)
 """
 
 import asyncio
 import contextlib
 import logging
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,25 +17,32 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
 
 from feedback import jobs, model, pages, pupils, session, store
 from feedback.errors import Wrong, answer, answer_wrong
 from feedback.forms import capped, read_draft
 from feedback.status import shown
+from penstock import server
+from protect import PENSTOCK, Protect
 
 BIGGEST_ID = 2**63 - 1
+WENT_WRONG = "Bei uns ist etwas schiefgegangen. Versuch es gleich noch einmal."
 AGAIN_SECONDS = 5.0
 
 log = logging.getLogger("uvicorn.error.feedback")
 
+# Where pages watch their jobs; and the operators' dashboard.
+penstock = server.api(jobs.app)
+
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Find the database (or start the embedded one), make our table, keep a pool of our own."""
-    await jobs.app.engine()
-    async with asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool:
+    """Penstock's API begins and ends with ours; then our table, and a pool of our own."""
+    async with (
+        server.running(penstock),
+        asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
+    ):
         async with pool.acquire() as conn:
             await store.create_tables(conn)
         web.state.pool = pool
@@ -45,7 +51,6 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
         settling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await settling
-    await jobs.app.close()
 
 
 async def _settling(pool: asyncpg.Pool) -> None:
@@ -60,6 +65,8 @@ async def _settling(pool: asyncpg.Pool) -> None:
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+web.mount(PENSTOCK, penstock)
+web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG))
 web.add_exception_handler(Wrong, answer_wrong)
 
 # --- pupils ---------------------------------------------------------------------------------------
@@ -79,7 +86,7 @@ async def mine(request: Request, pupil: session.Pupil) -> JSONResponse:
     """The pupil's newest submission for each task."""
     async with request.app.state.pool.acquire() as conn:
         rows = await store.latest(conn, pupil)
-    return JSONResponse({"ok": True, "submissions": [shown(row) for row in rows]})
+    return JSONResponse({"ok": True, "submissions": [_shown(row) for row in rows]})
 
 
 @web.get("/api/abgaben/{number}")
@@ -92,7 +99,12 @@ async def _submission(request: Request, pupil: str, number: int) -> dict[str, An
         row = await store.read(conn, pupil, number) if 0 < number <= BIGGEST_ID else None
     if row is None:
         raise Wrong("id", "Diese Abgabe gibt es nicht.", status=404)
-    return shown(row)
+    return _shown(row)
+
+
+def _shown(row: store.Row) -> dict[str, Any]:
+    """To its owner alone: with what opens its job."""
+    return {**shown(row), "job": jobs.watched(row)}
 
 
 @web.get("/")
@@ -165,6 +177,7 @@ async def class_now(request: Request, _teacher: session.Teacher) -> JSONResponse
             "ok": True,
             "queue_on": jobs.QUEUE_ON,
             "model": {"there": await model.is_there(), "switch": model.CONTROL_URL is not None},
+            "live": jobs.watched_class(),
             "submissions": found,
         }
     )
@@ -201,23 +214,3 @@ async def answer_invalid(_request: Request, error: RequestValidationError) -> JS
 @web.exception_handler(HTTPException)
 async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, "Das gibt es hier nicht.")
-
-
-@web.middleware("http")
-async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
-    """Answer also what we did not foresee, and tell browsers what these pages may do."""
-    try:
-        response = await go_on(request)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
-        # Where, and never what: the words of a database error may quote somebody's text.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-        response = answer(500, "Bei uns ist etwas schiefgegangen. Versuch es gleich noch einmal.")
-    response.headers["content-security-policy"] = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-        " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    response.headers["x-content-type-options"] = "nosniff"
-    response.headers["referrer-policy"] = "same-origin"
-    response.headers["cache-control"] = "no-store"
-    return response

@@ -13,6 +13,7 @@ from feedback import status, store
 from feedback.forms import Draft
 from feedback.tasks import TASKS
 from penstock.app.toml import load
+from protect import PENSTOCK
 
 # Ollama's own place and a model that many have; a worker has to be told the same.
 os.environ["OLLAMA_URL"] = os.environ.get("OLLAMA_URL") or "http://127.0.0.1:11434"
@@ -24,6 +25,8 @@ QUEUE_ON = os.environ.get("ENABLE_ASYNC_FEEDBACK", "true").lower() not in ("fals
 ANSWER_SECONDS = 150.0
 LOOK_SECONDS = 0.1
 SETTLE_SECONDS = 2.0
+# All jobs of the class: its page hears of them by one stream.
+TOPIC = "klasse"
 
 app = load(CONFIG)
 if not QUEUE_ON:
@@ -53,11 +56,26 @@ async def submit_all(pool: asyncpg.Pool, drafts: list[tuple[str, Draft]]) -> Non
 async def _save(conn: store.Connection, pupil: str, draft: Draft) -> store.Saved:
     saved = await store.save(conn, pupil, draft)
     if saved.new:
-        ticket = await give_feedback.using(conn=conn).submit(
+        ticket = await give_feedback.using(conn=conn, topic=TOPIC).submit(
             submission_id=saved.id, task=TASKS[draft.task].text, answer=draft.answer
         )
         await store.set_job(conn, saved.id, ticket.id)
     return saved
+
+
+def watched(row: store.Row) -> dict[str, str] | None:
+    """Where a page watches the job, and what opens it; None: it has ended, and our row has all."""
+    job = row["job"]
+    if job is None or status.now(row)["feedback_status"] in status.ENDED:
+        return None
+    token = app.token(job=job["id"], ttl="1h", allow=["read", "cancel"])
+    return {"src": f"{PENSTOCK}/v1/jobs/{job['id']}", "token": token}
+
+
+def watched_class() -> dict[str, str]:
+    """The same for all jobs at once; to look at only."""
+    token = app.token(topic=TOPIC, ttl="1h")
+    return {"src": f"{PENSTOCK}/v1/topics/{TOPIC}", "token": token}
 
 
 async def _first_answer(pool: asyncpg.Pool, pupil: str, submission: int) -> None:

@@ -32,9 +32,11 @@ FAILED = (
 )
 TOO_LONG = "Dein Text ist zu lang für die KI. Kürze ihn und gib ihn noch einmal ab."
 REFUSED = "Zu diesem Text konnte die KI nichts sagen. Sprich bitte mit deiner Lehrkraft."
+TAKEN_BACK = "Du hast die Abgabe zurückgezogen. Dein Text ist noch da: Du kannst ihn überarbeiten."
 
 ENDED = ("completed", "failed")
 _WHY = {
+    "cancelled": TAKEN_BACK,
     "input_too_long": TOO_LONG,
     "input_truncated": TOO_LONG,
     "refused": REFUSED,

@@ -1,11 +1,8 @@
-"""The web app: the class, its marks, the queue; and Penstock's own API beside them, under /v1.
+"""The web app: the class, its marks, the queue; and Penstock's API and component beside them.
 
 uvicorn marking.app:web --no-access-log     (python examples/marking starts it with all it needs)
 """
 
-import logging
-import time
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,40 +18,26 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from marking import jobs, pages, session, store, switch
 from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong, answer
 from marking.forms import read_submission
-from marking.leaving import leaving
 from marking.status import shown, totals
 from penstock import Refused, server
-from penstock.api import tokens
 from penstock.engine.lists import JobFilter
 from penstock.providers import drive
 from penstock.providers.roots import read_roots
+from protect import Protect
 
 JOBS_SHOWN = 100
-TOKEN_SECONDS = 3_600
 # A call that drives the queue works for 45 s, and then has to end.
 CALL_SECONDS = 90
 API = "/api/"
-# What Penstock serves itself, with headers of its own.
-PENSTOCK = ("/v1/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics")
+# What is served here. All else is Penstock's, with headers of its own.
+HOME = "/"
+OURS = (API, "/results", "/sign-in", "/ai-queue", "/assets/")
 WENT_WRONG = "Something went wrong here. Look at the marks before you try again."
-POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-    b" img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = (
-    (b"content-security-policy", POLICY),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
-log = logging.getLogger("uvicorn.error.marking")
 
 # Standing: this process stays, so it also looks for calls that were lost on their way.
 penstock = server.api(jobs.app, standing=True)
@@ -64,20 +47,20 @@ penstock = server.api(jobs.app, standing=True)
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
     """Penstock's API begins and ends with ours; then our table, and the answers of the class."""
     async with (
-        penstock.router.lifespan_context(penstock),
+        server.running(penstock),
         asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
     ):
         async with pool.acquire() as conn:
             await store.create_tables(conn)
         web.state.pool = pool
         web.state.roots = read_roots(jobs.app.settings)
-        with leaving(penstock):
-            yield
+        yield
 
 
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+# Not at /static: there are Penstock's files, and its component among them.
+web.mount("/assets", StaticFiles(directory=Path(__file__).with_name("static")))
 
 # --- an assignment --------------------------------------------------------------------------------
 
@@ -119,13 +102,13 @@ async def clear(request: Request, _teacher: session.Teacher, assignment: str) ->
 
 
 @web.get("/api/assignments/{assignment}/live")
-async def live(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
-    """Where the page hears of each change: its address opens this one topic, for an hour."""
+async def live(_teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """What the page watches, and a token that opens this one topic and its jobs, for an hour."""
     _find(assignment)
-    claims = tokens.Claims(topic=assignment, expires=int(time.time()) + TOKEN_SECONDS)
-    token = tokens.make(request.app.state.roots, claims)
-    query = urlencode({"token": token})
-    return JSONResponse({"ok": True, "url": f"/v1/topics/{assignment}/events?{query}"})
+    token = jobs.app.token(topic=assignment, ttl="1h")
+    src = f"/v1/topics/{assignment}"
+    url = f"{src}/events?{urlencode({'token': token})}"
+    return JSONResponse({"ok": True, "src": src, "token": token, "url": url})
 
 
 async def _assignment(request: Request, assignment: str) -> dict[str, Any]:
@@ -216,7 +199,7 @@ async def tell_function(request: Request, _teacher: session.Teacher, order: str)
 # --- pages ----------------------------------------------------------------------------------------
 
 
-@web.get("/")
+@web.get(HOME)
 async def home() -> RedirectResponse:
     return RedirectResponse("/results", 303)
 
@@ -282,39 +265,10 @@ async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, "There is no such thing here.", headers=headers)
 
 
-class Protect:
-    """Answers also what we did not foresee, and tells browsers what our pages may do.
-
-    Around the whole app and not as a decorator's middleware: that would hold on to live streams.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(PENSTOCK):
-            await self._app(scope, receive, send)
-            return
-        begun = False
-
-        async def send_protected(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                message = {**message, "headers": [*message["headers"], *HEADERS]}
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_protected)
-        except Exception as error:
-            # Where, and never what: the words of a database error may quote somebody's answer.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-            if begun:
-                raise
-            await answer(500, WENT_WRONG)(scope, receive, send_protected)
+def is_penstocks(path: str) -> bool:
+    return path != HOME and not path.startswith(OURS)
 
 
-web.add_middleware(Protect)
+web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), is_theirs=is_penstocks)
 # The last: what is none of ours is Penstock's. Functions call back to /v1/callbacks.
 web.mount("", penstock)

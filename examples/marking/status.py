@@ -73,9 +73,17 @@ def shown(row: Row) -> dict[str, Any]:
         "out_of": mark and mark.out_of,
         "feedback": mark and mark.feedback,
         "job_id": row["job_id"] and str(row["job_id"]),
+        "job": _watched(job),
         "position": job["position"] if job and status == "pending" else None,
         "attempt": job["attempt"] if job else 0,
     }
+
+
+def _watched(job: dict[str, Any] | None) -> dict[str, str] | None:
+    """What <penstock-job> shows. One that succeeded it does not: its mark is for the page."""
+    if job is None or job["status"] == "succeeded":
+        return None
+    return {"src": f"/v1/jobs/{job['id']}"}
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, int]:

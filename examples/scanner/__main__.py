@@ -20,6 +20,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from parts import HOST, Ended, Part, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
+from penstock.providers.roots import read_roots  # noqa: E402
 
 PORT = 8030
 LAST_PORT = 65_535
@@ -27,6 +28,8 @@ LAST_PORT = 65_535
 TIME_SCALE = 0.1
 # One that a scan has killed is missed by nobody while it starts again.
 WORKERS = 2
+# What is open when the web app is told to end may take so long.
+LEAVE_SECONDS = "8"
 
 
 def arguments() -> argparse.Namespace:
@@ -54,7 +57,8 @@ def programs(port: int) -> list[Part]:
         Part(f"worker {number}", ("penstock", "worker", "scanner.jobs:app"))
         for number in range(1, WORKERS + 1)
     ]
-    return [*workers, Part("web app", (*serve, "--log-level", "warning"), port)]
+    quietly = ("--log-level", "warning", "--timeout-graceful-shutdown", LEAVE_SECONDS)
+    return [*workers, Part("web app", (*serve, *quietly), port)]
 
 
 async def main() -> None:
@@ -74,7 +78,8 @@ async def main() -> None:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     print("Starting the database, two workers and the web app …", flush=True)
     try:
-        # Before the parts, so that a setting or a database that cannot be used is said once.
+        # Before the parts, so that what cannot be used is said once, in a sentence: a setting, a
+        # database that is not there, or a secret that is missing.
         from scanner.jobs import app
 
         env = dict(os.environ)
@@ -95,6 +100,7 @@ async def main() -> None:
 @asynccontextmanager
 async def opened(app: Penstock) -> AsyncIterator[None]:
     try:
+        read_roots(app.settings)
         await app.engine()
         yield
     finally:

@@ -1,10 +1,9 @@
-"""The web app: a form, a page that follows a submission, and the JSON behind both.
+"""The web app: a form, a page that follows a submission, the JSON behind both; and Penstock's own
+API and component under /penstock.
 
-uvicorn scanner.app:web     (python examples/scanner starts it together with all it needs)
+uvicorn scanner.app:web --no-access-log     (python examples/scanner starts it with all it needs)
 """
 
-import logging
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,37 +15,39 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
 from starlette.status import HTTP_401_UNAUTHORIZED, HTTP_405_METHOD_NOT_ALLOWED
 
-from penstock import Refused
+from penstock import Refused, server
+from protect import PENSTOCK, Protect
 from scanner import admin, jobs, pages, store
 from scanner.errors import Wrong, answer
 from scanner.forms import read_hours, read_id, read_key, read_package, unknown
-from scanner.status import shown
+from scanner.status import ENDED, shown
 
 API = "/api/"
 WENT_WRONG = "Something went wrong here. Send it again: with the same key it is not taken twice."
 
-log = logging.getLogger("uvicorn.error.scanner")
+penstock = server.api(jobs.app)
 
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Find the database (or start the embedded one), make our table, keep a pool of our own."""
-    await jobs.app.engine()
-    async with asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool:
+    """Penstock's API begins and ends with ours; then our table, and a pool of our own."""
+    async with (
+        server.running(penstock),
+        asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
+    ):
         async with pool.acquire() as conn:
             await store.create_tables(conn)
         web.state.pool = pool
         yield
-    await jobs.app.close()
 
 
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+web.mount(PENSTOCK, penstock)
 
 # --- authors --------------------------------------------------------------------------------------
 
@@ -79,7 +80,16 @@ async def _shown(request: Request, submission: UUID) -> dict[str, Any]:
     ):
         row = await _row(conn, submission)
         job = await store.read_job(conn, row.job_id)
-    return shown(row, job)
+    told = shown(row, job)
+    return {**told, "job": None if told["state"] in ENDED else _watched(row.job_id)}
+
+
+def _watched(job: UUID) -> dict[str, str]:
+    """What <penstock-job> needs. Who knows the submission may look at its job, and no more."""
+    return {
+        "src": f"{PENSTOCK}/v1/jobs/{job}",
+        "token": jobs.app.token(job=job, ttl="1h", allow=["read"]),
+    }
 
 
 async def _row(conn: store.Connection, submission: UUID) -> store.Submission:
@@ -145,22 +155,5 @@ async def answer_http(request: Request, error: HTTPException) -> Response:
     return answer(error.status_code, sentence, headers=dict(error.headers or {}))
 
 
-@web.middleware("http")
-async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
-    """Answer also what we did not foresee, and tell browsers what these pages may do."""
-    try:
-        response = await go_on(request)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
-        # Where, and never what: the words of a database error may quote somebody's package.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-        response = answer(500, WENT_WRONG)
-    response.headers["content-security-policy"] = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-        " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    response.headers["x-content-type-options"] = "nosniff"
-    # The address is what opens a submission: it goes to nobody else.
-    response.headers["referrer-policy"] = "no-referrer"
-    response.headers["cache-control"] = "no-store"
-    return response
+# The address is what opens a submission: it goes to nobody else.
+web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), referrer="no-referrer")

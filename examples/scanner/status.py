@@ -16,6 +16,7 @@ from scanner.ends import FINDINGS, End, end_of, fault_of
 from scanner.store import Submission, Told
 
 SCANNING = {"TIER1_SCANNING": "Tier 1", "TIER2_SCANNING": "Tier 2"}
+ENDED = ("PUBLISHED", "REJECTED")
 LIVE = ("scheduled", "queued", "running", "awaiting")
 
 AGAIN = "You can submit it again."

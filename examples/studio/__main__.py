@@ -20,6 +20,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
+from penstock.providers.roots import read_roots  # noqa: E402
 
 PORT = 8020
 LAST_PORT = 65_535
@@ -27,6 +28,8 @@ SIMULATED = "simulated"
 # A picture takes about so long: eight of them can be watched.
 MODEL_SECONDS = 2.0
 MODEL_SLOTS = 4
+# What is open when the web app is told to end may take so long.
+LEAVE_SECONDS = "8"
 
 
 def arguments() -> argparse.Namespace:
@@ -68,9 +71,10 @@ def model_part(model: str) -> Part | None:
 def programs(model: str, port: int) -> list[Part]:
     first = model_part(model)
     serve = ("uvicorn", "studio.app:web", "--port", str(port), "--no-access-log")
+    quietly = ("--log-level", "warning", "--timeout-graceful-shutdown", LEAVE_SECONDS)
     found = [
         Part("worker", ("penstock", "worker", "studio.jobs:app")),
-        Part("web app", (*serve, "--log-level", "warning"), port),
+        Part("web app", (*serve, *quietly), port),
     ]
     return found if first is None else [first, *found]
 
@@ -93,7 +97,8 @@ async def main() -> None:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     print("Starting the database, the model, a worker and the web app …", flush=True)
     try:
-        # Before the parts, so that a database that cannot be used is said once, in a sentence.
+        # Before the parts, so that what cannot be used is said once, in a sentence: a database
+        # that is not there, or a secret that is missing.
         from studio.jobs import app
 
         env = dict(os.environ)
@@ -115,6 +120,7 @@ async def main() -> None:
 @asynccontextmanager
 async def opened(app: Penstock) -> AsyncIterator[None]:
     try:
+        read_roots(app.settings)
         await app.engine()
         yield
     finally:

@@ -1,10 +1,9 @@
-"""The web app: a page for customers, what it asks for, and the operator's two buttons.
+"""The web app: a page for customers, what it asks for, the operator's two buttons; and Penstock's
+own API and component under /penstock.
 
-uvicorn studio.app:web     (python examples/studio starts it together with all it needs)
+uvicorn studio.app:web --no-access-log     (python examples/studio starts it with all it needs)
 """
 
-import logging
-import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,11 +16,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock import InsufficientCredits, Refused
+from penstock import InsufficientCredits, Refused, server
+from protect import PENSTOCK, Protect
 from studio import customers, jobs, model, pages, session, store
 from studio.errors import Wrong, answer, answer_refused, answer_too_dear
 from studio.forms import (
@@ -32,7 +32,7 @@ from studio.forms import (
     read_order,
     read_reference,
 )
-from studio.status import shown
+from studio.status import shown, watched
 
 HISTORY_SHOWN = 12
 BOUGHT_CREDITS = 10
@@ -42,25 +42,27 @@ API = "/api/"
 ANOTHER = "You are signed in as another customer in this browser now."
 WENT_WRONG = "Something went wrong here. Look at your orders before you try again."
 
-log = logging.getLogger("uvicorn.error.studio")
+penstock = server.api(jobs.app)
 
 
 @asynccontextmanager
 async def lifespan(web: FastAPI) -> AsyncIterator[None]:
-    """Find the database (or start the embedded one), make our tables and the customers."""
-    await jobs.app.engine()
-    async with asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool:
+    """Penstock's API begins and ends with ours; then our tables and the customers."""
+    async with (
+        server.running(penstock),
+        asyncpg.create_pool(await jobs.app.dsn(), min_size=1, max_size=10) as pool,
+    ):
         async with pool.acquire() as conn:
             await store.create_tables(conn)
         await customers.seed(jobs.app)
         web.state.pool = pool
         yield
-    await jobs.app.close()
 
 
 # Without the pages that FastAPI makes: they would be open to everybody.
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
+web.mount(PENSTOCK, penstock)
 web.add_exception_handler(Refused, answer_refused)
 
 # --- customers ------------------------------------------------------------------------------------
@@ -80,7 +82,8 @@ async def enqueue_generation(request: Request, account: session.Account) -> JSON
             plainer=order.quality == "high",
             operator=session.signed_in(request, "operator") is not None,
         )
-    return JSONResponse({"ok": True, **told}, 201)
+    job = {"src": watched(told["batch"]), "token": _token(account)}
+    return JSONResponse({"ok": True, **told, "job": job}, 201)
 
 
 @web.get("/api/generations/{job_id}")
@@ -110,7 +113,9 @@ async def history(request: Request, account: session.Account) -> JSONResponse:
         has = await store.read_account(conn, account)
     found = [shown(row) for row in rows[:HISTORY_SHOWN]]
     older = found[-1]["job_id"] if len(rows) > HISTORY_SHOWN else None
-    return JSONResponse({"ok": True, "account": _account(has), "items": found, "before": older})
+    live = {"src": f"{PENSTOCK}/v1/accounts/{account}", "token": _token(account)}
+    told = {"account": _account(has), "items": found, "before": older, "live": live}
+    return JSONResponse({"ok": True, **told})
 
 
 @web.get("/api/balance")
@@ -136,6 +141,11 @@ async def _generation(request: Request, account: str, job_id: UUID) -> dict[str,
             raise _unknown()
         has = await store.read_account(conn, account)
     return {"ok": True, "generation": shown(row), "account": _account(has)}
+
+
+def _token(account: str) -> str:
+    """For this customer's own page: it opens what is theirs, for an hour."""
+    return jobs.app.token(account=account, ttl="1h", allow=["read", "cancel"])
 
 
 def _unknown() -> Wrong:
@@ -239,24 +249,19 @@ async def answer_http(_request: Request, error: HTTPException) -> JSONResponse:
     return answer(error.status_code, sentence, headers=dict(error.headers or {}))
 
 
-@web.middleware("http")
-async def protect(request: Request, go_on: RequestResponseEndpoint) -> Response:
-    """Answer also what we did not foresee, and tell browsers what these pages may do."""
-    try:
-        if request.url.path.startswith(API) and session.is_another(request):
-            response: Response = answer(409, ANOTHER, code="another_customer")
-        else:
-            response = await go_on(request)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the page gets a sentence
-        # Where, and never what: the words of a database error may quote somebody's prompt.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        log.error("%s at %s:%s", type(error).__name__, frame.filename, frame.lineno)  # noqa: TRY400
-        response = answer(500, WENT_WRONG)
-    response.headers["content-security-policy"] = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-        " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    response.headers["x-content-type-options"] = "nosniff"
-    response.headers["referrer-policy"] = "same-origin"
-    response.headers["cache-control"] = "no-store"
-    return response
+class OneCustomer:
+    """A page of somebody who has signed out elsewhere does nothing in the name of the next one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        is_call = scope["type"] == "http" and scope["path"].startswith(API)
+        if is_call and session.is_another(Request(scope)):
+            app = answer(409, ANOTHER, code="another_customer")
+        await app(scope, receive, send)
+
+
+web.add_middleware(OneCustomer)
+web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG))

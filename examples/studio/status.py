@@ -15,6 +15,7 @@ cancel and before the end `stopping` is true.
 from datetime import UTC, datetime
 from typing import Any
 
+from protect import PENSTOCK
 from studio.errors import in_credits
 from studio.kinds import SOLD
 from studio.store import Row
@@ -26,6 +27,7 @@ NO_WORKER = "Nobody is at work yet."
 OWN_LIMIT = "It starts when another of your jobs ends."
 OTHERS = "Others are being drawn; it starts after them."
 STOPPING = "Stopping; what has come stays yours."
+STAYS = "What has come stays yours."
 AGAIN = "That did not work yet; it is tried again by itself."
 WHY_NOT = {"refused": "The model refused this prompt.", "timeout": "It took too long."}
 NONE_CAME = "Not one image came."
@@ -82,8 +84,10 @@ def shown(row: Row) -> dict[str, Any]:
         name: sum(part[name] for part in parts) for name in ("reserved", "charged", "refunded")
     }
     ready = sum("url" in one for one in pictures)
+    note = STAYS if stopping else "" if runs else _held_up(first, parts)
     return {
         "job_id": str(row["id"]),
+        "job": None if status in ENDED else {"src": watched(row["batch"])},
         "job_type": row["job_type"],
         "prompt": row["prompt"],
         "images": row["images"],
@@ -92,6 +96,7 @@ def shown(row: Row) -> dict[str, Any]:
         "status": status,
         "stopping": stopping,
         "message": _sentence(status, (ready, row["images"]), money["refunded"], first, parts),
+        "note": "" if status in ENDED else note,
         "position": first and first["position"],
         "eta_seconds": first and first["eta_seconds"],
         "ready": ready,
@@ -100,6 +105,11 @@ def shown(row: Row) -> dict[str, Any]:
         "created_at": row["created_at"].isoformat(),
         "completed_at": _last_moment(parts) if status in ENDED else None,
     }
+
+
+def watched(batch: Any) -> str:
+    """What <penstock-job> shows of an order: its jobs as one."""
+    return f"{PENSTOCK}/v1/batches/{batch}"
 
 
 def _part(
@@ -216,9 +226,12 @@ def _waiting_sentence(images: tuple[int, int], first: Row | None, parts: list[Ro
     said = f"You are {place} the queue."
     if ready:
         said = f"{ready} of {wanted} {_are(ready)} ready; the rest is {place} the queue."
+    return f"{said} {_held_up(first, parts)}".strip()
+
+
+def _held_up(first: Row | None, parts: list[Row]) -> str:
     reasons = [first["waiting_for"]] if first else [part["waiting_for"] for part in parts]
-    held_up = next((_HELD_UP[reason] for reason in reasons if reason in _HELD_UP), "")
-    return f"{said} {held_up}".strip()
+    return next((_HELD_UP[reason] for reason in reasons if reason in _HELD_UP), "")
 
 
 def _end_sentence(status: str, images: tuple[int, int], refunded: int, parts: list[Row]) -> str:

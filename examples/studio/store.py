@@ -23,7 +23,7 @@ SCHEMA_LOCK = 0x53545544494F  # "STUDIO": no other program's number
 
 # With what has been written down of its jobs, how the others are now, and which pictures there are.
 _GENERATIONS = """
-select g.id, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at,
+select g.id, g.batch, g.job_type, g.prompt, g.images, g.quality, g.job_ids, g.created_at,
   (
     select coalesce(jsonb_agg(to_jsonb(e)), '[]') from studio.generation_jobs e
     where e.job_id = any (g.job_ids)

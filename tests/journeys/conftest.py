@@ -6,7 +6,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from browser.watched import Windows
 from cluster import Cluster
+from journeys.browser import CHROMIUM, open_windows
 from journeys.essays_site import Essays, Person, browser
 
 
@@ -54,3 +56,21 @@ async def ana(request: pytest.FixtureRequest, site: Essays) -> AsyncIterator[Per
     async with browser(site.web_port) as person:
         await person.sign_in(f"Ana {request.node.name[:40]}")
         yield person
+
+
+@pytest.fixture
+def allowed_errors() -> list[str]:
+    """Append what the test provokes in its pages: parts of messages, as regular expressions."""
+    return []
+
+
+@pytest.fixture
+async def windows(
+    request: pytest.FixtureRequest, allowed_errors: list[str]
+) -> AsyncIterator[Windows]:
+    """A real browser: `await windows.open(phone=True, dark=True)`; see tests/browser."""
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    folder = request.config.getoption("--screenshots")
+    async with open_windows(allowed_errors, Path(folder) if folder else None) as opened:
+        yield opened

@@ -89,7 +89,9 @@ class Essays:
         self.model_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
+            "PENSTOCK_SECRET": "signs-what-these-tests-are-given",
             "AI_SERVICE_URL": f"http://127.0.0.1:{self.model_port}",
+            "ESSAYS_SECRET": "the same for all starts",
             "ESSAYS_RETRY_DELAY": "0.2",
             "MODEL_SECONDS": "0.2",
         }

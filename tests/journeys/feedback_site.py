@@ -110,6 +110,7 @@ class Feedback:
         self.control_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
+            "PENSTOCK_SECRET": "signs-what-these-tests-are-given",
             "OLLAMA_URL": f"http://127.0.0.1:{self.model_port}",
             "OLLAMA_MODEL": "llama3.2",
             "MODEL_CONTROL_URL": f"http://127.0.0.1:{self.control_port}",
@@ -137,6 +138,8 @@ class Feedback:
 
     def start_web(self) -> Program:
         words = ["uvicorn", "feedback.app:web", "--port", str(self.web_port)]
+        # Fifty people sign in one after the other before the first one sends something.
+        words += ["--timeout-keep-alive", "60"]
         return self._start("web", words, self.web_port)
 
     def start_model(self, *options: str) -> Program:

@@ -114,6 +114,7 @@ class Scanner:
         self.web_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
+            "PENSTOCK_SECRET": "the-root-of-all-that-is-signed",
             "SCANNER_ADMIN_SECRET": CODE,
             "SCANNER_TIME_SCALE": f"{scale:g}",
             "SCANNER_TIER_SECONDS": f"{tier_seconds:g}",
@@ -129,7 +130,7 @@ class Scanner:
         words = ["uvicorn", "scanner.app:web", "--port", str(self.web_port)]
         # On a slow machine five seconds pass between two clicks; a connection that the server has
         # just closed then looks like a crash.
-        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS)]
+        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS), "--timeout-graceful-shutdown", "8"]
         return self._start("web", words, self.web_port)
 
     def start_worker(self, name: str = "worker") -> Program:

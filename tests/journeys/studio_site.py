@@ -133,6 +133,7 @@ class Studio:
         self.control_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
+            "PENSTOCK_SECRET": "the-root-of-all-that-is-signed",
             "IMAGE_URL": f"http://127.0.0.1:{self.model_port}",
             "MODEL_CONTROL_URL": f"http://127.0.0.1:{self.control_port}",
             "STUDIO_OPERATOR_CODE": CODE,
@@ -145,7 +146,7 @@ class Studio:
         words = ["uvicorn", "studio.app:web", "--port", str(self.web_port)]
         # On a slow machine five seconds pass between two clicks; a connection that the server has
         # just closed then looks like a crash.
-        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS)]
+        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS), "--timeout-graceful-shutdown", "8"]
         return self._start("web", words, self.web_port)
 
     def start_model(self, *options: str) -> Program:

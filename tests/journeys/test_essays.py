@@ -285,6 +285,20 @@ async def test_only_the_owner_reads_a_submission(shop_window: Essays, ana: Perso
         assert foreign.json() == unknown.json()
 
 
+async def test_what_opens_a_job_opens_no_other(shop_window: Essays, ana: Person) -> None:
+    """E7, E14: the page gets a token for its own job, and with it nothing else is seen."""
+    mine = (await ana.status(await ana.submit()))["job"]
+    async with browser(shop_window.web_port) as other:
+        await other.sign_in("Ben token")
+        theirs = (await other.status(await other.submit()))["job"]
+        headers = {"Authorization": f"Bearer {theirs['token']}"}
+        assert (await other.client.get(theirs["src"], headers=headers)).status_code == 200
+        assert (await other.client.get(mine["src"], headers=headers)).status_code == 404
+        assert (await other.client.get(mine["src"])).status_code == 401
+        answer = await other.client.post(f"{mine['src']}/cancel", headers=headers)
+        assert answer.status_code == 404
+
+
 async def test_nothing_works_without_a_signed_cookie(shop_window: Essays, ana: Person) -> None:
     """E14: no cookie, and one whose name was changed by hand."""
     number = await ana.submit()

@@ -1,44 +1,39 @@
-"""The practice page in a real browser: what it asks, and that it stops asking.
+"""The practice page in a real browser: what it shows while an essay is analyzed, and afterwards.
 
-The page and its script are those the app serves; the answers to its questions are written here.
-Timers run out at once, so two seconds take none, and a page that went on asking would show.
+On a stage the page and its scripts are those the app serves, the answers to its questions are
+written here, and time goes on when a test says so. The last tests are played with the whole app.
 """
 
-import asyncio
-import json
 import re
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
+from playwright.async_api import Page, expect
 
-from journeys.browser import CHROMIUM, printed_page, served
-from journeys.essays_site import Person
+from browser.axe import axe
+from browser.watched import Windows, fits_sideways
+from journeys.browser import served, stop_clock
+from journeys.essays_site import ESSAY, PATIENCE_SECONDS, Essays, Person
 from journeys.processes import EXAMPLES
+from waiting import eventually
 
-STATIC = EXAMPLES / "essays" / "static"
+pytestmark = pytest.mark.timeout(120)
 
+FOLDER = EXAMPLES / "essays"
+PENSTOCK = EXAMPLES.parent / "src" / "penstock" / "dashboard" / "static"
+PATIENCE_MS = PATIENCE_SECONDS * 1000
+POLL_MS = 2000
+# All polls of a page stand in one line, a moment apart.
+LINE_MS = 200
 
-# Every timer is noted and runs out at once. When the page shows an end, it has a moment to ask
-# again, which it must not; then the page is let finish loading, and the browser prints it.
-INSTRUMENT = """
-<script>
-const later = window.setTimeout.bind(window);
-const asked = [];
-window.setTimeout = (work, ms, ...rest) => { asked.push(ms); return later(work, 0, ...rest); };
-new MutationObserver((_, observer) => {
-  if (!/data-status="(done|failed)"/.test(document.body?.innerHTML ?? "")) return;
-  observer.disconnect();
-  later(() => fetch("/ended", { method: "POST", body: JSON.stringify(asked) }), 200);
-}).observe(document, { subtree: true, childList: true, attributes: true });
-</script>
-"""
-HOLD = '<img src="/hold" alt="">'
-
+JOB = "0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b"
+OPENED = {"src": f"/penstock/v1/jobs/{JOB}", "token": "pt_of_this_job"}
 BASE = {
     "id": 7,
     "analysis_result": None,
@@ -46,17 +41,18 @@ BASE = {
     "submitted_at": "2026-01-01T12:00:00+00:00",
     "processed_at": None,
     "word_count": 250,
+    "message": "Waiting for its turn.",
     "next_try_at": None,
 }
+PENDING = {**BASE, "status": "pending", "job": OPENED}
 BANDS = {"task_response": 6.0, "lexical_resource": 7.5}
-WAITING = {**BASE, "status": "pending", "message": "Waiting for its turn."}
-WORKING = {**BASE, "status": "processing", "message": "The model is scoring your essay."}
 DONE = {
     **BASE,
     "status": "done",
     "message": "Your essay has been analyzed.",
     "processed_at": "2026-01-01T12:01:30+00:00",
     "analysis_result": {"band": 6.5, "criteria": BANDS, "feedback": "Say <b>more</b>."},
+    "job": None,
 }
 FAILED = {
     **BASE,
@@ -64,94 +60,233 @@ FAILED = {
     "message": "Your essay could not be analyzed.",
     "processed_at": "2026-01-01T12:01:30+00:00",
     "error_message": "The model refused this essay (422).",
+    "job": None,
 }
+
+
+def job(version: int, status: str, **known: Any) -> dict[str, Any]:
+    return {"id": JOB, "version": version, "status": status, "attempt": 0, "result": None, **known}
+
+
+WAITING = job(1, "queued", position=3, eta_seconds=170.0)
+WORKING = job(
+    2, "running", attempt=1, stage_label="Scoring the essay", progress={"done": 1, "total": 2}
+)
+AGAIN = job(
+    3,
+    "scheduled",
+    attempt=1,
+    waiting_for="backoff",
+    run_at="2099-01-01T12:00:00+00:00",
+    error={"class": "unavailable", "message": "The model cannot be reached."},
+)
+SUCCEEDED = job(4, "succeeded", attempt=2, result={"band": 6.5})
+ENDED = job(4, "failed", attempt=2, error={"class": "refused", "message": "no"})
 
 
 def test_the_page_asks_every_two_seconds_until_done_or_failed() -> None:
     """E8: as it is written, for where there is no browser to see it."""
-    script = (STATIC / "practice.js").read_text()
-    assert "const POLL_MS = 2000;" in script
+    assert 'poll="2000"' in (FOLDER / "pages" / "practice.html").read_text()
+    script = (FOLDER / "static" / "practice.js").read_text()
     assert 'const ENDED = new Set(["done", "failed"]);' in script
-    assert "if (!ended) timer = setTimeout(ask, POLL_MS, submission.id);" in script
     assert "setInterval" not in script
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 @pytest.mark.parametrize(
-    ("answers", "asked", "words"),
-    [
-        ([WAITING, WORKING, DONE], [2000, 2000], ["6.5", "Task response", "Say &lt;b&gt;more"]),
-        ([WAITING, FAILED], [2000], ["The model refused this essay (422)."]),
-        ([DONE], [], ["6.5"]),
-        ([None, WORKING, DONE], [2000, 2000], ["6.5"]),
-    ],
-    ids=["done", "failed", "reloaded", "server gone for a moment"],
+    ("jobs", "end"),
+    [([WAITING, WORKING, SUCCEEDED], DONE), ([WAITING, AGAIN, ENDED], FAILED)],
+    ids=["done", "failed"],
 )
 async def test_the_page_shows_how_it_goes_and_stops_asking_at_the_end(
     ana: Person,
-    tmp_path: Path,
-    answers: list[dict[str, Any] | None],
-    asked: list[int],
-    words: list[str],
+    windows: Windows,
+    allowed_errors: list[str],
+    jobs: list[dict[str, Any]],
+    end: dict[str, Any],
 ) -> None:
-    """E8: opened with a submission in its address, as after a reload."""
-    real = await ana.client.get("/practice")
-    page = real.text.replace("<head>", f"<head>{INSTRUMENT}").replace("</body>", f"{HOLD}</body>")
-    # What the app forbids its page stays forbidden, but for the script that is put in here.
-    policy = real.headers["content-security-policy"]
-    policy = policy.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")
-    stage = Stage(page, policy, answers)
+    """E8: opened with a submission in its address, as after a reload; and without streams."""
+    allowed_errors.append("/events")
+    stage = Stage(await ana.client.get("/practice"), jobs, end)
     async with stage.running() as port:
-        shown = await printed_page(f"http://127.0.0.1:{port}/practice?submission=7", tmp_path)
-    assert stage.questions == ["7"] * len(answers)
-    assert stage.timers == asked
-    for expected in words:
-        assert expected in shown
-    button = re.search(r'<button id="analyze"[^>]*>([^<]*)', shown)
-    assert button
-    assert button[1] == "Analyze"
-    assert "disabled" not in button[0]
+        page = await windows.open()
+        await stop_clock(page)
+        await page.goto(f"http://127.0.0.1:{port}/practice?submission=7")
+        for number, state in enumerate(jobs, start=1):
+            await _asked(page, stage, number)
+            for sentence in SENTENCES[state["version"]]:
+                await expect(page.locator("#outcome")).to_contain_text(sentence)
+            if number < len(jobs):
+                await page.clock.run_for(POLL_MS - LINE_MS)
+                assert len(stage.questions) == number, "it asks too often"
+                await page.clock.run_for(2 * LINE_MS)
+        for sentence in SENTENCES[end["status"]]:
+            await expect(page.locator("#outcome")).to_contain_text(sentence)
+        await expect(page.locator("penstock-job")).to_be_hidden()
+        await expect(page.locator("#analyze")).to_be_enabled()
+        await expect(page.locator("#analyze")).to_have_text("Analyze")
+        before = list(stage.questions)
+        await page.clock.run_for(60_000)
+        assert stage.questions == before
+        assert set(before) == {f"Bearer {OPENED['token']}"}
+
+
+async def _asked(page: Page, stage: "Stage", number: int) -> None:
+    async def told() -> bool:
+        if len(stage.questions) < number:
+            await page.clock.run_for(50)
+        return len(stage.questions) >= number
+
+    await eventually(told, f"question {number} comes")
+
+
+# By the version of the job, and by the end of the submission.
+SENTENCES: dict[int | str, list[str]] = {
+    1: ["Waiting", "#3 in queue", "starts in about 3 minutes"],
+    2: ["Working on it", "Scoring the essay", "1 of 2"],
+    3: ["Trying again at", "The model cannot be reached. You need not do anything."],
+    4: [],
+    "done": ["Your essay has been analyzed.", "6.5", "Task response", "Say <b>more</b>."],
+    "failed": ["The model refused this essay (422). You can press Analyze again."],
+}
+
+
+async def test_a_server_that_is_gone_for_a_moment_is_asked_again(
+    ana: Person, windows: Windows, allowed_errors: list[str]
+) -> None:
+    """E8: first our own, then Penstock's."""
+    allowed_errors.append("/events|502")
+    jobs = [None, WORKING, SUCCEEDED]
+    stage = Stage(await ana.client.get("/practice"), jobs, DONE, gone=1)
+    async with stage.running() as port:
+        page = await windows.open()
+        await stop_clock(page)
+        await page.goto(f"http://127.0.0.1:{port}/practice?submission=7")
+        await expect(page.locator("#message")).to_contain_text("this page keeps asking")
+        for number in range(1, len(jobs) + 1):
+            await _asked(page, stage, number)
+        await expect(page.locator("#band")).to_have_text("6.5")
+
+
+async def test_what_has_ended_is_shown_at_once_and_nobody_is_asked(
+    ana: Person, windows: Windows
+) -> None:
+    """E7: from the app's own row, which outlives the queue's history."""
+    stage = Stage(await ana.client.get("/practice"), [], DONE)
+    async with stage.running() as port:
+        page = await windows.open()
+        await page.goto(f"http://127.0.0.1:{port}/practice?submission=7")
+        await expect(page.locator("#band")).to_have_text("6.5")
+        await expect(page.locator("#message")).to_have_text("Your essay has been analyzed.")
+        await axe(page)
+        assert stage.questions == []
+
+
+async def test_an_essay_from_the_form_to_its_bands(
+    essays: Essays, windows: Windows, allowed_errors: list[str]
+) -> None:
+    """E1, E8, E12: server and worker go and come back while the page is open."""
+    allowed_errors.append("ERR_|/events|50[0-9]")
+    await essays.order("hang", path="/score")
+    worker = essays.start_worker("first")
+    page = await windows.open(phone=True)
+    await _sign_in(page, essays)
+    await page.get_by_label("Your essay").fill(ESSAY)
+    await page.get_by_role("button", name="Analyze").click()
+    job = page.locator("penstock-job")
+    await expect(job).to_contain_text("Scoring the essay", timeout=PATIENCE_MS)
+    await expect(page.get_by_role("button", name="Analyzing …")).to_be_disabled()
+    await fits_sideways(page)
+    await axe(page)
+    await windows.looks(page, "essays-working-phone")
+
+    [web] = [program for program in essays.programs if program.port == essays.web_port]
+    web.end()
+    await expect(job).to_contain_text("The connection was lost", timeout=PATIENCE_MS)
+    essays.start_web().wait_ready()
+    await expect(job).not_to_contain_text("The connection was lost", timeout=PATIENCE_MS)
+    worker.kill()
+    await essays.order("ok")
+    essays.start_worker("second")
+    await expect(page.locator("#band")).to_have_text(re.compile(r"\d\.\d"), timeout=PATIENCE_MS)
+    await expect(page.locator("penstock-job")).to_be_hidden()
+    await fits_sideways(page)
+    await axe(page)
+    await page.reload()
+    await expect(page.locator("#band")).to_have_text(re.compile(r"\d\.\d"))
+    await windows.looks(page, "essays-done-phone")
+
+
+async def test_an_analysis_can_be_stopped_and_begun_again(essays: Essays, windows: Windows) -> None:
+    """E7: no worker is there, and the page says so; what is stopped ends at once."""
+    page = await windows.open(dark=True)
+    await _sign_in(page, essays)
+    await page.get_by_label("Your essay").fill(ESSAY)
+    await page.get_by_role("button", name="Analyze").click()
+    job = page.locator("penstock-job")
+    await expect(job).to_contain_text("Nothing is being worked on at the moment.")
+    await axe(page)
+    await windows.looks(page, "essays-no-worker-dark")
+    await job.get_by_role("button", name="Cancel").click()
+    stopped = "The analysis was stopped. You can press Analyze again."
+    await expect(page.locator("#failure")).to_have_text(stopped)
+    await windows.looks(page, "essays-stopped-dark")
+    first = page.url
+    await page.get_by_role("button", name="Analyze").click()
+    await expect(page).not_to_have_url(first)
+    await expect(job).to_be_visible()
+    await expect(job).to_contain_text("Waiting")
+
+
+async def _sign_in(page: Page, essays: Essays) -> None:
+    await page.goto(f"http://127.0.0.1:{essays.web_port}/")
+    await page.get_by_label("Your name").fill("Ana")
+    await page.get_by_role("button", name="Sign in").click()
 
 
 class Stage:
     """A server with the real page and written answers; None is an answer that never comes."""
 
-    def __init__(self, page: str, policy: str, answers: list[dict[str, Any] | None]) -> None:
-        self.page = page
-        self.policy = policy
-        self.answers = answers
+    def __init__(
+        self,
+        page: httpx.Response,
+        jobs: Sequence[dict[str, Any] | None],
+        end: dict[str, Any],
+        *,
+        gone: int = 0,
+    ) -> None:
+        self._page = page
+        self._jobs = jobs
+        self._end = end
+        self._gone = gone
         self.questions: list[str] = []
-        self.timers: list[int] | None = None
-        self._ended = asyncio.Event()
 
     def app(self) -> FastAPI:
         app = FastAPI()
-        app.mount("/static", StaticFiles(directory=STATIC))
+        app.mount("/static", StaticFiles(directory=FOLDER / "static"))
+        app.mount("/penstock/static", StaticFiles(directory=PENSTOCK))
         app.add_api_route("/practice", self.show, response_class=HTMLResponse)
-        app.add_api_route("/api/essay-status", self.answer)
-        app.add_api_route("/hold", self.hold)
-        app.add_api_route("/ended", self.end, methods=["POST"])
+        app.add_api_route("/api/essay-status", self.status)
+        app.add_api_route(OPENED["src"], self.answer)
         return app
 
     async def show(self) -> HTMLResponse:
-        return HTMLResponse(self.page, headers={"content-security-policy": self.policy})
+        # What the app forbids its page stays forbidden.
+        policy = self._page.headers["content-security-policy"]
+        return HTMLResponse(self._page.text, headers={"content-security-policy": policy})
 
-    async def answer(self, request: Request) -> JSONResponse:
-        self.questions.append(request.query_params["id"])
-        submission = self.answers[min(len(self.questions), len(self.answers)) - 1]
-        if submission is None:
+    async def status(self) -> JSONResponse:
+        self._gone -= 1
+        if self._gone >= 0:
             return JSONResponse({"ok": False, "error": "Bad gateway"}, 502)
-        return JSONResponse({"ok": True, "submission": submission})
+        over = len(self.questions) >= len(self._jobs)
+        return JSONResponse({"ok": True, "submission": self._end if over else PENDING})
 
-    async def hold(self) -> JSONResponse:
-        await self._ended.wait()
-        return JSONResponse({})
-
-    async def end(self, request: Request) -> JSONResponse:
-        self.timers = json.loads(await request.body())
-        self._ended.set()
-        return JSONResponse({})
+    async def answer(self, request: Request) -> Response:
+        self.questions.append(request.headers["authorization"])
+        found = self._jobs[min(len(self.questions), len(self._jobs)) - 1]
+        if found is None:
+            return JSONResponse({"detail": "Bad gateway"}, 502)
+        return JSONResponse(found)
 
     def running(self) -> AbstractAsyncContextManager[int]:
-        return served(self.app(), self._ended.set)
+        return served(self.app(), lambda: None)

@@ -33,6 +33,27 @@ async def test_a_pupil_sees_only_his_own_submission(shop_window: Feedback) -> No
         assert (await eve.client.get("/api/abgaben")).json()["submissions"] == []
 
 
+async def test_what_opens_a_job_opens_no_other(shop_window: Feedback) -> None:
+    """F13: the pupil's page gets a token for its own job, and with it nothing else is seen."""
+    async with pupil(shop_window, "Ada token") as ada, pupil(shop_window, "Eve") as eve:
+        mine, theirs = (await ada.submit())["job"], (await eve.submit())["job"]
+
+        async def status(src: str, token: str | None) -> int:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            return (await eve.client.get(src, headers=headers)).status_code
+
+        assert await status(theirs["src"], theirs["token"]) == 200
+        assert await status(mine["src"], theirs["token"]) == 404
+        assert await status(mine["src"], None) == 401
+        assert await status("/penstock/v1/jobs", theirs["token"]) in (401, 403)
+        assert await status("/penstock/v1/topics/klasse/events", theirs["token"]) in (401, 403, 404)
+        headers = {"Authorization": f"Bearer {theirs['token']}"}
+        answer = await eve.client.post(f"{mine['src']}/cancel", headers=headers)
+        assert answer.status_code == 404
+        # Penstock's own pages ask who is there, too.
+        assert (await eve.client.get("/penstock/")).status_code != 200
+
+
 async def test_the_class_is_for_the_teacher(shop_window: Feedback) -> None:
     """F13: neither a pupil nor a guess at the code gets in."""
     async with pupil(shop_window, "Eve") as eve:

@@ -66,6 +66,10 @@ def text(selector: str) -> str:
     return f'(document.querySelector({json.dumps(selector)})?.textContent ?? "")'
 
 
+def network(away: bool) -> dict[str, Any]:
+    return {"offline": away, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+
+
 def row(pupil: str) -> str:
     """The line of this pupil."""
     return (
@@ -100,7 +104,9 @@ async def test_a_teacher_marks_a_class(
             # Sooner than the page would ask by itself.
             await page.sees(f"{row('Ada')}.dataset.status === 'failed'", "the first has failed")
             said = "The model could not make sense of this answer."
-            assert await page.run(f"{row('Ada')}.querySelector('.message').textContent") == said
+            await page.sees(
+                f"{row('Ada')}.querySelector('.reason').textContent === {said!r}", "why"
+            )
             await page.sees(f"Number({text('#marked')}) >= 5", "some are marked")
             await open_class(page, site)
             assert 5 <= int(await page.run(text("#marked"))) < CLASS
@@ -172,6 +178,9 @@ async def test_without_the_stream_the_page_asks(
                 f"Number({text('#marked')}) >= 3", "marks come", seconds=PATIENCE_SECONDS
             )
             await page.command("Network.setBlockedURLs", urls=[])
+            # From one network into another: what was refused there is tried here.
+            for away_now in (True, False):
+                await page.command("Network.emulateNetworkConditions", **network(away_now))
             await page.sees(f"{text('#lamp')} === 'Live'", "it is live again")
             await page.sees(f"{text('#marked')} === '30'", "all are marked")
 

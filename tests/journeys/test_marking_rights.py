@@ -114,11 +114,20 @@ async def test_marks_are_cleared_when_nothing_is_in_work(shop_window: Marking) -
 
 
 async def test_the_stream_of_one_assignment_opens_no_other(shop_window: Marking) -> None:
-    """M8: the page's token is of its topic."""
+    """M8: the page's token is of its topic and the jobs in it, and only for looking."""
     async with teacher(shop_window) as ana:
-        url = (await ana.ask("/api/assignments/a1/live"))["url"]
-        refused = await ana.client.get(url.replace("/a1/", "/a2/"))
+        live = await ana.ask("/api/assignments/a1/live")
+        refused = await ana.client.get(live["url"].replace("/a1/", "/a2/"))
         assert refused.status_code in (403, 404), refused.text
+        await ana.mark("Bea", "a1")
+        await ana.mark("Bea", "a2")
+        mine, other = [(await ana.answer_of("Bea", one))["job"]["src"] for one in ("a1", "a2")]
+        key = {"Authorization": f"Bearer {live['token']}"}
+        seen = await ana.client.get(mine, headers=key)
+        assert (seen.status_code, seen.json()["topic"]) == (200, "a1"), seen.text
+        assert (await ana.client.get(other, headers=key)).status_code == 404
+        assert (await ana.client.post(f"{mine}/cancel", headers=key)).status_code == 403
+        assert (await ana.client.get(mine)).status_code == 401
 
 
 async def test_the_function_works_for_us_alone(shop_window: Marking) -> None:

@@ -170,3 +170,20 @@ def test_settings_that_cannot_work_are_said_at_the_start(
     assert given.returncode != 0
     assert sentence in given.stderr
     assert "Traceback" not in given.stderr
+
+
+async def test_the_token_of_a_submission_opens_its_job_alone(window: Scanner) -> None:
+    """For looking only; nothing of Penstock's opens without one."""
+    async with author(window) as ana:
+        mine, other = [(await ana.press_submit()).json()["job"] for _ in range(2)]
+        key = {"Authorization": f"Bearer {mine['token']}"}
+        seen = await ana.client.get(mine["src"], headers=key)
+        assert (seen.status_code, seen.json()["status"]) == (200, "queued"), seen.text
+        assert (await ana.client.get(other["src"], headers=key)).status_code == 404
+        assert (await ana.client.post(f"{mine['src']}/cancel", headers=key)).status_code == 403
+        for path in (mine["src"], f"{mine['src']}/events", "/penstock/v1/jobs"):
+            assert (await ana.client.get(path)).status_code == 401, path
+        script = await ana.client.get("/penstock/static/penstock.js")
+        assert script.headers["content-type"].startswith("text/javascript")
+        # Penstock's answers have headers of its own.
+        assert "content-security-policy" not in script.headers

@@ -29,6 +29,7 @@ from journeys.studio_site import (
 )
 
 NEARLY_EMPTY, BROWSING, CLICKING = "customer-5", "customer-6", "customer-9"
+WATCHING, OTHER = "customer-13", "customer-14"
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +37,40 @@ def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     """The web app alone, shared; each test brings its own customers."""
     with cluster.database() as name:
         with running(
-            cluster.dsn(name), tmp_path_factory.mktemp("studio"), model=False, customers=12
+            cluster.dsn(name), tmp_path_factory.mktemp("studio"), model=False, customers=14
         ) as site:
             yield site
         with psycopg.connect(cluster.dsn(name)) as conn:
             assert conn.execute("select * from penstock.check()").fetchall() == []
+
+
+async def test_a_pages_token_opens_what_is_its_customers_and_orders_nothing(
+    shop_window: Studio,
+) -> None:
+    """G1, G13, G14: what costs money goes through the app, which knows the price."""
+    async with customer(shop_window, WATCHING) as ana, customer(shop_window, OTHER) as eve:
+        mine, other = (await ana.order())["job"], (await eve.order())["job"]
+        key = {"Authorization": f"Bearer {mine['token']}"}
+        seen = await ana.client.get(mine["src"], headers=key)
+        assert (seen.status_code, seen.json()["queued"]) == (200, 1), seen.text
+        assert (await ana.client.get(mine["src"])).status_code == 401
+        for path in (other["src"], f"/penstock/v1/accounts/{OTHER}"):
+            assert (await ana.client.get(path, headers=key)).status_code in (403, 404), path
+        cancel = await ana.client.post(f"{other['src']}/cancel", headers=key)
+        assert cancel.status_code == 404, cancel.text
+        before = (await ana.has())["balance"]
+        payload = {"prompt": "a lake", "images": 1, "quality": "standard"}
+        told = await ana.client.post(
+            "/penstock/v1/jobs", json={"kind": "freestyle", "payload": payload}, headers=key
+        )
+        assert told.status_code == 403, told.text
+        account = f"/penstock/v1/accounts/{WATCHING}/credits"
+        gift = await ana.client.post(account, json={"amount": 5, "reason": "x"}, headers=key)
+        assert gift.status_code == 403, gift.text
+        assert (await ana.has())["balance"] == before
+        cancel = await ana.client.post(f"{mine['src']}/cancel", headers=key)
+        assert cancel.json()["status"] == "cancelled", cancel.text
+        assert (await ana.has())["balance"] == before + seen.json()["credits"]["reserved"]
 
 
 async def test_others_get_the_same_answer_as_for_what_does_not_exist(

@@ -1,6 +1,7 @@
-// The practice page: counts words, sends the essay once, and asks every 2 s until it has ended.
+// The practice page: counts words, sends the essay once; <penstock-job> shows how it goes on until
+// it has ended, and then the result is ours to show.
 
-const POLL_MS = 2000;
+const AGAIN_MS = 2000;
 const LARGEST_IMAGE = 5 * 1024 * 1024;
 const ENDED = new Set(["done", "failed"]);
 const CRITERIA = {
@@ -9,19 +10,20 @@ const CRITERIA = {
   lexical_resource: "Lexical resource",
   grammatical_range: "Grammatical range and accuracy",
 };
-const WORDS = { pending: "Waiting", processing: "Processing", done: "Done", failed: "Failed" };
 
 const by = (id) => document.getElementById(id);
 const form = by("form");
 const task = by("task");
 const essay = by("essay");
 const image = by("image");
+const job = by("job");
 const draftName = `essays-draft:${document.body.dataset.user}`;
 
 // One key per essay as it is: a second click, or a second try after a lost answer, sends the same
 // one and gets the same submission. Any change makes a new one.
 let key = null;
 let timer = null;
+let shown = null; // the submission, as our own server told it last
 
 function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -77,7 +79,8 @@ function keepDraft() {
 function bringDraft() {
   try {
     const draft = JSON.parse(localStorage.getItem(draftName) ?? "null");
-    if (draft === null) return;
+    // Who was faster than this script has written already.
+    if (draft === null || essay.value) return;
     essay.value = draft.essay;
     if ([...task.options].some((option) => option.value === draft.task)) task.value = draft.task;
   } catch { /* as above */ }
@@ -118,7 +121,6 @@ async function send(event) {
   history.pushState(null, "", `?submission=${said.submission_id}`);
   show(said.submission);
   by("outcome").scrollIntoView({ block: "nearest" });
-  follow(said.submission);
 }
 
 async function saidIn(answer) {
@@ -141,67 +143,61 @@ function setRunning(running, label = "Analyzing …") {
 
 // --- the analysis ---------------------------------------------------------------------------
 
-function follow(submission) {
-  clearTimeout(timer);
-  const ended = ENDED.has(submission.status);
-  setRunning(!ended);
-  // The next question is asked only after the answer to the last one: they never pile up.
-  if (!ended) timer = setTimeout(ask, POLL_MS, submission.id);
-}
-
 async function ask(id) {
   clearTimeout(timer);
-  let answer;
-  let said;
-  try {
-    answer = await fetch(`/api/essay-status?id=${encodeURIComponent(id)}`);
-    said = await answer.json();
-  } catch {
+  const answer = await fetch(`/api/essay-status?id=${encodeURIComponent(id)}`).catch(() => null);
+  if (answer && signedOut(answer)) return;
+  const said = answer?.status < 500 ? await saidIn(answer) : null;
+  by("outcome").hidden = said?.ok === false;
+  if (said === null) {
     say("The server does not answer at the moment. Your essay is safe; this page keeps asking.");
-    timer = setTimeout(ask, POLL_MS, id);
-    return;
-  }
-  if (signedOut(answer)) return;
-  if (answer.status >= 500) {
-    say("The server has a problem at the moment. This page keeps asking.");
-    timer = setTimeout(ask, POLL_MS, id);
-    return;
-  }
-  if (!said.ok) {
-    by("outcome").hidden = true;
+    timer = setTimeout(ask, AGAIN_MS, id);
+  } else if (said.ok) {
+    show(said.submission);
+  } else {
     setRunning(false);
     showWrong("form", said.error);
-    return;
   }
-  show(said.submission);
-  follow(said.submission);
 }
 
+// What waits or runs, the queue knows; what has ended stands in our own table.
 function show(submission) {
   const { status, analysis_result: result, error_message: why } = submission;
+  const ended = ENDED.has(status);
+  shown = submission;
+  setRunning(!ended);
+  watchJob(submission.job);
   by("outcome").hidden = false;
-  by("badge").textContent = WORDS[status];
-  by("badge").dataset.status = status;
-  say(submission.message);
+  by("outcome").dataset.status = status;
+  say(ended ? submission.message : "");
   by("facts").textContent = facts(submission);
   by("result").hidden = status !== "done";
   by("failure").hidden = status !== "failed";
   by("failure").textContent = status === "failed" ? `${why} You can press Analyze again.` : "";
-  by("again").hidden = !ENDED.has(status);
+  by("again").hidden = !ended;
   if (status === "done") showResult(result);
   if (status === "failed") key = null;
 }
 
-// Written only when it changes, or a screen reader would read it out every 2 s.
+function watchJob(opened) {
+  job.hidden = opened === null;
+  if (opened === null) {
+    job.removeAttribute("src");
+  } else if (job.getAttribute("src") !== opened.src) {
+    job.setAttribute("token", opened.token);
+    job.setAttribute("src", opened.src);
+  }
+}
+
+// Written only when it changes, or a screen reader would read it out again.
 function say(sentence) {
   if (by("message").textContent !== sentence) by("message").textContent = sentence;
 }
 
-function facts({ word_count, submitted_at, processed_at, next_try_at }) {
+function facts({ word_count, submitted_at, processed_at }) {
   const time = (moment) => new Date(moment).toLocaleTimeString();
   const parts = [`${word_count} words`, `submitted ${time(submitted_at)}`];
   if (processed_at) parts.push(`processed ${time(processed_at)}`);
-  if (next_try_at) parts.push(`next try ${time(next_try_at)}`);
   return parts.join(" · ");
 }
 
@@ -225,7 +221,6 @@ function showResult(result) {
 }
 
 function startOver() {
-  clearTimeout(timer);
   history.pushState(null, "", location.pathname);
   by("outcome").hidden = true;
   essay.value = "";
@@ -241,11 +236,25 @@ function startOver() {
 // The number of the submission is in the address, so a reload, or the way back, finds it again.
 function open() {
   clearTimeout(timer);
+  watchJob(null);
   const id = new URLSearchParams(location.search).get("submission");
   by("outcome").hidden = true;
   setRunning(id !== null);
   if (id !== null) ask(id);
 }
+
+// Why it waits, in the words of who met it: the next try may well succeed.
+job.texts = {
+  backoff_note: () => `${job.job.error?.message ?? "It did not work."} You need not do anything.`,
+};
+job.render = () => {}; // the result is ours to show
+job.renew = async () => {
+  const answer = await fetch(`/api/essay-status?id=${shown.id}`);
+  if (signedOut(answer)) return null;
+  return (await answer.json()).submission?.job?.token;
+};
+job.addEventListener("done", () => ask(shown.id));
+job.addEventListener("error", () => ask(shown.id));
 
 form.addEventListener("submit", send);
 form.addEventListener("input", () => { key = null; keepDraft(); });
@@ -257,5 +266,6 @@ by("again").addEventListener("click", startOver);
 window.addEventListener("popstate", open);
 
 bringDraft();
+keepDraft();
 showTask();
 open();

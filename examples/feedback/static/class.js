@@ -1,8 +1,12 @@
-// The teacher's page: who waits where, and the switches. Asks every 3 s.
+// The teacher's page: who waits where, and the switches. One stream says that there is news.
 
-import { duration } from "./settled.js";
+import { watch } from "/penstock/static/penstock.js";
 
-const POLL_MS = 3000;
+// News of fifty jobs come together.
+const NEWS_MS = 1000;
+// And now and then without any: nobody else tells how the model is.
+const LOOK_MS = 10_000;
+const AGAIN_MS = 3000;
 const HEADERS = { "X-Requested-With": "aufgaben" };
 const WORDS = {
   processing: "wird ausgewertet",
@@ -19,9 +23,24 @@ const titles = new Map(
   [...by("titles").children].map((option) => [option.value, option.textContent]),
 );
 let timer = null;
+let asking = false;
+let news = false; // since the last question
+let live = null;
+
+function askIn(ms) {
+  clearTimeout(timer);
+  timer = setTimeout(ask, ms);
+}
+
+function askSoon() {
+  if (!news && !asking) askIn(NEWS_MS);
+  news = true;
+}
 
 async function ask() {
   clearTimeout(timer);
+  asking = true;
+  news = false;
   let answer;
   let said;
   try {
@@ -35,8 +54,21 @@ async function ask() {
     return;
   }
   complain(said.ok ? "" : said.error);
-  if (said.ok) show(said);
-  timer = setTimeout(ask, POLL_MS);
+  asking = false;
+  if (said.ok) {
+    show(said);
+    listen(said.live);
+  }
+  askIn(!said.ok ? AGAIN_MS : news ? NEWS_MS : LOOK_MS);
+}
+
+function listen({ src, token }) {
+  live ??= watch(src, { token, renew, onchange: askSoon, onerror: () => { live = null; } });
+}
+
+async function renew() {
+  const said = await (await fetch("/api/klasse")).json();
+  return said.live?.token;
 }
 
 function complain(text) {
@@ -96,6 +128,15 @@ function row(submission) {
     if (line.cells.length > 3) cell.className = "number";
   }
   return line;
+}
+
+// As exact as one can promise.
+function duration(seconds) {
+  if (seconds <= 50) return `${Math.max(1, Math.ceil(seconds / 10)) * 10} Sekunden`;
+  const minutes = Math.max(1, Math.round(seconds / 60));
+  if (minutes < 60) return minutes === 1 ? "1 Minute" : `${minutes} Minuten`;
+  const hours = Math.round(minutes / 60);
+  return hours === 1 ? "1 Stunde" : `${hours} Stunden`;
 }
 
 async function command(button, path) {

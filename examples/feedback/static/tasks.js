@@ -1,8 +1,8 @@
-// The pupil's page: sends each text once, and asks every 3 s until everything has its answer.
+// The pupil's page: sends each text once; <penstock-job> shows how it goes on until it has ended.
 
-import { sentence, settled } from "./settled.js";
+import { texts } from "./texts.js";
 
-const POLL_MS = 3000;
+const AGAIN_MS = 3000;
 const ENDED = new Set(["completed", "failed"]);
 const HEADERS = { "X-Requested-With": "aufgaben" };
 const UNREACHABLE =
@@ -18,10 +18,20 @@ function newKey() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Written only when it changes, or a screen reader would read it out every 3 s.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
   element.hidden = text === "";
+}
+
+// Some models are bound to speak in JSON; people read the text inside.
+function words(soFar) {
+  if (!soFar.startsWith("{")) return soFar;
+  for (const end of ["", "}", '"}']) {
+    try {
+      return JSON.parse(soFar + end).text ?? "";
+    } catch { /* cut off elsewhere */ }
+  }
+  return "";
 }
 
 class Card {
@@ -33,17 +43,23 @@ class Card {
     this.button = this.draft.querySelector("button");
     this.wrong = article.querySelector(".wrong");
     this.outcome = article.querySelector(".outcome");
+    this.message = article.querySelector(".message");
+    this.feedback = article.querySelector(".feedback");
+    this.again = article.querySelector(".again");
     this.submission = null;
-    this.calm = null; // place and wait as they are shown
-    this.first = null; // the place it was first shown at
-    this.rewriting = false; // the number of the submission that is being revised
+    this.rewriting = null; // the number of the submission that is being revised
     // One key per text as it is: a second click finds the same submission.
     this.key = null;
     this.draftName = `aufgaben:${user}:${this.task}`;
-    this.text.value = this.kept();
+    // Who was faster than this script has written already.
+    this.text.value ||= this.kept();
+    this.keep(this.text.value);
     this.draft.addEventListener("submit", (event) => this.send(event));
     this.text.addEventListener("input", () => { this.key = null; this.keep(this.text.value); });
-    article.querySelector(".again").addEventListener("click", () => this.rewrite());
+    this.again.addEventListener("click", () => this.rewrite());
+    this.job = article.querySelector("penstock-job");
+    this.attend(this.job);
+    this.sending(false);
   }
 
   kept() {
@@ -60,10 +76,6 @@ class Card {
     } catch { /* as above */ }
   }
 
-  get waits() {
-    return this.submission !== null && !ENDED.has(this.submission.feedback_status);
-  }
-
   async send(event) {
     event.preventDefault();
     this.complain("");
@@ -78,28 +90,19 @@ class Card {
     body.set("task", this.task);
     body.set("answer", this.text.value);
     body.set("submission_key", this.key);
-    let answer;
-    let said;
-    try {
-      answer = await fetch("/api/abgaben", { method: "POST", headers: HEADERS, body });
-      said = await answer.json();
-    } catch {
-      this.sending(false);
-      this.complain("Das kam nicht an. Dein Text ist noch da: Drück noch einmal auf Abgeben.");
-      return;
-    }
+    const said = await call("/api/abgaben", { method: "POST", headers: HEADERS, body });
     this.sending(false);
-    if (signedOut(answer)) return;
-    if (!said.ok) {
+    if (said === null) {
+      this.complain("Das kam nicht an. Dein Text ist noch da: Drück noch einmal auf Abgeben.");
+    } else if (!said.ok) {
       this.complain(said.error);
       this.text.focus();
-      return;
+    } else {
+      this.rewriting = null;
+      this.keep("");
+      this.show(said.submission);
+      this.outcome.scrollIntoView({ block: "nearest" });
     }
-    this.rewriting = false;
-    this.keep("");
-    this.show(said.submission);
-    this.outcome.scrollIntoView({ block: "nearest" });
-    follow();
   }
 
   sending(busy) {
@@ -112,44 +115,61 @@ class Card {
     this.text.setAttribute("aria-invalid", text ? "true" : "false");
   }
 
+  // What waits or runs, the queue knows; what has ended stands in our own table.
   show(submission) {
-    if (this.submission?.id !== submission.id) {
-      this.calm = null;
-      this.first = null;
-    }
     this.submission = submission;
     if (this.rewriting === submission.id) return;
-    const { feedback_status: status, so_far: soFar, feedback } = submission;
-    const part = (name) => this.outcome.querySelector(name);
+    const { job, feedback_status: status } = submission;
     this.draft.hidden = true;
     this.outcome.hidden = false;
-    this.article.dataset.state = submission.held_up ? "held-up" : status;
-    this.calm = settled(this.calm, {
-      place: submission.queue_position, wait: submission.wait_seconds,
+    this.article.dataset.state = status;
+    this.watch(job);
+    const message = job ? "" : submission.message;
+    if (this.message.textContent !== message) this.message.textContent = message;
+    if (!job) say(this.feedback, submission.feedback ?? "");
+    this.outcome.querySelector(".answer").textContent = submission.answer;
+    this.again.hidden = !ENDED.has(status);
+  }
+
+  watch(job) {
+    this.job.hidden = job === null;
+    if (job === null) {
+      this.job.removeAttribute("src");
+    } else if (this.job.getAttribute("src") !== job.src) {
+      this.lowest = Infinity;
+      this.hush();
+      this.job.setAttribute("token", job.token);
+      this.job.setAttribute("src", job.src);
+    }
+  }
+
+  attend(job) {
+    job.texts = texts({ place: (now) => (this.lowest = Math.min(this.lowest, now)) });
+    // The result is ours to show.
+    job.render = () => {};
+    job.renew = async () => {
+      const said = await call(`/api/abgaben/${this.submission.id}`);
+      if (said === null) throw new Error("not now");
+      return said.submission?.job?.token;
+    };
+    job.addEventListener("chunk", ({ detail }) => this.hear(detail));
+    job.addEventListener("change", ({ detail }) => {
+      if (detail.status === "queued" || detail.status === "scheduled") this.hush();
     });
-    say(part(".message"), this.message());
-    say(part(".stale"), submission.stale ?? "");
-    this.showTrack(part(".track"));
-    say(part(".feedback"), feedback ?? (status === "processing" ? soFar ?? "" : ""));
-    part(".answer").textContent = submission.answer;
-    part(".again").hidden = !ENDED.has(status);
+    job.addEventListener("done", ask);
+    job.addEventListener("error", ask);
   }
 
-  message() {
-    const { feedback_status: status, message, next_try_at: nextTry } = this.submission;
-    if (status === "pending") return sentence(this.calm) ?? message;
-    if (status !== "retry" || !nextTry) return message;
-    const time = new Date(nextTry).toLocaleTimeString("de-DE", { hour: "2-digit", minute: "2-digit" });
-    return `${message} Ab ${time} Uhr bist du wieder an der Reihe.`;
+  hear({ attempt, data }) {
+    if (attempt !== this.attempt) this.hush();
+    this.attempt = attempt;
+    this.soFar += data;
+    say(this.feedback, words(this.soFar));
   }
 
-  // How far the line has moved since the first look.
-  showTrack(track) {
-    const { place } = this.calm;
-    track.hidden = this.submission.feedback_status !== "pending" || place === null;
-    if (track.hidden) return;
-    this.first ??= place;
-    track.firstElementChild.style.width = `${100 - (place / (this.first + 1)) * 100}%`;
+  hush() {
+    this.soFar = "";
+    say(this.feedback, "");
   }
 
   rewrite() {
@@ -158,40 +178,34 @@ class Card {
     this.text.value = this.submission.answer;
     this.keep(this.text.value);
     this.draft.hidden = false;
-    this.outcome.querySelector(".again").hidden = true;
+    this.again.hidden = true;
     this.text.focus();
   }
 }
 
-function signedOut(answer) {
-  if (answer.status === 401) location.assign("/anmelden");
-  return answer.status === 401;
-}
-
-// The next question is asked only after the answer to the last one: they never pile up.
-function follow() {
-  clearTimeout(timer);
-  if ([...cards.values()].some((card) => card.waits)) timer = setTimeout(ask, POLL_MS);
+// The answer; null where none came.
+async function call(path, options) {
+  try {
+    const answer = await fetch(path, options);
+    if (answer.status === 401) location.assign("/anmelden");
+    return await answer.json();
+  } catch {
+    return null;
+  }
 }
 
 async function ask() {
   clearTimeout(timer);
-  let answer;
-  let said;
-  try {
-    answer = await fetch("/api/abgaben");
-    said = await answer.json();
-  } catch {
-    said = { ok: false };
-  }
-  if (answer && signedOut(answer)) return;
-  say(offline, said.ok ? "" : UNREACHABLE);
-  if (!said.ok) {
-    timer = setTimeout(ask, POLL_MS);
-    return;
-  }
-  for (const submission of said.submissions) cards.get(submission.task)?.show(submission);
-  follow();
+  const said = await call("/api/abgaben");
+  say(offline, said?.ok ? "" : UNREACHABLE);
+  const found = said?.ok ? said.submissions : [];
+  for (const submission of found) cards.get(submission.task)?.show(submission);
+  if (!said?.ok || found.some(isForgotten)) timer = setTimeout(ask, AGAIN_MS);
+}
+
+// The queue has been taken away for a while, and its jobs with it: there is nothing to watch.
+function isForgotten({ job, feedback_status: status }) {
+  return job === null && !ENDED.has(status);
 }
 
 for (const article of document.querySelectorAll("article[data-task]")) {

@@ -1,45 +1,89 @@
-// The class: asks for marks, and shows them as they come.
+// The class: asks for marks, and shows them as they come. How a job goes on, <penstock-job> shows;
+// all rows and the page itself hear of it by one stream.
 
+import { watch } from "/static/penstock.js";
 import { by, call, rest, rests, say, show } from "./elements.js";
-import { Live, POLL_MS } from "./live.js";
 
-const LOOK_MS = 15_000; // all the same while changes are heard of: one may be missed
+const AGAIN_MS = 3000; // after an answer that did not come
 const GATHER_MS = 150; // changes that come together are read once
 const QUIET_MS = 1000; // a slow double click is one click
 const WORDS = { pending: "Pending", marking: "Marking", marked: "Marked", failed: "Failed" };
+const JOB_WORDS = {
+  queued: "Pending",
+  running: "Being marked …",
+  awaiting: "Being marked …",
+  failed: "Failed",
+  cancelled: "Failed",
+  backoff_note: "That did not work yet; it is tried again by itself.",
+  // Said once, above the rows.
+  circuit_open: "",
+  circuit_open_since: "",
+  no_worker: "",
+  paused: "",
+  reconnecting: "",
+  offline: "",
+};
+const LIVE = "Live";
+const NOT_LIVE = "Not live; asks every 3 seconds";
+const LAMPS = {
+  live: ["on", LIVE],
+  polling: ["off", NOT_LIVE],
+  reconnecting: ["off", NOT_LIVE],
+  offline: ["off", "You are offline"],
+};
 const PATH = `/api/assignments/${encodeURIComponent(document.body.dataset.assignment)}`;
 
 const rows = new Map(); // by the answer's id
+let topic = null; // what is watched, and a token for it; null: not known yet
 let timer = null;
 let asked = 0; // how many questions
 let shown = 0; // the number of the one that is shown: an older answer may come later
-let working = false;
 
 // --- what there is --------------------------------------------------------------------------
 
 function place(answer) {
-  if (!rows.has(answer.id)) {
-    const row = by("row").content.firstElementChild.cloneNode(true);
-    say(row.querySelector("th"), answer.pupil);
-    say(row.querySelector(".answer"), answer.answer);
-    row.querySelector("button").addEventListener("click", () => mark(row, answer.id));
-    by("rows").append(row);
-    rows.set(answer.id, row);
-  }
+  if (!rows.has(answer.id)) rows.set(answer.id, newRow(answer));
   const row = rows.get(answer.id);
-  const button = row.querySelector("button");
-  const badge = row.querySelector(".badge");
   row.dataset.status = answer.status;
+  const isWatched = follow(row.querySelector("penstock-job"), answer);
+  const badge = row.querySelector(".badge");
   badge.dataset.status = answer.status;
-  show(badge, WORDS[answer.status] ?? "");
+  show(badge, isWatched ? "" : (WORDS[answer.status] ?? ""));
+  show(row.querySelector(".message"), isWatched ? "" : (answer.feedback ?? answer.message));
+  say(row.querySelector(".reason"), answer.status === "failed" ? answer.message : "");
   say(row.querySelector(".mark"), answer.status === "marked" ? `${answer.score} / ${answer.out_of}` : "");
-  show(row.querySelector(".message"), answer.feedback ?? answer.message);
+  const button = row.querySelector("button");
   const may = answer.status === "unmarked" || answer.status === "failed";
   // What is hidden cannot have the focus.
   if (!may && document.activeElement === button) by("all").focus({ preventScroll: true });
   button.hidden = !may;
   say(button, answer.status === "failed" ? "Retry" : "Mark with AI");
   button.setAttribute("aria-label", `${button.textContent}: ${answer.pupil}`);
+}
+
+function newRow(answer) {
+  const row = document.importNode(by("row").content, true).firstElementChild;
+  say(row.querySelector("th"), answer.pupil);
+  say(row.querySelector(".answer"), answer.answer);
+  row.querySelector("button").addEventListener("click", () => mark(row, answer.id));
+  // The mark is the page's to show.
+  Object.assign(row.querySelector("penstock-job"), { texts: JOB_WORDS, renew, render: () => {} });
+  by("rows").append(row);
+  return row;
+}
+
+// Whether the row's job is one to be shown by it.
+function follow(element, { job }) {
+  const isWatched = topic !== null && job !== null;
+  element.hidden = !isWatched;
+  if (!isWatched) {
+    element.removeAttribute("src");
+    return false;
+  }
+  for (const [name, value] of Object.entries({ ...job, token: topic.token, stream: topic.src })) {
+    if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  }
+  return true;
 }
 
 function take(said) {
@@ -49,7 +93,7 @@ function take(said) {
   const { totals } = said;
   for (const name of Object.keys(WORDS)) say(by(name), String(totals[name]));
   by("bar").style.width = `${(100 * totals.marked) / said.answers.length}%`;
-  working = totals.pending + totals.marking > 0;
+  const working = totals.pending + totals.marking > 0;
   const left = totals.unmarked + totals.failed;
   if (!rests(by("all"))) say(by("all"), left === said.answers.length ? "Mark all with AI" : `Mark ${left} with AI`);
   by("all").hidden = left === 0;
@@ -68,11 +112,7 @@ async function ask() {
   const said = await call(PATH);
   take({ ...said, number });
   complain(said.ok ? "" : said.error, "connection");
-  follow();
-}
-
-function follow() {
-  later(live.connected || !working ? LOOK_MS : POLL_MS);
+  if (!said.ok) later(AGAIN_MS);
 }
 
 // A look that is due sooner stays.
@@ -91,6 +131,47 @@ function complain(text, what) {
   if (!text && about !== what) return;
   about = text ? what : null;
   say(by("wrong"), text);
+}
+
+// --- watching -------------------------------------------------------------------------------
+
+// A new token, when the time of the one before is over. Who is not signed in any more gets none.
+async function renew() {
+  const said = await call(`${PATH}/live`);
+  if (said.status === 0 || said.status >= 500) throw new Error(said.error);
+  if (said.ok) topic = said;
+  return said.ok ? said.token : null;
+}
+
+async function listen() {
+  try {
+    await renew();
+  } catch {
+    setTimeout(listen, AGAIN_MS);
+    return;
+  }
+  if (topic === null) return;
+  watch(topic.src, { token: topic.token, stream: topic.src, renew, onchange, onstate });
+  later(0);
+}
+
+// What is told again and again is its place, which the row shows; a look is for what has changed.
+const heard = new Map();
+function onchange({ id, status, waiting_for: why }) {
+  const news = `${status} ${why}`;
+  if (heard.get(id) === news) return;
+  heard.set(id, news);
+  later(GATHER_MS);
+}
+
+function onstate(state) {
+  const [lamp, words] = LAMPS[state] ?? ["unknown", "Connecting …"];
+  by("lamp").dataset.lamp = lamp;
+  say(by("lamp"), words);
+  // What else happened in between, other tabs' clicks for one, is not told.
+  if (state === "live" || state === "polling") later(0);
+  // Until an answer comes, it is said that none does.
+  if (state === "reconnecting") later(AGAIN_MS);
 }
 
 // --- clicks ---------------------------------------------------------------------------------
@@ -112,17 +193,6 @@ function mark(row, id) {
 
 by("all").addEventListener("click", () => send(by("all"), `${PATH}/mark`, {}));
 by("clear").addEventListener("click", () => send(by("clear"), `${PATH}/clear`, {}));
-document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") later(0);
-});
 
-const live = new Live(`${PATH}/live`, {
-  onchange: () => later(GATHER_MS),
-  onstate: (connected) => {
-    by("lamp").dataset.lamp = connected ? "on" : "off";
-    say(by("lamp"), connected ? "Live" : "Not live; asks every 3 seconds");
-    // What happened in between is not told again.
-    later(connected ? 0 : POLL_MS);
-  },
-});
 ask();
+listen();

@@ -1,16 +1,32 @@
-// A submission: asks every 2 s how it goes, shows a banner while it is late, and stops at its end.
+// A submission: <penstock-job> shows how its scan goes on, with a banner while it is late; the rest
+// is read when something has changed, until the end.
 
+import "/penstock/static/penstock.js";
 import { rest, rests, say } from "./elements.js";
 
-const POLL_MS = 2000;
+const AGAIN_MS = 2000; // after an answer that did not come
+const GATHER_MS = 100; // changes that come together are read once
 const ANSWER_MS = 20_000; // an answer that takes longer does not come
 const ENDED = new Set(["PUBLISHED", "REJECTED"]);
 const AWAY = "The scanner cannot be reached at the moment. Your submission is safe; this page keeps asking.";
 const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
 const OUTCOMES = { succeeded: "looked at to the end", cancelled: "stopped", released: "given back" };
+const BROKEN_OFF = "The scan was broken off. You need not do anything.";
 
 const by = (id) => document.getElementById(id);
 const path = `/api/v1/submissions/${by("submission").dataset.id}`;
+
+by("job").texts = {
+  queued: "We have your package",
+  running: "Being scanned",
+  backoff: "Starts again at {time}",
+  backoff_note: BROKEN_OFF,
+  recovering: "Starts again at {time}",
+  recovering_note: BROKEN_OFF,
+  no_worker: "Nobody is at work at the moment. It goes on by itself.",
+  paused: "The scanner has a break. It goes on by itself.",
+  reconnecting: AWAY,
+};
 
 async function call(url, options = {}) {
   try {
@@ -22,15 +38,47 @@ async function call(url, options = {}) {
   }
 }
 
-// The next question is asked only after the answer to the last one: they never pile up.
+let timer = null;
+function later(ms) {
+  clearTimeout(timer);
+  timer = setTimeout(ask, ms);
+}
+
+let asked = 0; // how many questions: an older answer may come later
 async function ask() {
+  const number = (asked += 1);
   const { status, said } = await call(path);
+  if (number < asked) return;
   const away = status === 0 || status >= 500;
-  by("offline").hidden = !away;
-  say(by("offline"), away ? AWAY : "");
   if (status === 200) show(said);
-  else if (!away) { say(by("message"), said.error); return; }
-  if (!ENDED.has(said.state)) setTimeout(ask, POLL_MS);
+  else if (!away || by("job").hidden) say(by("message"), away ? AWAY : said.error);
+  if (away) later(AGAIN_MS);
+}
+
+// What the page itself shows of a job. Its progress is none of that.
+let heard = "";
+by("job").addEventListener("change", ({ detail: job }) => {
+  const { status, stage, attempt, staleness, recovery } = job;
+  const now = JSON.stringify([status, stage, attempt, staleness?.stale, recovery]);
+  if (now === heard) return;
+  heard = now;
+  later(GATHER_MS);
+});
+by("job").addEventListener("error", () => later(0)); // it is not there any more, perhaps
+by("job").renew = async () => {
+  const { status, said } = await call(path);
+  if (status !== 200) throw new Error(AWAY);
+  return said.job?.token ?? null;
+};
+
+function follow(job) {
+  const element = by("job");
+  element.hidden = job === null;
+  if (job === null) element.removeAttribute("src");
+  else if (!element.hasAttribute("src")) {
+    element.setAttribute("token", job.token);
+    element.setAttribute("src", job.src);
+  }
 }
 
 function show(told) {
@@ -39,11 +87,8 @@ function show(told) {
   Object.assign(by("now").dataset, { state, fault: fault ?? "" });
   by("now").classList.toggle("stale", staleness.stale);
   showStages(state, told.stage);
-  by("banner").hidden = !staleness.stale;
-  say(by("banner"), staleness.stale ? staleness.message : "");
-  say(by("message"), told.message);
-  by("progress").hidden = ended || told.progress === null;
-  if (told.progress) Object.assign(by("progress"), { max: told.progress.total, value: told.progress.done });
+  follow(told.job);
+  say(by("message"), ended ? told.message : "");
   const recovery = recoveryWords(told);
   by("recovery").hidden = recovery === "";
   say(by("recovery"), recovery);

@@ -1,6 +1,6 @@
-// One order: its sentence, a place for each picture, what it cost, and a button to stop it.
+// One order: how it goes on, as <penstock-job> shows it; a place for each picture; what it cost.
 
-import { rest, rests, say } from "./elements.js";
+import { say } from "./elements.js";
 import { credits, localDay } from "./words.js";
 
 const TITLES = {
@@ -8,35 +8,35 @@ const TITLES = {
 };
 const WHY = { refused: "refused by the model", broken: "did not come", cancelled: "cancelled", failed: "did not come" };
 const LIVE = new Set(["queued", "generating"]);
-const STOPPING = "Stopping; what has come stays yours.";
 const LOST = "This order is not there any more.";
+const WORDS = {
+  queued: "You are in the queue",
+  running: "Generating your images…",
+  backoff_note: "",
+  recovering_note: "",
+  cancelling: "Stopping…",
+  cancel_failed: "The studio could not be reached. Press Cancel again.",
+  // Said once, above the cards.
+  reconnecting: "",
+  offline: "",
+};
 
 export class Card {
-  // `cancel` comes to a sentence where it failed, or "".
-  constructor(template, cancel) {
-    this.article = template.content.cloneNode(true).querySelector("article");
+  constructor(template, { renew, onend }) {
+    this.article = document.importNode(template.content, true).querySelector("article");
     this.status = null;
     this.asked = 0; // the number of the question whose answer is shown
-    this.message = this.wait = this.wrong = "";
-    this.stopping = false;
     this.part = (name) => this.article.querySelector(name);
-    this.part(".cancel").addEventListener("click", () => this.stop(cancel));
+    this.job = this.part("penstock-job");
+    // Pictures are shown below, and what they cost is the app's to say.
+    Object.assign(this.job, { texts: WORDS, renew, render: () => {} });
+    this.job.addEventListener("done", onend);
+    this.job.addEventListener("error", onend);
   }
 
-  async stop(cancel) {
-    if (rests(this.part(".cancel"))) return;
-    this.stopping = true;
-    this.wrong = "";
-    this.tell();
-    this.wrong = await cancel();
-    this.stopping = !this.wrong;
-    this.tell();
-  }
-
-  // `wait` is a sentence, or "".
-  show(generation, wait) {
+  // `token` opens what is this customer's.
+  show(generation, token) {
     const { status, prompt, message, images, quality } = generation;
-    Object.assign(this, { status, message, wait });
     this.article.dataset.id = generation.job_id;
     this.article.setAttribute("aria-label", prompt);
     say(this.part("h3"), prompt);
@@ -51,27 +51,37 @@ export class Card {
       showPicture(list.children[at] ?? list.appendChild(document.createElement("li")), picture, prompt);
     });
     say(this.part(".credits"), LIVE.has(status) ? reserved(generation.credits) : spent(generation.credits));
-    this.tell();
+    if (status === "generating" && !generation.stopping) this.job.texts = { ...WORDS, running: message };
+    // What holds it up: of an order's jobs together the app knows more than their batch says.
+    say(this.part(".note"), generation.note);
+    this.follow(generation.job, token);
+    this.tell(status, message);
+  }
+
+  follow(job, token) {
+    if (job === null) {
+      this.job.removeAttribute("src");
+    } else if (token && !this.job.hasAttribute("src")) {
+      this.job.setAttribute("token", token);
+      this.job.setAttribute("src", job.src);
+    }
   }
 
   // The server does not know it: nothing more will come.
   lose() {
-    Object.assign(this, { status: "failed", message: LOST });
     this.article.querySelectorAll("li:not([data-state=ready])").forEach((item) => item.remove());
-    this.tell();
+    this.follow(null);
+    this.tell("failed", LOST);
   }
 
-  tell() {
-    const live = LIVE.has(this.status);
-    const button = this.part(".cancel");
-    this.article.dataset.status = this.status;
-    const lines = live ? [this.stopping ? STOPPING : this.message, this.wrong] : [this.message];
-    say(this.part(".message"), lines.filter(Boolean).join(" "));
-    // Not in the sentence that is read out: it changes all the time.
-    say(this.part(".wait"), live && !this.stopping ? this.wait : "");
-    rest(button, this.stopping);
-    if (!live && button === document.activeElement) this.article.focus({ preventScroll: true });
-    button.hidden = !live;
+  tell(status, message) {
+    const isLive = LIVE.has(status);
+    this.status = this.article.dataset.status = status;
+    say(this.part(".message"), isLive ? "" : message);
+    if (!isLive) say(this.part(".note"), "");
+    // What is hidden cannot have the focus.
+    if (!isLive && this.job === document.activeElement) this.article.focus({ preventScroll: true });
+    this.job.hidden = !isLive;
   }
 }
 

@@ -1,11 +1,13 @@
-// The studio: shows the price before, sends each order once, and asks every 3 s until all has ended.
+// The studio: shows the price before, sends each order once, and reads again what has changed, of
+// which one stream of the customer's account tells; where none comes through, it asks every 3 s.
 
+import { watch } from "/penstock/static/penstock.js";
 import { Card } from "./card.js";
 import { putInOrder, rest, rests, say } from "./elements.js";
-import { credits, duration, localTimeAfter } from "./words.js";
+import { credits, localTimeAfter } from "./words.js";
 
-const POLL_MS = 3000;
-const LOOK_MS = 15_000; // for what was ordered or bought in another tab
+const AGAIN_MS = 3000; // after an answer that did not come
+const GATHER_MS = 150; // changes that come together are read once
 const ANSWER_MS = 30_000; // an answer that takes longer does not come
 const QUIET_MS = 1000; // a slow double click is one click
 const TRIES = 4;
@@ -28,6 +30,8 @@ let shown = 0; // the number of the one whose account is shown: an older answer 
 // The key of an order stays until an answer says what became of it: sent again, it is the same order.
 let key = null;
 let another = false; // somebody else is signed in now
+let live = null; // what is watched, and a token for it
+let watching = null;
 let tooDear = false; // that is what was said last
 
 function newKey() {
@@ -72,6 +76,8 @@ const away = ({ status }) => status === 0 || status >= 500;
 function leave() {
   another = true;
   Object.values(timers).forEach(clearTimeout);
+  watching?.stop();
+  for (const card of cards.values()) card.follow(null);
   const link = document.createElement("a");
   link.href = "/";
   say(link, "Go on as this one");
@@ -159,7 +165,7 @@ async function deliver(wanted) {
     if (!away(said)) key = null;
     if (said.status !== 0 || tries === TRIES) return said;
     complain(`${UNSURE} It is sent again; it is ordered only once.`);
-    await pause(POLL_MS);
+    await pause(AGAIN_MS);
   }
 }
 
@@ -219,11 +225,11 @@ function showAccount(said) {
 
 function place(generation, number) {
   const id = generation.job_id;
-  if (!cards.has(id)) cards.set(id, new Card(by("card"), () => cancel(id)));
+  if (!cards.has(id)) cards.set(id, new Card(by("card"), { renew, onend: () => due(id) }));
   const card = cards.get(id);
   if (number < card.asked) return;
   card.asked = number;
-  card.show(generation, generation.eta_seconds === null ? "" : `About ${duration(generation.eta_seconds)}.`);
+  card.show(generation, live?.token);
 }
 
 // What has ended is no longer under "Now".
@@ -235,13 +241,6 @@ function tidy() {
   by("history").hidden = cards.size > 0 && by("past").children.length === 0;
 }
 
-async function cancel(id) {
-  const said = await call(`/api/generations/${id}/cancel`, {});
-  if (said.ok) take(said);
-  follow();
-  return said.ok ? "" : said.error;
-}
-
 function take(said) {
   showAccount(said);
   place(said.generation, said.number);
@@ -250,33 +249,68 @@ function take(said) {
 
 // --- asking ---------------------------------------------------------------------------------
 
-function live() {
-  return [...cards].filter(([, card]) => !ENDED.has(card.status)).map(([id]) => id);
+const changed = new Set(); // the orders to be read again
+
+function due(id) {
+  changed.add(id);
+  later("ask", ask, GATHER_MS);
 }
 
-// The next question is asked only after the answer to the last one: they never pile up. At the end
-// the balance once more: of answers that came together, nobody knows which one is the newest.
-function follow() {
-  if (live().length) later("ask", ask, POLL_MS);
-  else refresh();
-}
-
-async function ask(ids = live()) {
-  clearTimeout(timers.ask);
+async function ask(ids = [...changed]) {
+  ids.forEach((id) => changed.delete(id));
   const answers = await Promise.all(ids.map((id) => call(`/api/generations/${id}`)));
   answers.forEach((said, at) => {
     if (said.ok) take(said);
     if (said.status === 404) cards.get(ids[at])?.lose();
+    if (away(said)) changed.add(ids[at]);
   });
   tidy();
   offline(answers.some(away));
-  follow();
+  if (changed.size) later("ask", ask, AGAIN_MS);
 }
 
 async function refresh() {
   const said = await call("/api/balance");
   if (said.ok) showAccount(said);
-  else if (away(said)) later("refresh", refresh, POLL_MS);
+  else if (away(said)) later("refresh", refresh, AGAIN_MS);
+}
+
+// --- watching -------------------------------------------------------------------------------
+
+async function renew() {
+  const said = await call("/api/history");
+  if (away(said)) throw new Error(UNREACHABLE);
+  if (said.ok) live = said.live;
+  return said.ok ? live.token : null;
+}
+
+function listen() {
+  watching ??= watch(live.src, { token: live.token, renew, onchange, onstate });
+}
+
+// What is told again and again is a place in the queue, which the card shows by itself.
+const heard = new Map();
+function onchange(told, type) {
+  if (type === "account") { later("refresh", refresh, GATHER_MS); return; }
+  const { id, batch, status, attempt, progress, waiting_for: why } = told;
+  const news = JSON.stringify([status, attempt, progress?.done, told.cancel_requested, why]);
+  if (heard.get(id) === news) return;
+  heard.set(id, news);
+  const known = [...cards].find(([, card]) => card.job.getAttribute("src")?.endsWith(`/${batch}`));
+  if (known) due(known[0]);
+  else later("look", load, GATHER_MS); // ordered in another tab
+}
+
+let wasLost = false;
+function onstate(state) {
+  clearTimeout(timers.offline);
+  if (state === "reconnecting" || state === "offline") {
+    wasLost = true;
+    later("offline", () => offline(true), AGAIN_MS);
+  } else if (wasLost && (state === "live" || state === "polling")) {
+    wasLost = false;
+    load(); // what else happened in between is not told
+  }
 }
 
 function offline(gone) {
@@ -288,9 +322,9 @@ function offline(gone) {
 async function load(before = null) {
   const said = await call(before ? `/api/history?before=${before}` : "/api/history");
   offline(away(said));
-  if (!before) later("look", look, said.ok ? LOOK_MS : POLL_MS);
-  else if (away(said)) later("older", () => load(before), POLL_MS);
+  if (away(said)) later(before ? "older" : "look", () => load(before), AGAIN_MS);
   if (!said.ok) return;
+  live ??= said.live;
   showAccount(said);
   // Where none of the newest is known yet, those between them and the known ones are older.
   const known = by("older").dataset.before !== undefined && said.items.some((one) => cards.has(one.job_id));
@@ -300,10 +334,10 @@ async function load(before = null) {
     by("older").dataset.before = said.before ?? "";
   }
   tidy();
-  if (live().length) follow();
+  listen();
 }
 
-// Now and then, and when somebody comes back: what happened in another tab meanwhile.
+// When somebody comes back: what happened in another tab meanwhile.
 function look() {
   if (document.visibilityState === "visible") load();
 }

@@ -4,13 +4,6 @@ export function credits(number) {
   return number === 1 ? "1 credit" : `${number} credits`;
 }
 
-// "20 seconds", "3 minutes": as exact as one can promise.
-export function duration(seconds) {
-  if (seconds <= 50) return `${Math.max(1, Math.ceil(seconds / 10)) * 10} seconds`;
-  const minutes = Math.max(1, Math.round(seconds / 60));
-  return minutes === 1 ? "1 minute" : `${minutes} minutes`;
-}
-
 export function localTime(moment) {
   return new Date(moment).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 }
