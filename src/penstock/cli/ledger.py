@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.console import Calls, Json, json_text, with_calls
 from penstock.cli.render import Column, clean, print_lines, room, table
+from penstock.engine.books import books
 
 PAGE = 1_000
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
@@ -49,7 +50,7 @@ def ledger(
 
     async def ask(calls: Calls) -> None:
         pages = (
-            calls.accounts.books(name, page=PAGE) if whole else _newest(calls, name, limit, form)
+            books(calls.accounts, name, page=PAGE) if whole else _newest(calls, name, limit, form)
         )
         await _PRINTERS[form](pages)
 

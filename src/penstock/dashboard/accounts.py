@@ -47,7 +47,8 @@ async def _page(
     wanted = request.query_params.get("q", "").strip()
     after = request.query_params.get("after") or None
     if wanted:
-        found = await accounts.find(wanted, limit=PAGE + 1, after=after)
+        lists = backend(request).engine.lists
+        found = await lists.accounts(wanted, limit=PAGE + 1, after=after)
     else:
         found = await accounts.list(limit=PAGE + 1, after=after)
     more = found[PAGE - 1]["id"] if len(found) > PAGE else None

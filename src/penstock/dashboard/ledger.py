@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from penstock.dashboard.frame import backend, page
+from penstock.engine.books import books
 
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
 # Spreadsheets take a text that begins so for something to be computed.
@@ -22,7 +23,7 @@ async def show(request: Request) -> Response:
     accounts = backend(request).engine.accounts
     await accounts.show(name)  # refuses one that is not there, before anything is sent
     return StreamingResponse(
-        _text(accounts.books(name)),
+        _text(books(accounts, name)),
         media_type="text/csv",
         headers={"Content-Disposition": 'attachment; filename="ledger.csv"'},
     )

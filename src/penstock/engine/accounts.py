@@ -1,7 +1,6 @@
 """Accounts, their credits, and the plans they follow: one method per SQL function."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 from penstock.db.borrowed import Fetch, borrow
@@ -11,7 +10,6 @@ from penstock.errors import Invalid
 # What each call answers is a plain dict in the form of the contract: it is shown or sent.
 Answer = dict[str, Any]
 Answers = list[dict[str, Any]]
-Numbers = list[int]
 
 _BIGGEST = 2**63 - 1
 _MOST_LISTED = 1_000
@@ -98,37 +96,11 @@ class Accounts:
         )
         return [row["entry"] for row in rows]
 
-    async def books(self, name: str, *, page: int = _MOST_LISTED) -> AsyncIterator[Answers]:
-        """The whole ledger, the oldest first, a page at a time in memory.
-
-        It is read from its end. So a first pass notes where its pages begin, and a second one takes
-        them in turn: lines are never changed, and what is written meanwhile comes after the last
-        page. An account without a line has one page, which is empty.
-        """
-        lines = await self.ledger(name, limit=page)
-        if not lines:
-            yield lines
-        begins: Numbers = []
-        while lines:
-            begins.append(lines[0]["id"] + 1)
-            lines = await self.ledger(name, limit=page, before=lines[-1]["id"])
-        for begin in reversed(begins):
-            yield (await self.ledger(name, limit=page, before=begin))[::-1]
-
     async def list(self, *, limit: int = 100, after: str | None = None) -> Answers:
         """Accounts by name; the next page begins `after` the last name of this one."""
         _refuse_odd(after=after)
         rows = await self._fetch(
             "select account from penstock.list_accounts($1, $2) account", (_limit(limit), after)
-        )
-        return [row["account"] for row in rows]
-
-    async def find(self, prefix: str, *, limit: int = 100, after: str | None = None) -> Answers:
-        """Accounts whose names begin so, by name; the next page begins `after` the last name."""
-        _refuse_odd(prefix=prefix, after=after)
-        rows = await self._fetch(
-            "select account from penstock.find_accounts($1, $2, $3) account",
-            (prefix, _limit(limit), after),
         )
         return [row["account"] for row in rows]
 

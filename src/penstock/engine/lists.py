@@ -6,8 +6,10 @@ from typing import Any
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch
-from penstock.engine.encode import refuse_nul
+from penstock.engine.encode import refuse_nul, whole
 from penstock.states import JobStatus
+
+MOST_ACCOUNTS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,18 @@ class Lists:
             ),
         )
         return [row["job"] for row in rows]
+
+    async def accounts(
+        self, prefix: str, *, limit: int = 100, after: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Those whose names begin so, by name; the next page begins `after` the last name."""
+        refuse_nul(prefix, "prefix", code="invalid_prefix")
+        refuse_nul(after, "after", code="invalid_after")
+        rows = await self._fetch(
+            "select account from penstock.find_accounts($1, $2, $3) account",
+            (prefix, whole(limit, "limit", 1, MOST_ACCOUNTS, "invalid_filter"), after),
+        )
+        return [row["account"] for row in rows]
 
     async def queues(self, name: str | None = None) -> list[dict[str, Any]]:
         """Every queue by name, or the one that is named: its limits and what waits in it."""
