@@ -1,7 +1,7 @@
 """What every page has: who may see it, where it lies, its headers, its template.
 
-A page registers with `@page`, a form's target with `@action`: there is no third way, so none can
-forget to ask who is there, and no form its token.
+A page registers with `@page`, a form's target with `@action`, so none can forget to ask who is
+there, and no form its token. Only the way in (login.py) and the pulse (live.py) judge themselves.
 """
 
 from collections.abc import Awaitable, Callable

@@ -55,7 +55,10 @@ function heard({ successful, xhr }) {
   } else if (successful) {
     say("");
   } else if (xhr.status === 503) {
-    say("The database cannot be reached; this page shows how it was. Jobs are safe, and go on.");
+    // A page that came while it was away says so itself, and shows nothing of before.
+    if (document.getElementById("away") === null) {
+      say("The database cannot be reached; this page shows how it was. Jobs are safe, and go on.");
+    }
     setTimeout(look, AGAIN_MS);
   }
   if (due) look();
