@@ -159,6 +159,27 @@ async def test_a_finished_job_is_done_again_as_a_new_one(
     assert (start["timeout_at"] - start["started_at"]).total_seconds() == 33
 
 
+@pytest.mark.parametrize("way", ["alone", "with others", "many"])
+@pytest.mark.parametrize("priority", [7, None])
+async def test_a_priority_that_was_said_is_kept_and_another_is_decided_anew(
+    conn: asyncpg.Connection, way: str, priority: int | None
+) -> None:
+    await factory.queue(conn)
+    await conn.execute("update penstock.kind set priority_offset = 5")
+    call = {
+        "alone": "select id from penstock.submit_one('q', '{}', p_priority => $1)",
+        "with others": "select (job ->> 'id')::uuid from penstock.accept_jobs("
+        "'q', array['q'], array['{}'::jsonb], p_priorities => array[$1::integer])",
+        "many": "select id from penstock.submit_many("
+        "array['q'], array['{}'::jsonb], p_priorities => array[$1::integer])",
+    }
+    job = await conn.fetchval(call[way], priority)
+    await conn.execute("update penstock.kind set priority_offset = 6")
+    await cancel(conn, job)
+    again = await retry(conn, job)
+    assert again["priority"] == (6 if priority is None else 7)
+
+
 async def test_a_second_click_gets_the_first_ones_job(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)

@@ -42,7 +42,8 @@ begin
     and q.ordering <> 'fair'; -- guard: no lane
   with accepted as (
     insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-      max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload)
+      max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
+      priority_said)
     select penstock._nth_id(v_seed, x.ordinal),
       penstock._rank(v_queue.ordering, t.priority, v_queue.aging_step, t.run_at, x.ordinal),
       -1, 0, v_queue.id, k.id,
@@ -50,7 +51,8 @@ begin
         else 'queued'::penstock.job_status end,
       t.priority, coalesce(x.max_attempts, k.max_attempts, v_queue.max_attempts), v_now, v_now,
       t.run_at, t.run_at + x.expires, x.timeout,
-      coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload
+      coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload,
+      x.priority is not null
     from unnest(p_kinds, p_payloads, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts,
                 p_timeouts, p_expires, p_metadata) with ordinality
       x (kind, payload, topic, priority, run_at, delay, max_attempts, timeout, expires, metadata,

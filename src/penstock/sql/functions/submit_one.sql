@@ -208,13 +208,14 @@ begin
   status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
     else 'queued'::penstock.job_status end;
   insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload)
+    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
+    priority_said)
   values (id, v_rank,
     -1, 0, v_queue.id, v_kind.id, status, v_priority,
     coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
     v_run_at + p_expires, p_timeout,
     coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
-    p_payload);
+    p_payload, p_priority is not null);
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
   if status = 'queued' and not (select a from penstock._anyone_alive(v_now) a) then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
