@@ -95,7 +95,12 @@ class Workers(Lifecycle):
     ) -> None:
         """Within every limit, nothing left idle that could run, and the first in line first."""
         room = self.model.room(queue, limit)
-        waiting = [job for job in self.model.live("queued") if job.queue == queue]
+        # One that is too late and still here could not be ended, since its account is held.
+        waiting = [
+            job
+            for job in self.model.live("queued")
+            if job.queue == queue and not (job.expires_at and job.expires_at <= self.model.now)
+        ]
         # Jobs from before their account had a limit: the claim puts them into a lane on its way.
         strays = [
             job for job in waiting
