@@ -1,21 +1,27 @@
 # Every target sets up what it needs first, so that a fresh machine needs one command.
 
+# Bytecode is kept, whatever the machine says: without it a server takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -q
 # What make test runs is repeatable, property tests included.
 SUITE := $(PYTEST) --hypothesis-profile=ci
-TOGETHER := -n 2 --dist loadfile -m "not alone"
-# Two workers on two cores: what fails once is tried once more with nothing beside it, and named. A
-# test that only a busy machine fails needs a better test; one that fails twice is red.
+# Three workers for two cores: tests of processes and pages wait for a good part of their time. Files
+# go out in the order of tests/conftest.py, and not by how many tests they hold.
+TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"
+# What fails once is tried once more with nothing beside it, and named. A test that only a busy machine
+# fails needs a better test; one that fails twice is red.
 once_more = || { test $$? -eq 1 && echo "--- what failed is tried once more, alone:" && \
   $(SUITE) $(1) --last-failed --last-failed-no-failures none; }
 POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
-# What depends on the version of Postgres. Only folders that are there: pytest -n takes a missing
-# one for an empty one.
-ON_15 := $(wildcard tests/sql tests/engine)
+# What depends on the version of Postgres: not the storm, which takes long and asks what our own rules
+# add up to. Only folders that are there: pytest -n takes a missing one for an empty one.
+ON_15 := $(wildcard tests/sql tests/engine) \
+  --ignore=tests/sql/test_storm.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo feedback studio marking scanner model test check bench faults schema screenshots docs lock
+.PHONY: help setup demo essays feedback studio marking scanner model test check bench faults schema screenshots docs preview lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -26,7 +32,10 @@ setup: .venv/.ready ## Make .venv with exactly what requirements.lock names
 	@.ci/setup
 	@touch $@
 
-demo: setup ## Run the essay app: embedded Postgres, worker, model, a page in the browser
+demo: setup ## Run five systems with visitors on one page, to look at and to break
+	@$(PYTHON) -m penstock dev
+
+essays: setup ## Run the essay app: embedded Postgres, worker, model, a page in the browser
 	@$(PYTHON) examples/essays
 
 feedback: setup ## Run the feedback app: fifty pupils, one model, and a switch to stop it
@@ -46,13 +55,14 @@ model: setup ## Fetch a small real model (93 MB) for `penstock model --real`
 
 test: check ## Run everything: static checks, then all tests on Postgres 18 and 15
 	@.ci/install-chromium
+	@.ci/install-php
 	$(SUITE) $(TOGETHER) $(call once_more)
 	$(SUITE) -m alone $(call once_more)
 	@.ci/install-postgres-15
 	@if test -x $(POSTGRES_15); then \
 	  set -x; $(SUITE) $(TOGETHER) --postgres 15 $(ON_15) $(call once_more,--postgres 15); \
 	else \
-	  echo "skipped on Postgres 15, which is not installed: $(ON_15)"; \
+	  echo "Postgres 15 is not installed: tests/sql and tests/engine were not run on it"; \
 	fi
 
 check: setup ## Run the static checks: format, lint, layers, types, migrations
@@ -81,8 +91,14 @@ screenshots: setup ## Make the pictures of the documents anew, docs/pictures
 	@.ci/install-chromium
 	$(PYTEST) tests/browser/pictures.py --screenshots docs/pictures
 
-docs: setup ## Check that links between the documents lead somewhere
+docs: setup ## Write the reference from the code, check every link, build the site into site/
+	cd docs && ../$(PYTHON) -m _generate
+	$(PYTHON) tests/contract/requirements.py
 	$(PYTHON) .ci/check_links.py
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+
+preview: setup ## Show the documentation while it is written, at http://127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs serve --no-strict --livereload
 
 lock: setup ## Rewrite requirements.lock: the newest versions that pyproject.toml allows
 	.ci/uv lock --upgrade

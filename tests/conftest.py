@@ -8,20 +8,25 @@ pytest -m "not alone"     as `make test` does with -n 2; the rest follows withou
 
 import os
 import shutil
-import tempfile
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
 import hypothesis
-import psycopg
 import pytest
 
 from clock import Clock
-from cluster import DEBIAN, MIGRATED, Cluster, running
-from penstock.db.pool import prepare
+from cluster import DEBIAN, MIGRATED, Cluster, assert_sound, folder, in_memory, running
+from connections import connections
 from shapes import Connect, Scale, T
+
+in_memory()
+# Where a machine asks Python not to keep bytecode, each of the hundreds of processes that tests
+# start would compile what it imports anew: half of the time that a server takes to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Databases answer when they answer; a red CI must be repeatable.
 hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
@@ -30,6 +35,9 @@ hypothesis.settings.register_profile("nightly", max_examples=5_000, deadline=Non
 hypothesis.settings.load_profile("dev")
 
 FAULTS_SECONDS = 1_800
+# xdist gives out whole files in this order. What takes long comes first, or one worker would be
+# left with it at the end while the other has nothing to do.
+LONG_FIRST = ("journeys", "browser", "package", "docs", "faults", "properties", "worker", "cli")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,18 +69,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (keep if wanted else drop).append(item)
         if faults and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(FAULTS_SECONDS))
-    items[:] = keep
+    items[:] = sorted(keep, key=_turn)
     config.hook.pytest_deselected(items=drop)
+
+
+def _turn(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return LONG_FIRST.index(folder) if folder in LONG_FIRST else len(LONG_FIRST)
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The server of this run, shared by all xdist workers.
-
-    Not below pytest's own temporary folders: of those, a fourth run removes the first one's.
-    """
+    """The server of this run, shared by all xdist workers."""
     run = getattr(request.config, "workerinput", {}).get("testrunuid", uuid.uuid4().hex)
-    home = Path(tempfile.gettempdir(), f"penstock-test-{run}")
+    home = folder(run)
     with running(home, request.config.getoption("--postgres")) as cluster:
         yield cluster
     if not (home / "postgres" / "postmaster.pid").exists():
@@ -86,7 +96,7 @@ def database(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
         yield cluster.dsn(name)
         if request.node.get_closest_marker("unsound") is None:
             cluster.disconnect(name)  # what a test left hanging would hold locks
-            _assert_sound(cluster.dsn(name))
+            assert_sound(cluster.dsn(name))
 
 
 @pytest.fixture
@@ -106,18 +116,8 @@ def blank(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 async def connect(database: str) -> AsyncIterator[Connect]:
     """A way to open more connections to the test's database; all are closed at the end."""
-    opened: list[asyncpg.Connection] = []
-
-    async def open_one() -> asyncpg.Connection:
-        conn = await asyncpg.connect(database)
-        opened.append(conn)
-        await prepare(conn)
-        return conn
-
-    yield open_one
-    for conn in opened:
-        # Not close(): that would wait for a statement a test left hanging on a lock.
-        conn.terminate()
+    async with connections(database) as connect:
+        yield connect
 
 
 @pytest.fixture
@@ -140,11 +140,3 @@ def scale(request: pytest.FixtureRequest) -> Scale:
         return full if request.config.getoption("--faults") else short
 
     return pick
-
-
-def _assert_sound(dsn: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        broken = conn.execute("select * from penstock.check()").fetchall()
-        assert not broken, f"invariants are broken: {broken}"
-        repaired = conn.execute("select * from penstock.reconcile()").fetchall()
-        assert not repaired, f"the reconciler had something to repair: {repaired}"

@@ -7,12 +7,19 @@ POLL_SECONDS = 0.005
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[object]], what: str, *, seconds: float = 10
+    condition: Callable[[], Awaitable[object]],
+    what: str,
+    *,
+    seconds: float = 10,
+    poll: float = POLL_SECONDS,
 ) -> None:
-    """Return when `condition` answers something true; fail with `what` at the deadline."""
+    """Return when `condition` answers something true; fail with `what` at the deadline.
+
+    `poll`: seconds between two looks; longer where a look costs those who work on it.
+    """
     try:
         async with asyncio.timeout(seconds):
             while not await condition():  # noqa: ASYNC110  # a database has no event to wait for
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(poll)
     except TimeoutError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None

@@ -26,7 +26,7 @@ queue = app.queue(
     concurrency=8,
     # Two calls to the model, each within its own limit, and a minute for the rest.
     timeout=2 * CALL_SECONDS + 60,
-    # With 30 s: waits of 30, 60, 90 and 120 s, so an outage of five minutes fails nobody.
+    # For answers that are wrong or late: waits of 30, 60, 90 and 120 s.
     retry=Retries(attempts=5, backoff="linear", delay=os.environ.get("ESSAYS_RETRY_DELAY", "30s")),
 )
 
@@ -88,7 +88,11 @@ def _described(essay: store.Essay) -> dict[str, Any]:
 
 
 async def _ask(job: Job, path: str, question: dict[str, Any]) -> dict[str, Any]:
-    """One call to the model. What may pass by itself is tried again, the rest is final."""
+    """One call to the model. What may pass by itself is tried again, the rest is final.
+
+    A model that cannot be reached is left to Penstock: it knows httpx's errors, and an outage costs
+    no attempt, however long it is.
+    """
     try:
         # Around the whole call: the client's own limit starts anew with every byte that arrives.
         async with asyncio.timeout(CALL_SECONDS), httpx.AsyncClient(timeout=CALL_SECONDS) as client:
@@ -101,8 +105,6 @@ async def _ask(job: Job, path: str, question: dict[str, Any]) -> dict[str, Any]:
     except (TimeoutError, httpx.TimeoutException):
         sentence = f"The model did not answer within {CALL_SECONDS:g} seconds."
         raise Retry(sentence, cls="timeout") from None
-    except httpx.TransportError:
-        raise Retry("The model cannot be reached.", cls="unavailable") from None
     if reply.status_code in {429, 503}:
         wait = reply.headers.get("retry-after", "")
         after = int(wait) if wait.isdecimal() else None

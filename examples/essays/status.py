@@ -6,6 +6,10 @@ STAGES = {
     "reading": "The model is reading your essay.",
     "scoring": "The model is scoring your essay.",
 }
+AWAY = (
+    "The AI service does not answer at the moment. "
+    "Your essay is safe, and it goes on by itself when the service is back."
+)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +48,8 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
             return "failed", "Your essay could not be analyzed."
         case _, "failed" | "cancelled":
             return "failed", "Your essay could not be analyzed."
+        case _, "scheduled" | "queued" if _is_away(job):
+            return "pending", AWAY
         case _, "scheduled":
             why = (job.get("error") or {}).get("message") or "It did not work the first time."
             return "pending", f"Waiting to try again: {why}"
@@ -51,3 +57,10 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
             return "pending", "Waiting for its turn."
         case _:
             return "processing", STAGES.get(job.get("stage") or "", "Processing your essay.")
+
+
+def _is_away(job: dict[str, Any]) -> bool:
+    """Whether it waits for a model that cannot be reached."""
+    return job.get("waiting_for") == "circuit_open" or (
+        (job.get("error") or {}).get("class") == "unavailable"
+    )

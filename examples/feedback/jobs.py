@@ -31,7 +31,7 @@ TOPIC = "klasse"
 app = load(CONFIG)
 if not QUEUE_ON:
     app.queues["ollama"] = replace(app.queues["ollama"], inline=True)
-give_feedback = app.kinds["feedback"]
+give_feedback = app.kinds["give_feedback"]
 
 
 async def submit(pool: asyncpg.Pool, pupil: str, draft: Draft) -> int:

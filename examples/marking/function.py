@@ -31,6 +31,16 @@ BODY_BYTES = 1_000_000
 SECONDS = 2.0
 NO_SENSE = "The model could not make sense of this answer."
 CALLBACK_SECONDS = 10.0
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# What may be ordered, each as what.
+ORDERS: dict[str, type] = {
+    "seconds": float,
+    "repeat": int,
+    "fail": int,
+    "retryable": bool,
+    "odd": int,
+    "silent": int,
+}
 # Between tries to call back, as long as the result is wanted.
 AGAIN_SECONDS = (0.2, 0.5, 1.0, 2.0)
 
@@ -77,6 +87,7 @@ class Marking:
         self._log = log
         self._seen: set[str] = set()
         self._lock = threading.Lock()
+        self._at_work: set[threading.Thread] = set()
 
     def accept(self, message: str, work: dict[str, Any]) -> None:
         """Begin in a thread of its own; the same message once more changes nothing."""
@@ -85,7 +96,18 @@ class Marking:
                 return
             self._seen.add(message)
         self._log.write("begin", job=work["job_id"], attempt=work["attempt"])
-        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        with self._lock:
+            self._at_work = {one for one in self._at_work if one.is_alive()} | {thread}
+            thread.start()
+
+    def rest(self, seconds: float) -> None:
+        """Come back when all that has begun is told, or after so long."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            at_work = self._at_work
+        for thread in at_work:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self, work: dict[str, Any]) -> None:
         until = datetime.fromisoformat(work["expires_at"]).timestamp()
@@ -157,18 +179,30 @@ class Door(BaseHTTPRequestHandler):
 
 
 class Control(BaseHTTPRequestHandler):
-    """POST /_stop, /_start, and /_order {seconds, repeat, fail, retryable, odd, silent}."""
+    """POST /_stop, /_start, and /_order {seconds, repeat, fail, retryable, odd, silent}.
+
+    Not for web pages: they can send a POST to this machine, but not without an Origin, nor with our
+    Host under a name of their own.
+    """
 
     function: "Function"
 
     def do_POST(self) -> None:
+        host = urlsplit(f"//{self.headers.get('host', '')}").hostname
+        if "origin" in self.headers or host not in LOOPBACK:
+            _answer(self, 403, {"error": "this is not for web pages"})
+            return
         match self.path:
             case "/_stop":
                 self.function.close()
             case "/_start":
                 self.function.open()
             case "/_order":
-                wanted = json.loads(_body(self) or b"{}")
+                try:
+                    wanted = _orders(_body(self))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    _answer(self, 422, {"error": f"orders are {', '.join(ORDERS)}"})
+                    return
                 for name, value in wanted.items():
                     setattr(self.function.orders, name, value)
             case _:
@@ -186,7 +220,8 @@ class Function:
     def __init__(self, port: int, secret: str, orders: Orders, log: Log) -> None:
         self.orders = orders
         self._port = port
-        members = {"marking": Marking(orders, log), "secret": secret}
+        self._marking = Marking(orders, log)
+        members = {"marking": self._marking, "secret": secret}
         self._door = type("Door", (Door,), members)
         self._server: ThreadingHTTPServer | None = None
         self._lock = threading.Lock()
@@ -208,6 +243,10 @@ class Function:
                 self._server.server_close()
                 self._server = None
 
+    def rest(self, seconds: float) -> None:
+        """Wait for what is inside."""
+        self._marking.rest(seconds)
+
 
 def _body(request: BaseHTTPRequestHandler) -> bytes:
     length = int(request.headers.get("content-length") or 0)
@@ -221,6 +260,13 @@ def _work(body: bytes) -> dict[str, Any]:
     if urlsplit(work["callback_url"]).scheme not in ("http", "https"):
         raise ValueError(work["callback_url"])
     return work
+
+
+def _orders(body: bytes) -> dict[str, Any]:
+    wanted = {name: ORDERS[name](value) for name, value in json.loads(body or b"{}").items()}
+    if not all(value >= 0 for value in wanted.values()):
+        raise ValueError(wanted)
+    return wanted
 
 
 def _answer(request: BaseHTTPRequestHandler, status: int, said: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from penstock.app.toml import load
 QUEUE = "marking"
 # A worker stands by, unless it is said that calls over HTTP drive the queue.
 os.environ["MARKING_DRIVE"] = os.environ.get("MARKING_DRIVE") or "worker"
+os.environ["MARKING_TIMEOUT"] = os.environ.get("MARKING_TIMEOUT") or "10m"
 # The document's own name for where results are sent.
 if os.environ.get("AI_MARKING_CALLBACK_URL"):
     os.environ["PENSTOCK_PUBLIC_URL"] = os.environ["AI_MARKING_CALLBACK_URL"]

@@ -22,11 +22,12 @@ Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
 
 app = Penstock(name="studio")
 
-# Lower priorities go first; whoever is new goes ahead once.
+# Lower priorities go first; whoever is new goes ahead once. The first plan is for strangers, unless
+# another app of the same database says otherwise.
+app.plan("free", priority=50, concurrency=1, per_hour=10, first_job=-20)
 app.plan("pro", priority=10, concurrency=4, per_hour=999, weight=8, first_job=-20)
 app.plan("growth", priority=20, concurrency=3, per_hour=100, first_job=-20)
 app.plan("starter", priority=30, concurrency=2, per_hour=50, first_job=-20)
-app.plan("free", priority=50, concurrency=1, per_hour=10, first_job=-20, default=True)
 
 queue = app.queue(
     "studio",

@@ -14,16 +14,14 @@ import asyncio
 import hashlib
 import uuid
 import weakref
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.resources import files
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from penstock.db import migrate
+from penstock.db import migrate, scratch
 from penstock.db.connect import open_connection
 from penstock.db.embedded import Embedded
 from penstock.db.postgres_files import ROLE
@@ -92,21 +90,6 @@ def clock_script() -> str:
     return (files("penstock") / "sql" / "testing" / "clock.sql").read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """Where databases for tests are made, and who makes them."""
-
-    maker: str
-    owner: str | None
-
-    def dsn(self, database: str) -> str:
-        parts = urlsplit(self.maker)
-        host = parts.netloc
-        if self.owner is not None:
-            host = f"{self.owner}@" + host.rpartition("@")[2]
-        return urlunsplit(parts._replace(netloc=host, path=f"/{database}"))
-
-
 class Testing:
     """One database for one test; the app uses it until the end of the block."""
 
@@ -143,7 +126,7 @@ class Testing:
         self._name = f"penstock_test_{uuid.uuid4().hex[:16]}"
         try:
             template = await _template(self._maker, server)
-            await _create(self._maker, self._name, template, server.owner)
+            await scratch.create(self._maker, self._name, server.owner, template=template)
         except asyncpg.InsufficientPrivilegeError:
             await self._maker.close()
             raise Misconfigured(
@@ -164,7 +147,7 @@ class Testing:
         _open.discard(self._app)
         await self._app.move(None)
         await self._conn.close()
-        await self._maker.execute(f'drop database "{self._name}" with (force)')
+        await scratch.drop(self._maker, self._name)
         await self._maker.close()
 
     async def drain(self) -> int:
@@ -182,15 +165,15 @@ class Testing:
         await self.clock.advance(by, beats=True)
 
 
-async def _server(settings: Settings) -> _Server:
+async def _server(settings: Settings) -> scratch.Server:
     if settings.dsn is not None:
-        return _Server(settings.dsn, None)
+        return scratch.Server(settings.dsn, None)
     # Used until the process ends: to start a server for each test would take longer than the test.
     embedded = await asyncio.to_thread(Embedded.use, settings.home / "testing", settings=_HASTY)
-    return _Server(embedded.admin_dsn, ROLE)
+    return scratch.Server(embedded.admin_dsn, ROLE)
 
 
-async def _template(maker: asyncpg.Connection, server: _Server) -> str:
+async def _template(maker: asyncpg.Connection, server: scratch.Server) -> str:
     """A database with the schema of this program and a clock that moves, made once."""
     schema = packaged()
     parts = [schema.functions_checksum, clock_script(), *(m.checksum for m in schema.migrations)]
@@ -200,8 +183,8 @@ async def _template(maker: asyncpg.Connection, server: _Server) -> str:
         if not await maker.fetchval("select 1 from pg_database where datname = $1", name):
             # Its final name last: others take a template by that name for whole.
             unfinished = f"{name}_unfinished"
-            await maker.execute(f'drop database if exists "{unfinished}"')
-            await _create(maker, unfinished, None, server.owner)
+            await scratch.drop(maker, unfinished)
+            await scratch.create(maker, unfinished, server.owner)
             conn = await open_connection(server.dsn(unfinished))
             try:
                 await migrate.up(conn)
@@ -212,12 +195,3 @@ async def _template(maker: asyncpg.Connection, server: _Server) -> str:
     finally:
         await maker.execute("select pg_advisory_unlock($1)", _TEMPLATE_LOCK)
     return name
-
-
-async def _create(
-    maker: asyncpg.Connection, name: str, template: str | None, owner: str | None
-) -> None:
-    owned = "" if owner is None else f'owner "{owner}"'
-    # Copying files takes a third of the time of the default, which goes through the log.
-    source = "" if template is None else f'template "{template}" strategy file_copy'
-    await maker.execute(f'create database "{name}" {owned} {source}')

@@ -150,7 +150,7 @@ async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
 
 
 async def test_an_accounts_key_says_nothing_reserved_in_a_batch(site: Site) -> None:
-    """M13."""
+    """G18: no price, priority or account of another."""
     mine = await site.account_client("u1")
     told = problem(await submit(mine, [mark(), mark(price=0)]), 403, "not_allowed")
     assert told["field"] == "jobs.1.price"

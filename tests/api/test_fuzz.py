@@ -122,6 +122,7 @@ async def furnish(site: Site) -> Things:
 async def test_every_route_answers_as_its_document_says(
     site: Site, scale: Scale, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """E14"""
     monkeypatch.setenv("PENSTOCK_ALLOW_PRIVATE", "1")  # for NOWHERE
     things = await furnish(site)
     client = site.client(

@@ -254,7 +254,7 @@ async def attackers(two: Two) -> AsyncIterator[tuple[str, httpx.AsyncClient]]:
 
 
 async def test_no_route_shows_or_touches_what_is_anothers(two: Two) -> None:
-    """An account's key and its tokens, on every route with every id of the other account."""
+    """G14: an account's key and its tokens, on every route with every id of the other account."""
     async for name, client in attackers(two):
         for operation in two.operations:
             targets = [two.other]
@@ -450,6 +450,7 @@ async def test_a_token_of_a_topic_opens_the_jobs_of_that_topic(two: Two) -> None
 
 
 async def test_without_a_key_nothing_is_open(two: Two) -> None:
+    """E14"""
     for operation in two.operations:
         for key in (None, "ps_admin_none_none"):
             client = two.site.client(key, address=f"2001:db8:{uuid.uuid4().hex[:4]}::1")

@@ -63,7 +63,7 @@ async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
 
 
 async def test_another_accounts_job_is_unknown_in_the_same_words(site: Site) -> None:
-    """G14: reading, cancelling and retrying tell nothing of what is others'."""
+    """E7, G14: reading, cancelling and retrying tell nothing of what is others'."""
     job = await make(site.app_client, account="u2")
     nobodys = await make(site.app_client)
     mine, theirs = await site.account_client("u1"), await site.account_client("u2")

@@ -1,4 +1,4 @@
-"""Whatever goes wrong, the answer has one form: RFC 9457 with a stable code (G9)."""
+"""Whatever goes wrong, the answer has one form: RFC 9457 with a stable code (E14)."""
 
 from urllib.parse import urlsplit
 

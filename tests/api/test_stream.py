@@ -62,7 +62,7 @@ async def test_a_watcher_of_a_topic_sees_its_jobs_come_and_resolve(marking: Site
 
 
 async def test_a_stream_of_a_job_ends_with_it(marking: Site) -> None:
-    """E8: a browser listens and stops at the terminal state."""
+    """E8, E15: a browser listens and stops at the terminal state."""
     job = await submit(marking)
     async with listening(marking.app_client, f"/v1/jobs/{job}/events") as listener:
         snapshot = await listener.next()

@@ -1,4 +1,4 @@
-"""Submitting over HTTP: every answer of the contract's table (E1, E14, G9, M13)."""
+"""Submitting over HTTP: every answer of the contract's table (E1, E14, G9, G18)."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ async def submit(client: httpx.AsyncClient, kind: str = "mark", **body: Any) -> 
 
 
 async def test_a_submit_answers_the_job_with_its_place(site: Site) -> None:
-    """E1: what is accepted is a job, queued, with place and balance; nothing else was needed."""
+    """E1, G9: what is accepted is a job, queued, with place and balance; nothing else is needed."""
     answer = await submit(site.app_client, account="u1", metadata={"a": 1}, topic="t")
     assert answer.status_code == 201, answer.text
     job = answer.json()
@@ -86,7 +86,7 @@ async def test_a_live_twin_is_answered_with_200(site: Site) -> None:
 
 
 async def test_a_repetition_with_its_key_is_the_same_answer(site: Site) -> None:
-    """E14: the same status and id, with the present state, and it says that it is a repetition."""
+    """E1: the same status and id, with the present state, and it says that it is a repetition."""
     first = await submit(site.app_client, headers={KEY: "k"})
     await site.work()
     again = await submit(site.app_client, headers={KEY: "k"})
@@ -234,7 +234,7 @@ async def test_a_wrong_payload_is_refused_by_its_place(
 async def test_a_wrong_field_is_refused_by_name(
     site: Site, body: dict[str, Any], code: str, field: str
 ) -> None:
-    """C2, G9: strict forms, unknown fields too; nothing is stored."""
+    """C2, E14: strict forms, unknown fields too; nothing is stored."""
     if "kind" not in body and len(body) > 0:
         body = {"kind": "mark", "payload": {"answer": "a"}} | body
     told = problem(await site.app_client.post("/v1/jobs", json=body), 422, code)
@@ -261,7 +261,7 @@ async def test_a_wrong_field_is_refused_by_name(
 async def test_what_is_no_json_of_ours_is_422_and_never_500(
     site: Site, content: bytes, code: str | None
 ) -> None:
-    """G9."""
+    """E14"""
     await kinds.declare_foreign(site)
     refused = await site.app_client.post("/v1/jobs", content=content)
     assert refused.status_code == 422, refused.text
@@ -307,7 +307,7 @@ async def test_what_code_computes_is_computed_here(site: Site) -> None:
 async def test_an_accounts_key_may_not_say_what_is_the_operators(
     site: Site, conn: asyncpg.Connection, field: str, value: object
 ) -> None:
-    """M13, C2: even what is their own already; nothing is written."""
+    """G18, C2: even what is their own already; nothing is written."""
     mine = await site.account_client("u1")
     await mine.get("/v1/jobs")
     before = await contents(conn)
@@ -320,7 +320,7 @@ async def test_an_accounts_key_may_not_say_what_is_the_operators(
 
 
 async def test_an_accounts_job_is_its_own_whatever_the_payload_says(site: Site) -> None:
-    """M13."""
+    """G14"""
     line = site.penstock.queues["line"]
 
     @site.penstock.job(queue=line, account="teacher")
@@ -358,7 +358,7 @@ async def test_a_split_request_names_all_its_jobs(site: Site) -> None:
 async def test_of_50_submits_with_one_key_at_once_one_makes_a_job(
     site: Site, conn: asyncpg.Connection
 ) -> None:
-    """E14: a double click, a proxy that repeats."""
+    """E1: a double click, a proxy that repeats."""
     answers = await asyncio.gather(
         *(submit(site.app_client, headers={KEY: "k"}) for _ in range(50))
     )

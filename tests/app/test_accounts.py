@@ -15,7 +15,7 @@ from shapes import Connect
 
 
 async def test_accounts_are_made_shown_and_changed(app: Penstock) -> None:
-    """G8, G9"""
+    """G8"""
     app.plan("free", concurrency=1, per_hour=10)
     app.plan("pro", concurrency=4)
     made = await app.accounts.create("u1")

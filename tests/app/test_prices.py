@@ -62,7 +62,7 @@ PRICES: list[tuple[Any, dict[str, Any], int]] = [
 async def test_a_price_is_found_by_what_was_declared(
     paid: Penstock, conn: asyncpg.Connection, price: Any, payload: dict[str, Any], costs: int
 ) -> None:
-    """G18, G9: from number, field, function and table; defaults of the handler count."""
+    """G18: from number, field, function and table; defaults of the handler count."""
     ticket = await made(paid, price=price).submit(**payload)
     assert await reserved(conn, ticket.id) == costs
     assert ticket.balance == 100 - costs

@@ -178,7 +178,7 @@ async def test_a_wrong_option_of_a_submit_names_itself(
 
 
 async def test_nothing_wrong_reaches_the_database(shop: Shop) -> None:
-    """E14: refused before there is anything to connect to."""
+    """E1, E14: refused before there is anything to connect to."""
     with pytest.raises(Invalid, match="sid of job kind mark must be a valid string"):
         await shop.mark.submit(sid=5)
     assert not shop.app._engines.any_open

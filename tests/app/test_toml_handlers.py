@@ -241,7 +241,7 @@ def test_a_function_is_signed_for_where_there_is_a_secret(
 async def test_from_submit_to_result(
     load_text: Load, database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue in front of Ollama without a line of Python."""
+    """E5: a queue in front of Ollama without a line of Python."""
     monkeypatch.setenv("PENSTOCK_DSN", database)
     async with simulated(tokens=20) as model, answering_function() as url:
         monkeypatch.setenv("OLLAMA_URL", model.url)

@@ -10,25 +10,39 @@ watching        an empty page of its app, whose clock can be moved; there is a j
 axe, looks, fits_sideways
 """
 
+import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
 import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Page
 
 from api.site import SECRET
 from browser.live import Live
 from browser.scene import Scene
 from browser.stand_in import StandIn, standing_in
-from browser.watched import ACTION_MS, CHROMIUM, Windows
+from browser.watched import Windows, in_one_loop, open_browser, open_windows
 from clock import Clock
+from connections import connections
 from penstock import Penstock
+from shapes import Connect
 
-expect.set_options(timeout=ACTION_MS)
-
+HERE = Path(__file__).parent
 Looks = Callable[[Page, str], Awaitable[None]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests and their fixtures in one loop, so that they share a browser.
+
+    One for each test took half of the processor time of most (November 2026).
+    """
+    for item in items:
+        function = getattr(item, "function", None)
+        if item.path.parent == HERE and inspect.iscoroutinefunction(function):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture(autouse=True)
@@ -41,38 +55,42 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """One for each test, as each has a loop of its own: half a second (November 2026)."""
-    if CHROMIUM is None:
-        # A test that never runs proves nothing: where it counts, that is a failure.
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            "there is no Chromium here: `.ci/install-chromium` installs it as root"
-        )
-    async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield found
-        await found.close()
-
-
-@pytest.fixture
 def allowed_errors() -> list[str]:
     return []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@in_one_loop
 async def windows(
     browser: Browser, allowed_errors: list[str], request: pytest.FixtureRequest
 ) -> AsyncIterator[Windows]:
     folder = request.config.getoption("--screenshots")
-    opened = Windows(browser, allowed_errors, Path(folder) if folder else None)
-    yield opened
-    await opened.close()
-    assert opened.unexpected() == [], "the pages of this test had errors that it does not expect"
+    async with open_windows(allowed_errors, folder, browser) as opened:
+        yield opened
 
 
-@pytest.fixture
+@in_one_loop
+async def connect(database: str) -> AsyncIterator[Connect]:
+    async with connections(database) as connect:
+        yield connect
+
+
+@in_one_loop
+async def conn(connect: Connect) -> asyncpg.Connection:
+    return await connect()
+
+
+@in_one_loop
+async def clock(connect: Connect) -> Clock:
+    return Clock(await connect())
+
+
+@in_one_loop
 async def page(windows: Windows) -> Page:
     return await windows.open()
 
@@ -89,7 +107,7 @@ def origins() -> str:
     return ""
 
 
-@pytest.fixture
+@in_one_loop
 async def live(
     database: str, clock: Clock, origins: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Live]:
@@ -105,7 +123,7 @@ def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
     return Scene(conn, clock)
 
 
-@pytest.fixture
+@in_one_loop
 async def stand_in(windows: Windows) -> AsyncIterator[StandIn]:
     async with standing_in() as found:
         yield found
@@ -113,7 +131,7 @@ async def stand_in(windows: Windows) -> AsyncIterator[StandIn]:
         await windows.close()
 
 
-@pytest.fixture
+@in_one_loop
 async def watching(page: Page, stand_in: StandIn) -> Page:
     stand_in.put("a", status="running", attempt=1, stage="one")
     stand_in.pages["empty"] = ""

@@ -8,6 +8,7 @@ from browser.states import CLASSES, OUTAGE, STATES
 
 
 async def test_each_state_is_said_in_words(page: Page, stand_in: StandIn) -> None:
+    """F2, G16, S8"""
     found = await show_all(page, stand_in, [job for job, _ in STATES.values()])
     for (state, (_, said)), shown in zip(STATES.items(), found, strict=True):
         for name, words in said.items():

@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from browser.app_site import AppSite, serving
 from browser.live import Live
 from browser.scene import Scene
-from browser.watched import Windows
+from browser.watched import Windows, in_one_loop
 from penstock import Job
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>An app</title>
@@ -29,7 +29,7 @@ def origins(origin: AppSite) -> str:
     return origin.base
 
 
-@pytest.fixture
+@in_one_loop
 async def site(origin: AppSite, windows: Windows) -> AsyncIterator[AppSite]:
     async with serving(origin):
         yield origin
@@ -65,7 +65,7 @@ def part(page: Page, name: str) -> Any:
 
 
 async def test_a_job_from_the_queue_to_its_result(site: AppSite, live: Live, page: Page) -> None:
-    """With stages, partial results, and tokens as they come; each waits for us to have seen it."""
+    """G12, G16: stages, partial results and tokens as they come; each waits until it was seen."""
     seen = asyncio.Event()
     line = live.penstock.queue("line", concurrency=1)
 

@@ -18,6 +18,12 @@ SHOWN = {
     "a deep object": ({"a": {"b": {"c": 1}}}, ""),
 }
 
+LOADED = """([part, count]) => {
+  const root = document.querySelector("penstock-job").shadowRoot;
+  const shown = [...root.querySelectorAll(`[part=${part}] img`)];
+  return shown.filter((one) => one.complete && one.naturalWidth === 1).length === count;
+}"""
+
 
 @pytest.mark.parametrize("what", SHOWN)
 async def test_a_result_is_shown_safely(what: str, page: Page, stand_in: StandIn) -> None:
@@ -49,6 +55,26 @@ async def test_a_file_is_shown_as_a_picture_or_else_as_a_link(
         "src", f"{stand_in.base}/v1/uploads/dot?token=pt_good"
     )
     assert await result.locator("img").evaluate("(one) => one.complete && one.naturalWidth") == 1
+
+
+async def test_pictures_appear_as_they_come(page: Page, stand_in: StandIn) -> None:
+    """G12, G16: one of two, then both, while the job runs; and in the end its result."""
+    there: list[object] = []
+    for n, each in enumerate((f"data:image/png;base64,{DOT}", {"upload": "dot"}), start=1):
+        there.append(each)
+        progress = {"done": n, "total": 3, "partial": there}
+        if n == 1:
+            await show(page, stand_in, **running(progress=progress))
+        else:
+            stand_in.put("a", progress=progress)
+        await expect(part(page, "count")).to_have_text(f"{n} of 3")
+        pictures = part(page, "partial").locator("img")
+        await expect(pictures).to_have_count(n)
+        await page.wait_for_function(LOADED, arg=["partial", n])
+    await expect(part(page, "result").locator("img")).to_have_count(0)
+    stand_in.put("a", status="succeeded", result=[*there, {"upload": "dot"}])
+    await expect(part(page, "status")).to_have_text("Done")
+    await page.wait_for_function(LOADED, arg=["result", 3])
 
 
 async def test_a_batch_is_shown_as_one(page: Page, stand_in: StandIn) -> None:

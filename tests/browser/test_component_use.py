@@ -7,6 +7,7 @@ from browser.stand_in import StandIn
 
 
 async def test_the_button_cancels(page: Page, stand_in: StandIn) -> None:
+    """G13, G16"""
     await show(page, stand_in, **running())
     await part(page, "cancel").click()
     await expect(part(page, "status")).to_have_text("Cancelling…")

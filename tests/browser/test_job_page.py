@@ -60,6 +60,7 @@ async def test_what_runs_is_stopped_after_a_question_and_what_waits_at_once(
 async def test_a_failed_job_says_why_and_is_retried_as_a_new_one(
     live: Live, scene: Scene, page: Page
 ) -> None:
+    """M15"""
     job = await scene.failed(cls="bad_output", message="the answer is no JSON")
     await live.open(page, f"/jobs/{job}")
     main = page.get_by_role("main")

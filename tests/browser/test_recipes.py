@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 from browser.app_site import AppSite, serving
 from browser.live import Live
 from browser.scene import Scene
-from browser.watched import Windows
+from browser.watched import Windows, in_one_loop
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "howto" / "browser.md"
 ASSETS = Path(__file__).with_name("assets")
@@ -68,7 +68,7 @@ def origins(origin: AppSite) -> str:
     return origin.base
 
 
-@pytest.fixture
+@in_one_loop
 async def site(origin: AppSite, windows: Windows) -> AsyncIterator[AppSite]:
     async with serving(origin):
         yield origin

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from browser.stand_in import StandIn, job, standing_in
-from browser.watched import Windows
+from browser.watched import Windows, in_one_loop
 from waiting import eventually
 
 TOPIC = "/v1/topics/a1"
@@ -31,7 +31,7 @@ async () => {{
 BATCH = '<penstock-job src="/v1/batches/b"></penstock-job>'
 
 
-@pytest.fixture
+@in_one_loop
 async def stand_in(windows: Windows) -> AsyncIterator[StandIn]:
     async with standing_in() as found:
         yield found

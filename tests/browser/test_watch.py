@@ -9,6 +9,7 @@ from browser.watching import LOOK, STREAM, be, change, fall_back, told, until_to
 async def test_the_present_comes_first_then_each_change_then_the_end(
     watching: Page, stand_in: StandIn
 ) -> None:
+    """E8"""
     await watch(watching)
     await until_told(watching, "change", change())
     stand_in.emit("a", "Hel")

@@ -1,12 +1,38 @@
 """watch() where streams do not work: polls, with patience, until one works again."""
 
+import itertools
+
+import pytest
 from playwright.async_api import Page
 
+from browser.component import COMPONENT
 from browser.stand_in import StandIn
-from browser.watching import LOOK, STREAM, change, fall_back, told, until_live, until_told, watch
+from browser.watching import (
+    LOOK,
+    STREAM,
+    caught_up,
+    change,
+    fall_back,
+    told,
+    until_live,
+    until_told,
+    watch,
+)
+
+NOTE_LOOKS = """
+() => {
+  window.looks = [];
+  const send = window.fetch;
+  window.fetch = (url, ...rest) => {
+    if (new URL(url, location).pathname === "/v1/jobs/a") looks.push(Date.now());
+    return send(url, ...rest);
+  };
+}
+"""
 
 
 async def test_two_errors_in_half_a_minute_are_enough(watching: Page, stand_in: StandIn) -> None:
+    """G16"""
     await watch(watching)
     await fall_back(watching, stand_in)
     stand_in.put("a", stage="two")
@@ -25,9 +51,32 @@ async def test_two_errors_far_from_each_other_are_not(watching: Page, stand_in: 
     assert LOOK not in stand_in.calls
 
 
+@pytest.mark.parametrize("who", ["watch", "component"])
+async def test_polls_are_three_seconds_apart_unless_told_otherwise(
+    watching: Page, stand_in: StandIn, allowed_errors: list[str], who: str
+) -> None:
+    """G16: nothing is asked before, by the clock of the page."""
+    allowed_errors.append("502")
+    stand_in.fail(502, STREAM)
+    await watching.evaluate(NOTE_LOOKS)
+    if who == "watch":
+        await watch(watching)
+    else:
+        put = "(one) => document.querySelector('main').insertAdjacentHTML('beforeend', one)"
+        await watching.evaluate(put, COMPONENT.format(""))
+    for n in range(1, 5):
+        await stand_in.until_called(LOOK, n)
+        await caught_up(watching)
+        await watching.clock.run_for(3_100)
+    looks: list[int] = await watching.evaluate("looks")
+    apart = [after - before for before, after in itertools.pairwise(looks)]
+    assert 3_000 <= min(apart) < 4_000, apart
+
+
 async def test_polls_say_what_they_have_and_keep_their_distance(
     watching: Page, stand_in: StandIn
 ) -> None:
+    """E8"""
     await watch(watching, interval=5000)
     await fall_back(watching, stand_in)
     polled = stand_in.count(LOOK)
@@ -145,11 +194,13 @@ async def test_while_the_server_is_away_it_asks_less_and_less_and_comes_back_at_
     stand_in.cut()
     await until_told(watching, "state", "reconnecting")
     await stand_in.until_called(LOOK)
+    await caught_up(watching)
     for n, seconds in enumerate((3, 6, 12, 24, 30, 30), 1):
         await watching.clock.run_for(seconds * 1000 - 1000)
         assert stand_in.count(LOOK) == n
         await watching.clock.run_for(1_200)
         await stand_in.until_called(LOOK, n + 1)
+        await caught_up(watching)
     stand_in.mend()
     stand_in.put("a", stage="two")
     await watching.clock.run_for(31_000)

@@ -1,11 +1,15 @@
 """Pages in a real browser that tell what went wrong in them, so that no test overlooks it."""
 
+import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_asyncio
 from playwright.async_api import (
     Browser,
     BrowserContext,
@@ -14,17 +18,26 @@ from playwright.async_api import (
     Request,
     ViewportSize,
     WebError,
+    async_playwright,
+    expect,
 )
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# The shell is Chromium without windows: it takes half of the time to start (November 2026).
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
 DESK = ViewportSize(width=1280, height=800)
 PHONE = ViewportSize(width=390, height=844)
 # Generous, since two test runs may share two cores; a page that works needs none of it.
-ACTION_MS = 15_000
+ACTION_MS = 30_000
 # A page that is left breaks off what it was loading, its live streams for instance.
 BROKEN_OFF = "net::ERR_ABORTED"
 # htmx writes the same of a request that another one replaces; of one that fails, Chromium does.
 REPLACED = ("htmx:afterRequest,", "htmx:sendAbort,")
+
+expect.set_options(timeout=ACTION_MS)
+
+# For async fixtures in this folder, whose tests run in one loop: conftest.py says why.
+in_one_loop = pytest_asyncio.fixture(loop_scope="session")
 
 
 class Windows:
@@ -88,6 +101,41 @@ class Windows:
     def _hear_failure(self, request: Request) -> None:
         if request.failure != BROKEN_OFF:
             self.faults.append(f"request: {request.failure} ({request.url})")
+
+
+@asynccontextmanager
+async def open_browser() -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        # A test that never runs proves nothing: where it counts, that is a failure.
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            "there is no Chromium here: `.ci/install-chromium` installs it as root"
+        )
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def open_windows(
+    allowed: Sequence[str], pictures: str | None, browser: Browser | None = None
+) -> AsyncIterator[Windows]:
+    """Windows of a browser that is there already, or of one of their own.
+
+    What goes wrong in their pages unseen, and is not allowed, fails the test.
+    """
+    async with AsyncExitStack() as stack:
+        if browser is None:
+            browser = await stack.enter_async_context(open_browser())
+        opened = Windows(browser, allowed, Path(pictures) if pictures else None)
+        stack.push_async_callback(opened.close)
+        yield opened
+    found = opened.unexpected()
+    assert not found, f"the pages had errors that the test does not expect: {found}"
 
 
 async def fits_sideways(page: Page) -> None:

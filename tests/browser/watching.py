@@ -40,6 +40,11 @@ async def watch(page: Page, url: str = "/v1/jobs/a", **options: Any) -> None:
     await page.evaluate(WATCH, {"url": url, "options": options})
 
 
+async def caught_up(page: Page) -> None:
+    """Until what the server has answered so far is known to the page, and its next timer is set."""
+    await page.evaluate("fetch('/pages/empty').then((answer) => answer.text())")
+
+
 async def told(page: Page, name: str) -> Any:
     return await page.evaluate("(name) => told[name]", name)
 

@@ -127,14 +127,15 @@ def test_a_broken_invariant_is_printed_and_is_exit_code_1(penstock: Penstock, se
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_server_that_is_not_there_is_one_sentence(
+def test_a_server_that_is_not_there_is_said_with_what_to_do(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     monkeypatch.setenv("PENSTOCK_DSN", "postgresql://u:open-sesame@127.0.0.1:1/jobs")
     done = penstock(*words)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("penstock: The database at 127.0.0.1:1/jobs cannot be reached")
-    assert len(done.err.splitlines()) == 1
+    assert "correct PENSTOCK_DSN" in done.err
+    assert len(done.err.splitlines()) == 2
     assert "open-sesame" not in done.err
 
 

@@ -157,6 +157,7 @@ def started(app: str, folder: Path, *words: str) -> Iterator["subprocess.Popen[s
 def test_told_to_stop_it_leaves_in_good_order(
     app: str, tmp_path: Path, database: str, number: signal.Signals
 ) -> None:
+    """E4"""
     with started(app, tmp_path) as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=30)

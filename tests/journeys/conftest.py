@@ -1,59 +1,76 @@
 """Example apps as running programs, each on a database of its own."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
+import asyncpg
 import psycopg
 import pytest
 
-from browser.watched import Windows
-from cluster import Cluster
-from journeys.browser import CHROMIUM, open_windows
+from browser.watched import Windows, open_windows
+from clock import Clock
+from cluster import Cluster, assert_sound
 from journeys.essays_site import Essays, Person, browser
+from journeys.processes import close_up
+
+
+@pytest.fixture(scope="module")
+def shared_database(cluster: Cluster) -> Iterator[str]:
+    """The address of a database for a module's tests together; afterwards its invariants hold."""
+    with cluster.database() as name:
+        yield cluster.dsn(name)
+        cluster.disconnect(name)
+        assert_sound(cluster.dsn(name))
+
+
+@pytest.fixture(autouse=True)
+def _sound_after_each(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What breaks an invariant is named by the test that broke it, not by the module's last."""
+    yield
+    if "shared_database" in request.fixturenames:
+        with psycopg.connect(request.getfixturevalue("shared_database")) as conn:
+            assert conn.execute("select * from penstock.check()").fetchall() == []
 
 
 @pytest.fixture
-def essays(database: str, tmp_path: Path) -> Iterator[Essays]:
-    """Web app and model, running; a worker when the test starts one."""
-    site = Essays(database, tmp_path)
+async def shared_conn(shared_database: str) -> AsyncIterator[asyncpg.Connection]:
+    conn = await asyncpg.connect(shared_database)
+    yield conn
+    conn.terminate()
+
+
+@pytest.fixture
+async def shared_clock(shared_database: str) -> AsyncIterator[Clock]:
+    """What is moved on stays so for the module's later tests; no harm in that."""
+    conn = await asyncpg.connect(shared_database)
+    yield Clock(conn)
+    conn.terminate()
+
+
+@pytest.fixture(scope="module")
+def shop_window(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Essays]:
+    """The web app alone, shared by tests that want no job to run; each brings its own people."""
+    site = Essays(shared_database, tmp_path_factory.mktemp("essays"))
     try:
-        # Side by side: most of a start is Python reading files.
-        for program in (site.start_web(), site.start_model()):
-            program.wait_ready()
+        site.start_web().wait_ready()
         yield site
     finally:
         site.end()
 
 
-@pytest.fixture(scope="module")
-def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Essays]:
-    """The web app alone, shared by tests that want no job to run; each brings its own people."""
-    with cluster.database() as name:
-        site = Essays(cluster.dsn(name), tmp_path_factory.mktemp("essays"))
-        try:
-            site.start_web().wait_ready()
-            yield site
-        finally:
-            site.end()
-        with psycopg.connect(cluster.dsn(name)) as conn:
-            assert conn.execute("select * from penstock.check()").fetchall() == []
+@pytest.fixture
+def essays(shop_window: Essays) -> Iterator[Essays]:
+    """The same web app, a model that is well, and a worker when the test starts one."""
+    usual = dict(shop_window.env)
+    shop_window.settle()
+    yield shop_window
+    shop_window.env = usual
+    close_up(usual["PENSTOCK_DSN"], shop_window.programs)
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest) -> Essays:
-    """The test's own app if it asks for one, else the shared one.
-
-    Not looked for in `ana` itself: databases are made outside of any event loop.
-    """
-    wanted = "essays" if "essays" in request.fixturenames else "shop_window"
-    found: Essays = request.getfixturevalue(wanted)
-    return found
-
-
-@pytest.fixture
-async def ana(request: pytest.FixtureRequest, site: Essays) -> AsyncIterator[Person]:
+async def ana(request: pytest.FixtureRequest, shop_window: Essays) -> AsyncIterator[Person]:
     """Somebody who has signed in, under a name of this test's own."""
-    async with browser(site.web_port) as person:
+    async with browser(shop_window.web_port) as person:
         await person.sign_in(f"Ana {request.node.name[:40]}")
         yield person
 
@@ -69,8 +86,5 @@ async def windows(
     request: pytest.FixtureRequest, allowed_errors: list[str]
 ) -> AsyncIterator[Windows]:
     """A real browser: `await windows.open(phone=True, dark=True)`; see tests/browser."""
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    folder = request.config.getoption("--screenshots")
-    async with open_windows(allowed_errors, Path(folder) if folder else None) as opened:
+    async with open_windows(allowed_errors, request.config.getoption("--screenshots")) as opened:
         yield opened

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import httpx
 
-from journeys.processes import Program, free_port
+from journeys.processes import LOOK_SECONDS, Program, close_up, free_port
 from waiting import eventually
 
 ESSAY = "However, the sea is blue because light scatters. Therefore it looks cold in winter."
@@ -16,7 +16,7 @@ TASK = "task-2"
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
 HEADERS = {"X-Requested-With": "practice"}
 # Whole journeys: processes start, a model takes its time, and two of them share two cores.
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 60
 
 Files = Mapping[str, tuple[str, bytes, str]]
 
@@ -62,7 +62,7 @@ class Person:
             return all(_fits(found[name], value) for name, value in wanted.items())
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -119,6 +119,14 @@ class Essays:
             program.ask_to_end()
         for program in self.programs:
             program.end()
+
+    def settle(self) -> None:
+        """For the next test: nobody at work, nothing in work, and a model that is well."""
+        close_up(self.env["PENSTOCK_DSN"], self.programs)
+        if not any(one.port == self.model_port and one.is_running for one in self.programs):
+            self.start_model().wait_ready()
+        url = f"http://127.0.0.1:{self.model_port}/fault"
+        httpx.post(url, json={"mode": "ok"}, trust_env=False).raise_for_status()
 
     async def order(self, mode: str, *, path: str | None = None) -> None:
         """Tell the model to misbehave, or to stop it."""

@@ -8,8 +8,9 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import psycopg
 
-from journeys.processes import EXAMPLES, Program, free_port
+from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
 from waiting import eventually
 
 FOLDER = EXAMPLES / "feedback"
@@ -19,7 +20,7 @@ ANSWER = f"Ein {MARK} sieht das Blatt und weiß nicht, warum es grün ist."
 HEADERS = {"X-Requested-With": "aufgaben"}
 CODE = "only-the-teacher"
 # Whole journeys: processes start, a model takes its time, and two of them share two cores.
-PATIENCE_SECONDS = 45
+PATIENCE_SECONDS = 60
 
 Shown = dict[str, Any]
 
@@ -60,7 +61,7 @@ class Person:
             return all(found[name] == value for name, value in wanted.items())
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -94,7 +95,7 @@ class Teacher(Person):
             return all(states.count(name) >= number for name, number in counts.items())
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -172,6 +173,16 @@ class Feedback:
             program.end()
         for program in self.programs:
             assert MARK not in program.printed, program.words
+
+    def settle(self) -> None:
+        """For the next test: no submissions, nothing in work, and a model that is well."""
+        for path in ("/_heal", "/_start"):
+            url = f"http://127.0.0.1:{self.control_port}{path}"
+            httpx.post(url, trust_env=False).raise_for_status()
+        drain(self.env["PENSTOCK_DSN"], self.programs)
+        with psycopg.connect(self.env["PENSTOCK_DSN"]) as conn:
+            conn.execute("delete from feedback.submission")
+            conn.execute("select penstock.reset_queue('ollama')")
 
     async def order(self, **fault: Any) -> None:
         """Tell the model to misbehave."""

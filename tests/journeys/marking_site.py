@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import httpx
 
-from journeys.processes import EXAMPLES, Program, free_port
+from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
 from waiting import eventually
 
 FOLDER = EXAMPLES / "marking"
@@ -20,8 +20,11 @@ HEADERS = {"X-Requested-With": "marking"}
 CODE = "only-the-teacher"
 QUEUE_SECRET = "only-the-clock"  # noqa: S105
 CLASS = 30
+# How long the function takes for a mark, and what it is told to do wrong: nothing.
+SECONDS = 0.1
+WELL = {"repeat": 1, "fail": 0, "retryable": False, "odd": 0, "silent": 0}
 # Whole journeys: processes start, a function takes its time, and two of them share two cores.
-PATIENCE_SECONDS = 50
+PATIENCE_SECONDS = 60
 
 Shown = dict[str, Any]
 
@@ -79,20 +82,22 @@ class Teacher:
             return all(found["totals"][name] >= number for name, number in totals.items())
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found.get('totals')}") from None
         return found
 
-    async def sees_answer(self, pupil: str, what: str, **wanted: Any) -> Shown:
+    async def sees_answer(
+        self, pupil: str, what: str, assignment: str = "a1", **wanted: Any
+    ) -> Shown:
         found: Shown = {}
 
         async def shown() -> bool:
-            found.update(await self.answer_of(pupil))
+            found.update(await self.answer_of(pupil, assignment))
             return all(found[name] == value for name, value in wanted.items())
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -158,7 +163,7 @@ class Marking:
         words += ["--timeout-keep-alive", str(PATIENCE_SECONDS), "--timeout-graceful-shutdown", "8"]
         return self._start("web", words, self.web_port)
 
-    def start_function(self, seconds: float = 0.1) -> Program:
+    def start_function(self, seconds: float = SECONDS) -> Program:
         at = ["--port", str(self.function_port), "--control", str(self.control_port)]
         words = ["marking.function", *at, "--seconds", str(seconds), "--log", str(self.log)]
         return self._start("function", words, self.control_port)
@@ -181,6 +186,19 @@ class Marking:
         for program in self.programs:
             assert MARK not in program.printed.lower(), program.words
             assert "Traceback" not in program.printed, program.printed
+
+    def settle(self) -> None:
+        """For the next test: nobody at work, nothing in work, and a function that is well."""
+        close_up(self.env["PENSTOCK_DSN"], self.programs)
+        for port, start in (
+            (self.web_port, self.start_web),
+            (self.control_port, self.start_function),
+        ):
+            if not any(one.port == port and one.is_running for one in self.programs):
+                start().wait_ready()
+        for path, body in (("/_start", None), ("/_order", {**WELL, "seconds": SECONDS})):
+            url = f"http://127.0.0.1:{self.control_port}{path}"
+            httpx.post(url, json=body, trust_env=False).raise_for_status()
 
     async def order(self, **wanted: Any) -> None:
         """Tell the function to misbehave."""
@@ -218,7 +236,7 @@ def running(
     folder: Path,
     *,
     drive: str = "worker",
-    seconds: float = 0.1,
+    seconds: float = SECONDS,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Marking]:
     """Web app and function; a worker when the test starts one."""
@@ -255,7 +273,10 @@ async def assert_each_marked_once(
     assert len(rows) == CLASS
     assert {(row["times_marked"], row["jobs"]) for row in rows} == {(1, 1)}
     assert site.most_at_once() == 1
-    ends = await conn.fetch("select status::text, count(*) from penstock.finished group by 1")
+    ends = await conn.fetch(
+        "select status::text, count(*) from penstock.finished where topic = $1 group by 1",
+        assignment,
+    )
     assert [tuple(row) for row in ends] == [("succeeded", CLASS)]
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     assert await conn.fetch("select * from penstock.check()") == []

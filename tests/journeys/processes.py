@@ -6,13 +6,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import psycopg
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-START_SECONDS = 30
-END_SECONDS = 20
+START_SECONDS = 60
+END_SECONDS = 30
 POLL_SECONDS = 0.02
+# Between two looks of somebody who waits: each takes time from those who work on it.
+LOOK_SECONDS = 0.05
 
 
 def free_port() -> int:
@@ -53,6 +57,10 @@ class Program:
         self._asked = False
 
     @property
+    def is_running(self) -> bool:
+        return self.popen.poll() is None
+
+    @property
     def printed(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -91,3 +99,44 @@ class Program:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.words} does not end:\n{self.printed}") from None
+
+
+def drain(dsn: str, programs: Iterable[Program]) -> None:
+    """Between two tests with the same programs: no job waits or runs.
+
+    What the queues think of their models is forgotten. Workers stay, unless they do not let go.
+    """
+    try:
+        _empty(dsn)
+    except AssertionError:
+        end_workers(programs)
+        raise
+
+
+def _empty(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("select penstock.cancel_job(id) from penstock.job")
+        deadline = time.monotonic() + END_SECONDS
+        while conn.execute("select from penstock.job").rowcount:
+            assert time.monotonic() < deadline, "a job that was cancelled does not end"
+            time.sleep(POLL_SECONDS)
+            # A worker that was killed ends nothing, and there may be no other.
+            conn.execute("select penstock.recover_jobs()")
+        conn.execute("select penstock.close_circuit(name) from penstock.queue")
+
+
+def end_workers(programs: Iterable[Program]) -> None:
+    """Of all that run, only they have no port."""
+    workers = [one for one in programs if one.port is None and one.is_running]
+    for worker in workers:
+        worker.ask_to_end()
+    for worker in workers:
+        worker.end()
+
+
+def close_up(dsn: str, programs: Iterable[Program]) -> None:
+    """Nothing in work and nobody at work; what one test could not end is not left to the next."""
+    try:
+        _empty(dsn)
+    finally:
+        end_workers(programs)

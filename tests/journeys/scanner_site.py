@@ -1,6 +1,6 @@
 """The scanner example as its users meet it: authors, its operator, and workers that die."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from uuid import uuid4
 import asyncpg
 import httpx
 
-from journeys.processes import EXAMPLES, Program, free_port
+from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
 from waiting import eventually
 
 FOLDER = EXAMPLES / "scanner"
@@ -19,7 +19,7 @@ TEXT = f"# Notes\nA {MARK} was here.\n"
 CODE = "only-the-operator"
 ENDED = ("PUBLISHED", "REJECTED")
 # Whole journeys: processes start, and two of them share two cores.
-PATIENCE_SECONDS = 45
+PATIENCE_SECONDS = 60
 
 Shown = dict[str, Any]
 
@@ -68,7 +68,7 @@ class Author:
             )
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -88,7 +88,9 @@ class Author:
                 seen.append(now)
             return found["state"] in ENDED
 
-        await eventually(ended, "the submission has ended", seconds=PATIENCE_SECONDS)
+        await eventually(
+            ended, "the submission has ended", seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS
+        )
         return seen, found
 
     # As the operator.
@@ -133,16 +135,27 @@ class Scanner:
         words += ["--timeout-keep-alive", str(PATIENCE_SECONDS), "--timeout-graceful-shutdown", "8"]
         return self._start("web", words, self.web_port)
 
-    def start_worker(self, name: str = "worker") -> Program:
-        self.env["PENSTOCK_WORKER_ID"] = name
-        program = self._start(name, ["penstock", "worker", "scanner.jobs:app"], None)
+    def start_worker(self, name: str = "worker", *, tier_seconds: float | None = None) -> Program:
+        """With tiers that take this long, for this worker alone."""
+        own = {"PENSTOCK_WORKER_ID": name}
+        if tier_seconds is not None:
+            own["SCANNER_TIER_SECONDS"] = f"{tier_seconds:g}"
+        program = self._start(name, ["penstock", "worker", "scanner.jobs:app"], None, own)
         self.workers[name] = program
         return program
 
-    def _start(self, name: str, words: list[str], port: int | None) -> Program:
-        program = Program(["-m", *words], self.env, self._folder / f"{name}.log", port=port)
+    def _start(
+        self, name: str, words: list[str], port: int | None, own: Mapping[str, str] | None = None
+    ) -> Program:
+        env = {**self.env, **(own or {})}
+        program = Program(["-m", *words], env, self._folder / f"{name}.log", port=port)
         self.programs.append(program)
         return program
+
+    def settle(self) -> None:
+        """For the next test: nobody at work, and nothing in work."""
+        self.workers.clear()
+        close_up(self.env["PENSTOCK_DSN"], self.programs)
 
     def end(self) -> None:
         """End all at once; nobody's package has been printed."""

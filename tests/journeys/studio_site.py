@@ -1,5 +1,6 @@
 """The studio example as its users meet it: customers, its operator, and a model that fails."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ from uuid import uuid4
 
 import httpx
 
-from journeys.processes import EXAMPLES, Program, free_port
+from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
 from waiting import eventually
 
 FOLDER = EXAMPLES / "studio"
@@ -19,12 +20,19 @@ HEADERS = {"X-Requested-With": "studio"}
 CODE = "only-the-operator"
 PNG = b"\x89PNG\r\n\x1a\n"
 # Whole journeys: processes start, a model takes its time, and two of them share two cores.
-PATIENCE_SECONDS = 45
+PATIENCE_SECONDS = 60
 
-FREE, STARTER, GROWTH, PRO = (f"customer-{number}" for number in range(1, 5))
+# The plans go round.
+PLANS = 4
+FREE, STARTER, GROWTH, PRO = (f"customer-{number}" for number in range(1, PLANS + 1))
 ENDED = ("completed", "failed", "cancelled")
 
 Shown = dict[str, Any]
+
+
+def urls_of(shown: Shown) -> list[str]:
+    """Where the pictures of an order are that have come."""
+    return [one["url"] for one in shown["pictures"] if one["state"] == "ready"]
 
 
 class Customer:
@@ -101,7 +109,7 @@ class Customer:
             )
 
         try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS)
+            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
         except AssertionError as late:
             raise AssertionError(f"{late}; at the end: {found}") from None
         return found
@@ -141,6 +149,12 @@ class Studio:
             "STUDIO_CUSTOMERS": str(customers),
         }
         self.programs: list[Program] = []
+        self._given: Counter[str] = Counter()
+
+    def newcomer(self, like: str = PRO) -> str:
+        """A customer of the same plan who has not been here before."""
+        self._given[like] += 1
+        return f"customer-{int(like.rpartition('-')[2]) + PLANS * self._given[like]}"
 
     def start_web(self) -> Program:
         words = ["uvicorn", "studio.app:web", "--port", str(self.web_port)]
@@ -171,6 +185,13 @@ class Studio:
             program.end()
         for program in self.programs:
             assert MARK not in program.printed, program.words
+
+    def settle(self) -> None:
+        """For the next test: nothing in work, and a model that is well."""
+        for path in ("/_heal", "/_start"):
+            url = f"http://127.0.0.1:{self.control_port}{path}"
+            httpx.post(url, trust_env=False).raise_for_status()
+        drain(self.env["PENSTOCK_DSN"], self.programs)
 
     async def fault(self, **fault: Any) -> None:
         """Tell the model to misbehave."""

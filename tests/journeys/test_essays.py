@@ -18,11 +18,12 @@ from waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
-AT_ONCE_SECONDS = 1.0
+# The model hangs for as long as it is told to; on a busy machine nothing takes no time.
+AT_ONCE_SECONDS = 5.0
 
 
 async def test_analyze_answers_at_once_and_the_result_comes_later(
-    essays: Essays, ana: Person, conn: asyncpg.Connection
+    essays: Essays, ana: Person, shared_conn: asyncpg.Connection
 ) -> None:
     """E1, E5, E7: the model hangs, and neither the submit nor the status waits for it."""
     await essays.order("hang", path="/score")
@@ -38,12 +39,12 @@ async def test_analyze_answers_at_once_and_the_result_comes_later(
     working = await ana.sees(number, "the worker is at it", status="processing", message="scoring")
     assert working["analysis_result"] is None
     assert working["processed_at"] is None
-    workers = await conn.fetch("select worker_id, alive from penstock.worker_health")
-    assert [(row["worker_id"], row["alive"]) for row in workers] == [("desk-1", True)]
+    workers = await shared_conn.fetch("select worker_id from penstock.worker_health where alive")
+    assert [row["worker_id"] for row in workers] == ["desk-1"]
 
 
 async def test_the_result_is_in_the_apps_own_row_when_the_job_has_ended(
-    essays: Essays, ana: Person, conn: asyncpg.Connection
+    essays: Essays, ana: Person, shared_conn: asyncpg.Connection
 ) -> None:
     """E1, E7: what on_finish wrote, word for word what the job's result is."""
     essays.start_worker()
@@ -62,7 +63,7 @@ async def test_the_result_is_in_the_apps_own_row_when_the_job_has_ended(
     assert done["error_message"] is None
     assert done["submitted_at"] < done["processed_at"]
     assert 1 <= done["analysis_result"]["band"] <= 9
-    same = await conn.fetchval(
+    same = await shared_conn.fetchval(
         "select penstock.read_job(job_id)->'result' = analysis_result"
         " from essays.writing_submissions where id = $1",
         number,
@@ -71,16 +72,19 @@ async def test_the_result_is_in_the_apps_own_row_when_the_job_has_ended(
 
 
 async def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_paid_twice(
-    essays: Essays, ana: Person, conn: asyncpg.Connection
+    essays: Essays, ana: Person, shared_conn: asyncpg.Connection
 ) -> None:
     """E12: kill -9 between the two calls; the next worker goes on behind the first."""
+    before = await essays.paid()
+    ended = await shared_conn.fetchval("select array_agg(id) from penstock.finished") or []
     await essays.order("hang", path="/score")
     worker = essays.start_worker("first")
     number = await ana.submit()
     await ana.sees(number, "the first worker scores", status="processing", message="scoring")
 
     async def asked_to_score() -> bool:
-        return any(key.endswith("score") for key in await essays.paid())
+        paid = await essays.paid()
+        return any(key.endswith("score") for key in paid.keys() - before.keys())
 
     await eventually(asked_to_score, "the model is asked", seconds=PATIENCE_SECONDS)
     worker.kill()
@@ -88,64 +92,71 @@ async def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_paid_twice(
     essays.start_worker("second")
     await ana.sees(number, "the second worker finishes", status="done")
 
-    paid = await essays.paid()
+    paid = {key: times for key, times in (await essays.paid()).items() if key not in before}
     assert sorted(paid.values()) == [1, 2]  # read once; scored by both under one key
     assert [key.rpartition(":")[2] for key in paid if paid[key] == 1] == ["outline"]
-    jobs = await conn.fetch("select status::text, attempt from penstock.finished")
+    jobs = await shared_conn.fetch(
+        "select status::text, attempt from penstock.finished where id <> all ($1)", ended
+    )
     assert [tuple(job) for job in jobs] == [("succeeded", 2)]
+    assert await shared_conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_a_model_that_is_down_is_tried_again_until_it_is_back(
-    essays: Essays, ana: Person
+async def test_an_outage_of_the_model_costs_no_attempt(
+    essays: Essays, ana: Person, shared_conn: asyncpg.Connection
 ) -> None:
     """E12, E15: the person sees why it waits, and then the result."""
-    [model] = [program for program in essays.programs if program.port == essays.model_port]
+    [model] = [one for one in essays.programs if one.port == essays.model_port and one.is_running]
     model.kill()
-    essays.env["ESSAYS_RETRY_DELAY"] = "1"
     essays.start_worker()
     number = await ana.submit()
-    waiting = await ana.sees(
-        number, "it waits for the model", status="pending", message="The model cannot be reached."
-    )
-    assert waiting["next_try_at"] is not None
-    essays.start_model()
+    away = "The AI service does not answer at the moment."
+
+    async def told() -> bool:
+        now = await ana.status(number)
+        return now["status"] == "pending" and away in now["message"] and now["next_try_at"]
+
+    await eventually(told, "why it waits, and until when", seconds=PATIENCE_SECONDS)
+    assert (await ana.status(number))["error_message"] is None
+    essays.start_model().wait_ready()
     await ana.sees(number, "it is done after all", status="done")
+    failures = await shared_conn.fetchval(
+        "select f.failures from penstock.finished f"
+        " join essays.writing_submissions s on s.job_id = f.id where s.id = $1",
+        number,
+    )
+    assert failures == 0
 
 
 async def test_a_model_call_is_given_up_after_its_limit(essays: Essays, ana: Person) -> None:
     """E13: two minutes unless AI_SERVICE_TIMEOUT says otherwise; a later try may succeed."""
     await essays.order("hang")
-    essays.env["AI_SERVICE_TIMEOUT"] = "0.5"
+    essays.env["AI_SERVICE_TIMEOUT"] = "2"
     essays.env["ESSAYS_RETRY_DELAY"] = "2"
     essays.start_worker()
     number = await ana.submit()
     await ana.sees(
-        number, "the call is given up", status="pending", message="did not answer within 0.5 s"
+        number, "the call is given up", status="pending", message="did not answer within 2 s"
     )
     await essays.order("ok")
     await ana.sees(number, "the next call succeeds", status="done")
 
 
-@pytest.mark.parametrize(
-    ("mode", "why"),
-    [
-        ("refuse", "The model refused this essay (422)."),
-        ("error", "The model failed (500)."),
-        ("garbage", "The model's answer could not be read."),
-    ],
-)
-async def test_what_fails_for_good_shows_why(
-    essays: Essays, ana: Person, mode: str, why: str
-) -> None:
+async def test_what_fails_for_good_shows_why(essays: Essays, ana: Person) -> None:
     """E7, E12: a refusal at once, the rest when the attempts are used up."""
-    await essays.order(mode)
     worker = essays.start_worker()
-    number = await ana.submit()
-    failed = await ana.sees(number, "it has failed", status="failed")
-    assert why in failed["error_message"]
-    assert failed["analysis_result"] is None
-    assert failed["processed_at"] is not None
-    assert sum((await essays.paid()).values()) == (1 if mode == "refuse" else 5)
+    for mode, why, calls in (
+        ("refuse", "The model refused this essay (422).", 1),
+        ("error", "The model failed (500).", 5),
+        ("garbage", "The model's answer could not be read.", 5),
+    ):
+        before = sum((await essays.paid()).values())
+        await essays.order(mode)
+        failed = await ana.sees(await ana.submit(), f"{mode} has failed", status="failed")
+        assert why in failed["error_message"]
+        assert failed["analysis_result"] is None
+        assert failed["processed_at"] is not None
+        assert sum((await essays.paid()).values()) - before == calls
     assert ESSAY not in worker.printed
 
 

@@ -1,10 +1,9 @@
 """The practice page in a real browser: what it shows while an essay is analyzed, and afterwards.
 
-On a stage the page and its scripts are those the app serves, the answers to its questions are
-written here, and time goes on when a test says so. The last tests are played with the whole app.
+The page and its scripts are those the app serves, the answers to its questions are written here,
+and time goes on when a test says so. With the whole app it is seen in test_essays_journey.py.
 """
 
-import re
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -17,9 +16,9 @@ from fastapi.staticfiles import StaticFiles
 from playwright.async_api import Page, expect
 
 from browser.axe import axe
-from browser.watched import Windows, fits_sideways
-from journeys.browser import served, stop_clock
-from journeys.essays_site import ESSAY, PATIENCE_SECONDS, Essays, Person
+from browser.watched import Windows
+from journeys.browser import ACTION_SECONDS, served, stop_clock
+from journeys.essays_site import Person
 from journeys.processes import EXAMPLES
 from waiting import eventually
 
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.timeout(120)
 
 FOLDER = EXAMPLES / "essays"
 PENSTOCK = EXAMPLES.parent / "src" / "penstock" / "dashboard" / "static"
-PATIENCE_MS = PATIENCE_SECONDS * 1000
 POLL_MS = 2000
 # All polls of a page stand in one line, a moment apart.
 LINE_MS = 200
@@ -78,7 +76,7 @@ AGAIN = job(
     attempt=1,
     waiting_for="backoff",
     run_at="2099-01-01T12:00:00+00:00",
-    error={"class": "unavailable", "message": "The model cannot be reached."},
+    error={"class": "unavailable", "message": "ConnectError: All connection attempts failed"},
 )
 SUCCEEDED = job(4, "succeeded", attempt=2, result={"band": 6.5})
 ENDED = job(4, "failed", attempt=2, error={"class": "refused", "message": "no"})
@@ -136,7 +134,7 @@ async def _asked(page: Page, stage: "Stage", number: int) -> None:
             await page.clock.run_for(50)
         return len(stage.questions) >= number
 
-    await eventually(told, f"question {number} comes")
+    await eventually(told, f"question {number} comes", seconds=ACTION_SECONDS)
 
 
 # By the version of the job, and by the end of the submission.
@@ -179,68 +177,6 @@ async def test_what_has_ended_is_shown_at_once_and_nobody_is_asked(
         await expect(page.locator("#message")).to_have_text("Your essay has been analyzed.")
         await axe(page)
         assert stage.questions == []
-
-
-async def test_an_essay_from_the_form_to_its_bands(
-    essays: Essays, windows: Windows, allowed_errors: list[str]
-) -> None:
-    """E1, E8, E12: server and worker go and come back while the page is open."""
-    allowed_errors.append("ERR_|/events|50[0-9]")
-    await essays.order("hang", path="/score")
-    worker = essays.start_worker("first")
-    page = await windows.open(phone=True)
-    await _sign_in(page, essays)
-    await page.get_by_label("Your essay").fill(ESSAY)
-    await page.get_by_role("button", name="Analyze").click()
-    job = page.locator("penstock-job")
-    await expect(job).to_contain_text("Scoring the essay", timeout=PATIENCE_MS)
-    await expect(page.get_by_role("button", name="Analyzing …")).to_be_disabled()
-    await fits_sideways(page)
-    await axe(page)
-    await windows.looks(page, "essays-working-phone")
-
-    [web] = [program for program in essays.programs if program.port == essays.web_port]
-    web.end()
-    await expect(job).to_contain_text("The connection was lost", timeout=PATIENCE_MS)
-    essays.start_web().wait_ready()
-    await expect(job).not_to_contain_text("The connection was lost", timeout=PATIENCE_MS)
-    worker.kill()
-    await essays.order("ok")
-    essays.start_worker("second")
-    await expect(page.locator("#band")).to_have_text(re.compile(r"\d\.\d"), timeout=PATIENCE_MS)
-    await expect(page.locator("penstock-job")).to_be_hidden()
-    await fits_sideways(page)
-    await axe(page)
-    await page.reload()
-    await expect(page.locator("#band")).to_have_text(re.compile(r"\d\.\d"))
-    await windows.looks(page, "essays-done-phone")
-
-
-async def test_an_analysis_can_be_stopped_and_begun_again(essays: Essays, windows: Windows) -> None:
-    """E7: no worker is there, and the page says so; what is stopped ends at once."""
-    page = await windows.open(dark=True)
-    await _sign_in(page, essays)
-    await page.get_by_label("Your essay").fill(ESSAY)
-    await page.get_by_role("button", name="Analyze").click()
-    job = page.locator("penstock-job")
-    await expect(job).to_contain_text("Nothing is being worked on at the moment.")
-    await axe(page)
-    await windows.looks(page, "essays-no-worker-dark")
-    await job.get_by_role("button", name="Cancel").click()
-    stopped = "The analysis was stopped. You can press Analyze again."
-    await expect(page.locator("#failure")).to_have_text(stopped)
-    await windows.looks(page, "essays-stopped-dark")
-    first = page.url
-    await page.get_by_role("button", name="Analyze").click()
-    await expect(page).not_to_have_url(first)
-    await expect(job).to_be_visible()
-    await expect(job).to_contain_text("Waiting")
-
-
-async def _sign_in(page: Page, essays: Essays) -> None:
-    await page.goto(f"http://127.0.0.1:{essays.web_port}/")
-    await page.get_by_label("Your name").fill("Ana")
-    await page.get_by_role("button", name="Sign in").click()
 
 
 class Stage:

@@ -1,10 +1,11 @@
 """Journeys through the feedback example: fifty pupils, one model, and all that can go wrong."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ from statistics import median
 import asyncpg
 import pytest
 
+from clock import Clock
 from journeys.feedback_site import (
     ANSWER,
     PATIENCE_SECONDS,
@@ -22,6 +24,7 @@ from journeys.feedback_site import (
     running,
     teacher,
 )
+from journeys.processes import end_workers
 from penstock.engine.waiting import settled
 from penstock.providers.simulated import simulated
 from waiting import eventually
@@ -37,10 +40,37 @@ AT_ONCE_SECONDS = 1.0
 LEAST_WAIT_SECONDS = 0.5
 
 
-@pytest.fixture
-def feedback(database: str, tmp_path: Path) -> Iterator[Feedback]:
-    with running(database, tmp_path) as site:
+# Of those that were handed in for this test.
+ENDED = (
+    "select f.status::text, f.attempt, f.failures from penstock.finished f"
+    " join feedback.submission s on s.job_id = f.id order by f.attempt"
+)
+
+
+@pytest.fixture(scope="module")
+def site(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feedback]:
+    with running(shared_database, tmp_path_factory.mktemp("feedback")) as site:
         yield site
+
+
+@pytest.fixture
+def unstaffed(site: Feedback) -> Iterator[Feedback]:
+    """Web app and model with the example's own settings, the same for all tests."""
+    end_workers(site.programs)
+    yield site
+    try:
+        site.settle()
+    finally:
+        end_workers(site.programs)
+
+
+@pytest.fixture
+def feedback(site: Feedback) -> Iterator[Feedback]:
+    """With a worker, too."""
+    if not any(one.port is None and one.is_running for one in site.programs):
+        site.start_worker()
+    yield site
+    site.settle()
 
 
 @pytest.mark.alone
@@ -121,47 +151,46 @@ def _assert_true(promises: list[tuple[int, float, float]], started: dict[int, fl
 
 
 async def test_the_page_gets_its_answer_at_once_and_words_as_they_come(
-    database: str, tmp_path: Path
+    feedback: Feedback, shared_conn: asyncpg.Connection, shared_clock: Clock
 ) -> None:
     """F2, F4: the model hangs after some words; neither submit nor status waits for it."""
-    site = Feedback(database, tmp_path)
-    site.configure(stale_after='"1s"')
-    try:
-        for program in (site.start_web(), site.start_model()):
-            program.wait_ready()
-        await site.order(fault="hang_mid", after=6)
-        site.start_worker()
-        async with pupil(site) as ada:
-            began = time.monotonic()
-            given = await ada.submit()
-            assert time.monotonic() - began < AT_ONCE_SECONDS
-            assert given["feedback_status"] == "pending"
-            assert given["answer"] == ANSWER
-            found: Shown = {}
+    await _edit(shared_conn, stale_after_seconds=60)
+    await feedback.order(fault="hang_mid", after=6)
+    async with pupil(feedback) as ada:
+        began = time.monotonic()
+        given = await ada.submit()
+        assert time.monotonic() - began < AT_ONCE_SECONDS
+        assert given["feedback_status"] == "pending"
+        assert given["answer"] == ANSWER
+        found: Shown = {}
 
-            async def hangs_after_six_words() -> bool:
-                found.update(await ada.look(given["id"]))
-                return len((found["so_far"] or "").split()) == 6 and found["stale"] is not None
+        async def hangs_after_six_words() -> bool:
+            found.update(await ada.look(given["id"]))
+            return len((found["so_far"] or "").split()) == 6
 
-            await eventually(hangs_after_six_words, "some words", seconds=PATIENCE_SECONDS)
-            assert found["feedback_status"] == "processing"
-            assert found["message"] == "Wird gerade ausgewertet …"
-            assert found["stale"].startswith("Das dauert heute länger als sonst.")
-            assert found["feedback"] is None
-            assert found["processing_started_at"] is not None
-    finally:
-        site.end()
+        await eventually(hangs_after_six_words, "some words", seconds=PATIENCE_SECONDS)
+        assert found["feedback_status"] == "processing"
+        assert found["message"] == "Wird gerade ausgewertet …"
+        assert found["stale"] is None
+        assert found["feedback"] is None
+        assert found["processing_started_at"] is not None
+        await shared_clock.advance("61s", beats=True)
+        late = await ada.look(given["id"])
+        assert late["feedback_status"] == "processing"
+        assert late["stale"].startswith("Das dauert heute länger als sonst.")
 
 
-async def test_model_stops_during_processing_and_all_is_retried_when_it_is_back(
-    feedback: Feedback, conn: asyncpg.Connection
+async def test_model_stops_during_processing_retried_after_backoff(
+    feedback: Feedback, shared_conn: asyncpg.Connection
 ) -> None:
     """F5: in the middle of an answer; nobody fails, nobody is charged a failure."""
-    feedback.start_worker()
     async with teacher(feedback) as board, AsyncExitStack() as stack:
         people = [await stack.enter_async_context(pupil(feedback, f"K{n}")) for n in range(6)]
-        given = [await one.submit() for one in people]
-        await board.waits_until("one is done and one is being read", completed=1, processing=1)
+        await people[0].submit()
+        await board.waits_until("one is done", completed=1)
+        await feedback.order(fault="hang_mid", after=3, times=1)
+        given = [await one.submit() for one in people[1:]]
+        await board.waits_until("one is being read", processing=1)
         assert (await board.press("ki/anhalten"))["there"] is False
         last, number = people[-1], given[-1]["id"]
         waiting = await last.sees(number, "the outage is told", message=OUTAGE)
@@ -174,94 +203,97 @@ async def test_model_stops_during_processing_and_all_is_retried_when_it_is_back(
         done = await last.look(number)
         assert done["retry_count"] == 0
         assert done["feedback"]
-    jobs = await conn.fetch("select status::text, failures from penstock.finished")
-    assert [tuple(job) for job in jobs] == [("succeeded", 0)] * 6
+    jobs = await shared_conn.fetch(ENDED)
+    assert [(job["status"], job["failures"]) for job in jobs] == [("succeeded", 0)] * 6
+    # What it was reading was begun again.
+    assert jobs[-1]["attempt"] > 1
+
+
+async def test_a_generation_over_120_s_times_out_and_is_retried(
+    feedback: Feedback, shared_conn: asyncpg.Connection, shared_clock: Clock
+) -> None:
+    """F3, F4, F12: 120 s in the example, one second here; others go on meanwhile.
+
+    The five minutes before the next try pass by a clock that is moved.
+    """
+    said = "select extract(epoch from timeout)::integer from penstock.queue where name = 'ollama'"
+    assert await shared_conn.fetchval(said) == 120
+    await _edit(shared_conn, timeout_seconds=1)
+    await feedback.order(fault="hang", times=1)
+    async with pupil(feedback) as ada, pupil(feedback, "Ben") as ben:
+        first = (await ada.submit())["id"]
+        second = (await ben.submit(task="brief"))["id"]
+        again = await ada.sees(first, "it is to be tried again", feedback_status="retry")
+        assert again["retry_count"] == 1
+        assert again["last_retry_at"] > again["processing_started_at"]
+        wait = _moment(again["next_try_at"]) - _moment(again["last_retry_at"])
+        assert timedelta(minutes=4, seconds=58) < wait < timedelta(minutes=5, seconds=2)
+        assert "noch einmal" in again["message"]
+        other = await ben.sees(second, "the other is served", feedback_status="completed")
+        await shared_clock.advance("5m", beats=True)
+        done = await ada.sees(first, "and in the end this one", feedback_status="completed")
+        assert done["retry_count"] == 1
+        assert _moment(done["finished_at"]) > _moment(other["finished_at"])
+
+
+async def _edit(conn: asyncpg.Connection, **options: float) -> None:
+    """As an operator does; `settle` takes it back."""
+    await conn.execute("select penstock.edit_queue('ollama', $1::text::jsonb)", json.dumps(options))
+
+
+async def test_what_cannot_succeed_ends_with_a_plain_sentence(
+    feedback: Feedback, shared_conn: asyncpg.Connection, shared_clock: Clock
+) -> None:
+    """F3: three tries, and then an end that says what to do; the text is still there."""
+    await feedback.order(fault="length")
+    async with pupil(feedback) as ada:
+        given = await ada.submit()
+        for count, wait in ((1, "5m"), (2, "10m")):
+            await ada.sees(given["id"], f"try {count}", feedback_status="retry", retry_count=count)
+            await shared_clock.advance(wait, beats=True)
+        failed = await ada.sees(given["id"], "it has failed", feedback_status="failed")
+        assert failed["message"].startswith("Das hat leider nicht geklappt.")
+        assert failed["answer"] == ANSWER
+        assert failed["feedback"] is None
+
+        async def settled_there() -> bool:
+            row = await shared_conn.fetchrow("select * from feedback.submission")
+            assert row is not None
+            return tuple(
+                row[name] for name in ("feedback_status", "retry_count", "error_class")
+            ) == ("failed", 3, "bad_output")
+
+        await eventually(settled_there, "our own row has it", seconds=PATIENCE_SECONDS)
 
 
 async def test_worker_restarted_queue_goes_on_stuck_jobs_found(
-    feedback: Feedback, conn: asyncpg.Connection
+    unstaffed: Feedback, shared_conn: asyncpg.Connection
 ) -> None:
     """F6: kill -9 in the middle of an answer; the next worker has it done, and the rest."""
-    worker = feedback.start_worker("first")
-    async with teacher(feedback) as board, pupil(feedback) as ada:
+    worker = unstaffed.start_worker("first")
+    async with teacher(unstaffed) as board, pupil(unstaffed) as ada:
         for _ in range(5):
             await ada.submit()
         await board.waits_until("one is done and one is being read", completed=1, processing=1)
         worker.kill()
-        feedback.start_worker("second")
+        unstaffed.start_worker("second")
         await board.waits_until("all are served", completed=5)
-    assert (await feedback.report())["most_at_once"] == 1
-    jobs = await conn.fetch("select attempt, failures from penstock.finished order by attempt")
-    assert [tuple(job) for job in jobs][-1] == (2, 0)
+    assert (await unstaffed.report())["most_at_once"] == 1
+    jobs = await shared_conn.fetch(ENDED)
+    assert [job["attempt"] for job in jobs] == [1, 1, 1, 1, 2]
     assert {job["failures"] for job in jobs} == {0}
 
 
-async def test_a_generation_over_its_time_out_is_retried(database: str, tmp_path: Path) -> None:
-    """F3, F4, F12: two minutes in the example, one second here; others go on meanwhile."""
-    site = Feedback(database, tmp_path)
-    # Long enough between the tries to be seen.
-    site.configure(timeout='"1s"', retry='{ attempts = 3, backoff = "linear", delay = "3s" }')
-    try:
-        for program in (site.start_web(), site.start_model()):
-            program.wait_ready()
-        await site.order(fault="hang", times=1)
-        async with pupil(site) as ada, pupil(site, "Ben") as ben:
-            first = (await ada.submit())["id"]
-            second = (await ben.submit(task="brief"))["id"]
-            site.start_worker()
-            again = await ada.sees(first, "it is tried again", feedback_status="retry")
-            assert again["retry_count"] == 1
-            assert again["last_retry_at"] > again["processing_started_at"]
-            assert _moment(again["next_try_at"]) > _moment(again["last_retry_at"])
-            assert "noch einmal" in again["message"]
-            other = await ben.sees(second, "the other is served", feedback_status="completed")
-            done = await ada.sees(first, "and in the end this one", feedback_status="completed")
-            assert done["retry_count"] == 1
-            assert _moment(done["finished_at"]) > _moment(other["finished_at"])
-    finally:
-        site.end()
-
-
-async def test_what_cannot_succeed_ends_with_a_plain_sentence(
-    database: str, tmp_path: Path, conn: asyncpg.Connection
-) -> None:
-    """F3: three tries, and then an end that says what to do; the text is still there."""
-    site = Feedback(database, tmp_path)
-    site.configure(retry='{ attempts = 3, backoff = "linear", delay = 0.1 }')
-    try:
-        for program in (site.start_web(), site.start_model()):
-            program.wait_ready()
-        await site.order(fault="length")
-        site.start_worker()
-        async with pupil(site) as ada:
-            given = await ada.submit()
-            failed = await ada.sees(given["id"], "it has failed", feedback_status="failed")
-            assert failed["message"].startswith("Das hat leider nicht geklappt.")
-            assert failed["answer"] == ANSWER
-            assert failed["feedback"] is None
-
-            async def settled_there() -> bool:
-                row = await conn.fetchrow("select * from feedback.submission")
-                assert row is not None
-                return tuple(
-                    row[name] for name in ("feedback_status", "retry_count", "error_class")
-                ) == ("failed", 3, "bad_output")
-
-            await eventually(settled_there, "our own row has it", seconds=PATIENCE_SECONDS)
-    finally:
-        site.end()
-
-
-async def test_a_class_of_fifty_by_one_button(feedback: Feedback) -> None:
+async def test_a_class_of_fifty_by_one_button(unstaffed: Feedback) -> None:
     """F1: all of them in one transaction, each with a place of its own; no text is shown."""
-    async with teacher(feedback) as board:
+    async with teacher(unstaffed) as board:
         assert (await board.press("abgaben"))["submitted"] == CLASS
         found = await board.sees_class()
         assert found["queue_on"] is True
         assert found["model"] == {"there": True, "switch": True}
         assert len({one["pupil"] for one in found["submissions"]}) == CLASS
         assert not {"answer", "feedback", "so_far"} & set(found["submissions"][0])
-        feedback.start_worker()
+        unstaffed.start_worker()
         await _places(board)
 
 

@@ -19,8 +19,7 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from browser.axe import axe
 from browser.watched import Windows, fits_sideways
-from cluster import Cluster
-from journeys.browser import served, stop_clock
+from journeys.browser import ACTION_SECONDS, served, stop_clock
 from journeys.feedback_site import FOLDER, Feedback, pupil, running
 from journeys.processes import EXAMPLES
 from waiting import eventually
@@ -79,11 +78,10 @@ WORKING_WORDS = ["Wird gerade ausgewertet …"]
 
 
 @pytest.fixture(scope="module")
-def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feedback]:
-    with (
-        cluster.database() as name,
-        running(cluster.dsn(name), tmp_path_factory.mktemp("feedback"), model=False) as site,
-    ):
+def shop_window(
+    shared_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Feedback]:
+    with running(shared_database, tmp_path_factory.mktemp("feedback"), model=False) as site:
         yield site
 
 
@@ -200,7 +198,7 @@ async def _asked(page: Page, stage: "Stage", number: int) -> None:
             await page.clock.run_for(50)
         return len(stage.questions) >= number
 
-    await eventually(told, f"question {number} comes")
+    await eventually(told, f"question {number} comes", seconds=ACTION_SECONDS)
 
 
 async def _has_read(card: Locator, number: int) -> None:
@@ -210,7 +208,7 @@ async def _has_read(card: Locator, number: int) -> None:
         element = card.locator("penstock-job")
         return bool(await element.evaluate("one => one.job?.version") == number)
 
-    await eventually(has, f"answer {number} is read")
+    await eventually(has, f"answer {number} is read", seconds=ACTION_SECONDS)
 
 
 async def test_a_server_that_is_gone_for_a_moment_is_asked_again(

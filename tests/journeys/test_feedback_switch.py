@@ -18,7 +18,7 @@ from journeys.feedback_site import (
     running,
     teacher,
 )
-from journeys.processes import Program, free_port
+from journeys.processes import Program, end_workers, free_port
 from waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
@@ -26,10 +26,9 @@ pytestmark = pytest.mark.timeout(180)
 SWITCHED_OFF = "Die Auswertung ist gerade ausgeschaltet. Deine Abgabe ist gespeichert."
 
 
-@pytest.fixture
-def off(database: str, tmp_path: Path) -> Iterator[Feedback]:
-    """The app with its queue turned off, and no worker."""
-    site = Feedback(database, tmp_path)
+@pytest.fixture(scope="module")
+def site(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feedback]:
+    site = Feedback(shared_database, tmp_path_factory.mktemp("feedback"))
     site.env["ENABLE_ASYNC_FEEDBACK"] = "false"
     try:
         for program in (site.start_web(), site.start_model()):
@@ -39,8 +38,30 @@ def off(database: str, tmp_path: Path) -> Iterator[Feedback]:
         site.end()
 
 
+@pytest.fixture
+def off(site: Feedback) -> Iterator[Feedback]:
+    """The app with its queue turned off, and no worker; what a test turns on is turned off."""
+    web = _web(site)
+    if web is None or site.env["ENABLE_ASYNC_FEEDBACK"] != "false":
+        if web:
+            web.end()
+        site.env["ENABLE_ASYNC_FEEDBACK"] = "false"
+        site.start_web().wait_ready()
+    yield site
+    try:
+        site.settle()
+    finally:
+        end_workers(site.programs)
+
+
+def _web(site: Feedback) -> Program | None:
+    """The web app, if it runs."""
+    at_work = (one for one in site.programs if one.port == site.web_port and one.is_running)
+    return next(at_work, None)
+
+
 async def test_with_the_queue_off_a_submit_waits_for_the_answer(
-    off: Feedback, conn: asyncpg.Connection
+    off: Feedback, shared_conn: asyncpg.Connection
 ) -> None:
     """F10: as before there was a queue; same row, same limit of one at a time."""
     async with pupil(off) as ada, teacher(off) as board:
@@ -49,31 +70,37 @@ async def test_with_the_queue_off_a_submit_waits_for_the_answer(
         assert done["feedback"]
         assert (await board.sees_class())["queue_on"] is False
     assert (await off.report())["most_at_once"] == 1
-    [job] = await conn.fetch("select status::text, attempt from penstock.finished")
+    job = await shared_conn.fetchrow(
+        "select f.status::text, f.attempt from penstock.finished f"
+        " join feedback.submission s on s.job_id = f.id where s.id = $1",
+        done["id"],
+    )
+    assert job is not None
     assert tuple(job) == ("succeeded", 1)
 
 
 async def test_turned_on_again_what_is_queued_drains(off: Feedback) -> None:
     """F10: an outage while it is off keeps the text; a worker has it read later."""
-    async with pupil(off) as ada:
+    async with pupil(off, "Ben") as ben:
         async with teacher(off) as board:
             await board.press("ki/anhalten")
             began = time.monotonic()
-            kept = await ada.submit()
+            kept = await ben.submit()
             # The model is known to be away: nobody waits two minutes for that.
             assert time.monotonic() - began < PATIENCE_SECONDS / 2
             assert kept["feedback_status"] in ("pending", "retry")
             assert kept["retry_count"] == 0
             await board.press("ki/starten")
-        [web] = [program for program in off.programs if program.port == off.web_port]
+        web = _web(off)
+        assert web
         web.end()
         off.env["ENABLE_ASYNC_FEEDBACK"] = "true"
         off.start_web().wait_ready()
-        assert (await ada.submit(task="brief"))["feedback_status"] == "pending"
+        later = await ben.submit(task="brief")
+        assert later["feedback_status"] == "pending"
         off.start_worker()
-        await ada.sees(kept["id"], "what was kept is done", feedback_status="completed")
-        async with teacher(off) as board:
-            await board.waits_until("all is done", completed=2)
+        await ben.sees(kept["id"], "what was kept is done", feedback_status="completed")
+        await ben.sees(later["id"], "and what came later", feedback_status="completed")
 
 
 async def test_migration_down_with_export_and_up_with_import_keeps_the_jobs(

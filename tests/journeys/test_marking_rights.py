@@ -13,8 +13,7 @@ import psycopg
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from cluster import Cluster
-from journeys.marking_site import HEADERS, Marking, running, teacher
+from journeys.marking_site import HEADERS, PATIENCE_SECONDS, Marking, running, teacher
 from waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -23,13 +22,12 @@ SOMEBODY = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture(scope="module")
-def shop_window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marking]:
+def shop_window(
+    shared_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Marking]:
     """Web app and function without a worker, shared by tests that want no job to run."""
-    with cluster.database() as name:
-        with running(cluster.dsn(name), tmp_path_factory.mktemp("marking")) as site:
-            yield site
-        with psycopg.connect(cluster.dsn(name)) as conn:
-            assert conn.execute("select * from penstock.check()").fetchall() == []
+    with running(shared_database, tmp_path_factory.mktemp("marking")) as site:
+        yield site
 
 
 def test_the_queue_is_as_the_document_has_it(shop_window: Marking) -> None:
@@ -179,5 +177,5 @@ async def test_the_function_works_for_us_alone(shop_window: Marking) -> None:
     async def ended() -> bool:
         return bool(shop_window.events("refused"))
 
-    await eventually(ended, "its callback was refused")
+    await eventually(ended, "its callback was refused", seconds=PATIENCE_SECONDS)
     assert len(shop_window.events("begin")) == len(shop_window.events("end")) == 1

@@ -1,46 +1,36 @@
-"""The scanner's pages in a real browser: the banner comes and goes, and the asking ends."""
+"""The scanner's page in a real browser: the banner comes and goes, and the asking ends.
+
+The page and its scripts are those the app serves; what it is told is written here, and time goes on
+when a test says so. With the whole app it is seen in test_scanner_journey.py.
+"""
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Page, expect
 
-from cluster import Cluster
-from journeys.browser import CHROMIUM
-from journeys.scanner_site import FOLDER, MARK, PATIENCE_SECONDS, Scanner, author, running
-from journeys.tab import Tab, tab
+from browser.watched import Windows
+from journeys.browser import stop_clock
+from journeys.scanner_site import FOLDER, Scanner, author, running
+from waiting import eventually
 
-pytestmark = pytest.mark.timeout(180)
-NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+pytestmark = pytest.mark.timeout(120)
 
-# Whatever a browser would write into its console, kept where the test can read it.
-LISTEN = """
-window.wrongs = [];
-for (const name of ["error", "unhandledrejection", "securitypolicyviolation"]) {
-  addEventListener(name, (event) => wrongs.push(`${name}: ${event.message ?? event.reason ??
-    event.blockedURI ?? event.target?.src}`), true);
-}
-console.error = console.warn = (...words) => wrongs.push(words.join(" "));
-"""
-# The answers are written here, one step after the other: a job as Penstock tells it, and the
-# submission as the app does; null is a step in which nobody answers. There is no stream, timers run
-# out soon, and what is shown is noted whenever it changes.
+# One step after the other: a job as Penstock tells it, and the submission as the app does; null is
+# a step in which nobody answers. There is no stream; what is shown is noted whenever it changes.
 SCRIPTED = """
 const steps = STEPS;
 let at = 0;
 let isRead = false;
 window.calls = { job: 0, submission: 0 };
 window.shown = [];
-window.later = window.setTimeout.bind(window);
-window.setTimeout = (work, ms, ...rest) => later(work, 20, ...rest);
 window.EventSource = class extends EventTarget {
   static CLOSED = 2;
   readyState = 2;
-  constructor() { super(); later(() => this.dispatchEvent(new Event("error")), 5); }
+  constructor() { super(); setTimeout(() => this.dispatchEvent(new Event("error")), 5); }
   close() {}
 };
 window.fetch = async (url) => {
@@ -72,14 +62,8 @@ const noting = new MutationObserver(() => {
 });
 noting.observe(document, WATCHED);
 """
-SETTLED = """
-(async () => {
-  const before = JSON.stringify(calls);
-  await new Promise((done) => later(done, 300));
-  return { wentOn: JSON.stringify(calls) !== before, shown, wrongs };
-})()
-"""
-ENDED = '["PUBLISHED", "REJECTED"].includes(document.getElementById("now")?.dataset.state)'
+LOOK_MS = 500
+LONG_MS = 60_000
 LATE = "This takes longer than usual: there has been no news for 4 minutes."
 AWAY = (
     "The scanner cannot be reached at the moment. Your submission is safe; this page keeps asking."
@@ -174,26 +158,9 @@ THEIRS = answer(
 
 
 @pytest.fixture(scope="module")
-def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
-    """The web app; a worker when a test starts one.
-
-    What is late is told within five seconds: so long at least lies between the two limits.
-    """
-    with (
-        cluster.database() as name,
-        running(
-            cluster.dsn(name), tmp_path_factory.mktemp("scanner"), scale=0.08, tier_seconds=0.5
-        ) as site,
-    ):
+def site(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
+    with running(shared_database, tmp_path_factory.mktemp("scanner")) as site:
         yield site
-
-
-@asynccontextmanager
-async def _tab(folder: Path, script: str = "") -> AsyncIterator[Tab]:
-    async with tab(folder) as page:
-        await page.command("Page.addScriptToEvaluateOnNewDocument", source=LISTEN + script)
-        await page.command("Page.enable")
-        yield page
 
 
 def test_the_page_asks_every_two_seconds_until_the_end() -> None:
@@ -204,37 +171,52 @@ def test_the_page_asks_every_two_seconds_until_the_end() -> None:
     assert "setInterval" not in script
 
 
-@NEEDS_CHROMIUM
-async def test_the_banner_comes_and_goes_and_the_asking_ends(site: Scanner, tmp_path: Path) -> None:
+async def play(windows: Windows, site: Scanner, steps: list[dict[str, Any] | None]) -> Page:
+    """A page that is told these steps, at its end; it asks no more, however long one waits."""
+    for number, one in enumerate(steps):
+        if one is not None:
+            one["job"]["version"] = number
+    page = await windows.open()
+    await stop_clock(page)
+    await page.add_init_script(SCRIPTED.replace("STEPS", json.dumps(steps)))
+    async with author(site) as ana:
+        await page.goto(f"{site.address}/submit/{await ana.submit()}")
+    state = page.locator("#now")
+
+    async def ended() -> bool:
+        await page.clock.run_for(LOOK_MS)
+        return await state.get_attribute("data-state") in ("PUBLISHED", "REJECTED")
+
+    await eventually(ended, "the end is shown", seconds=30)
+    before = await page.evaluate("calls")
+    await page.clock.run_for(LONG_MS)
+    assert await page.evaluate("calls") == before
+    return page
+
+
+async def test_the_banner_comes_and_goes_and_the_asking_ends(
+    site: Scanner, windows: Windows
+) -> None:
     """S5, S7, S8: late, recovered, gone for a moment, moved on, ended."""
     late = {"stale": True, "since": "2026-01-01T12:00:00Z", "stage": "x", "message": LATE}
     soon = "2100-01-01T12:00:10Z"
     rests = {"count": 2, "max": 3, "last_at": "2026-01-01T12:00:00Z", "next_at": soon}
-    steps = [
-        step(answer("RECEIVED"), "queued", attempt=0, position=1),
-        step(STALE, "running", staleness=late),
-        step(RESTS, "scheduled", recovery=rests, run_at=soon),
-        None,
-        step(MOVED, "running"),
-        step(OURS, "failed", error={"class": "stalled", "message": "x", "retryable": True}),
-    ]
-    for number, one in enumerate(steps):
-        if one is not None:
-            one["job"]["version"] = number
-    async with (
-        author(site) as ana,
-        _tab(tmp_path, SCRIPTED.replace("STEPS", json.dumps(steps))) as page,
-    ):
-        await page.open(f"{site.address}/submit/{await ana.submit()}")
-        await page.sees(ENDED, "the end is shown")
-        told = await page.run(SETTLED)
-        again, message, reason = await page.run(
-            "[!document.getElementById('again').hidden,"
-            " document.getElementById('message').textContent,"
-            " document.getElementById('facts').textContent]"
-        )
+    page = await play(
+        windows,
+        site,
+        [
+            step(answer("RECEIVED"), "queued", attempt=0, position=1),
+            step(STALE, "running", staleness=late),
+            step(RESTS, "scheduled", recovery=rests, run_at=soon),
+            # For longer than nobody would notice.
+            *[None] * 3,
+            step(MOVED, "running"),
+            step(OURS, "failed", error={"class": "stalled", "message": "x", "retryable": True}),
+        ],
+    )
     states, banners, connections, recoveries = (
-        [value for value, _ in groupby(column)] for column in zip(*told["shown"], strict=True)
+        [value for value, _ in groupby(column)]
+        for column in zip(*await page.evaluate("shown"), strict=True)
     )
     assert states == ["RECEIVED", "TIER1_SCANNING", "TIER2_SCANNING", "REJECTED"]
     assert banners == ["", LATE, ""]
@@ -243,64 +225,12 @@ async def test_the_banner_comes_and_goes_and_the_asking_ends(site: Scanner, tmp_
     assert recoveries[1].startswith("Started again 2 of 3 times, last at ")
     assert " Next try at " in recoveries[1]
     assert recoveries[-1] == "Started again 3 of 3 times."
-    assert not told["wentOn"]
-    assert told["wrongs"] == []
-    assert again
-    assert message == "REJECTED."
-    assert reason.startswith("Reason: stuck_exhausted · submitted ")
+    await expect(page.get_by_role("button", name="Submit it again")).to_be_visible()
+    await expect(page.locator("#message")).to_have_text("REJECTED.")
+    await expect(page.locator("#facts")).to_contain_text("Reason: stuck_exhausted · submitted ")
 
 
-@NEEDS_CHROMIUM
-async def test_what_was_found_is_shown_as_text(site: Scanner, tmp_path: Path) -> None:
-    async with (
-        author(site) as ana,
-        _tab(tmp_path, SCRIPTED.replace("STEPS", json.dumps([step(THEIRS, "succeeded")]))) as page,
-    ):
-        await page.open(f"{site.address}/submit/{await ana.submit()}")
-        await page.sees(ENDED, "the end is shown")
-        told = await page.run(SETTLED)
-        text = await page.run("document.getElementById('findings').innerText")
-        again = await page.run("document.getElementById('again').hidden")
-    assert "Line 2: <b>bad</b> (r)" in text
-    assert again
-    assert (told["wentOn"], told["wrongs"]) == (False, [])
-
-
-@NEEDS_CHROMIUM
-async def test_a_journey_in_the_browser(site: Scanner, tmp_path: Path) -> None:
-    """S4, S5, S7, S8: typed and clicked; it hangs, the banner comes, it goes on, it is published.
-
-    On a phone as well: nothing is wider than the window.
-    """
-    site.start_worker()
-    async with _tab(tmp_path) as page:
-        await page.look_like(390, 844)
-        await page.open(f"{site.address}/")
-        await page.run("document.getElementById('submit').click()")
-        await page.sees(
-            "document.getElementById('name-wrong').textContent !== ''", "the name is asked for"
-        )
-        assert await page.run("document.activeElement.id") == "name"
-        await page.run(
-            "document.getElementById('name').value = 'tidy-logs';"
-            f"document.getElementById('text').value = 'A {MARK}';"
-            "document.querySelector('[value=hang_tier1_once]').click();"
-            "document.getElementById('submit').click(); document.getElementById('submit').click()"
-        )
-        await page.sees("location.pathname.startsWith('/submit/')", "the page that follows it")
-        await page.sees("document.querySelector('.here') !== null", "its stage is shown")
-        part = "document.querySelector('penstock-job').shadowRoot.querySelector('[part=banner]')"
-        late = "It was last at: Tier 1 scanning."
-        shown = f"{part}.checkVisibility() && {part}.textContent.includes({late!r})"
-        await page.sees(shown, "the banner is there", seconds=PATIENCE_SECONDS)
-        colour = await page.run(f"getComputedStyle({part}).backgroundColor")
-        assert colour == "rgb(255, 224, 102)"
-        await page.sees(f"!({shown})", "the banner is gone", seconds=PATIENCE_SECONDS)
-        await page.sees(ENDED, "it has ended", seconds=PATIENCE_SECONDS)
-        assert await page.run("document.getElementById('now').dataset.state") == "PUBLISHED"
-        recovery = await page.run("document.getElementById('recovery').textContent")
-        assert recovery == "Started again 1 of 3 times."
-        for width, dark in ((390, False), (1280, True)):
-            await page.look_like(width, 844, dark=dark)
-            assert await page.run("document.documentElement.scrollWidth <= innerWidth")
-        assert await page.run("wrongs") == []
+async def test_what_was_found_is_shown_as_text(site: Scanner, windows: Windows) -> None:
+    page = await play(windows, site, [step(THEIRS, "succeeded")])
+    await expect(page.locator("#findings")).to_contain_text("Line 2: <b>bad</b> (r)")
+    await expect(page.get_by_role("button", name="Submit it again")).to_be_hidden()

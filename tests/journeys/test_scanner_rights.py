@@ -9,11 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
-import psycopg
 import pytest
 
 from clock import Clock
-from cluster import Cluster
 from journeys.processes import EXAMPLES, free_port
 from journeys.scanner_site import FOLDER, Scanner, author, running
 
@@ -21,13 +19,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
-def window(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
-    with cluster.database() as name:
-        dsn = cluster.dsn(name)
-        with running(dsn, tmp_path_factory.mktemp("scanner"), scale=0.01) as site:
-            yield site
-        with psycopg.connect(dsn) as conn:
-            assert conn.execute("select * from penstock.check()").fetchall() == []
+def window(shared_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scanner]:
+    with running(shared_database, tmp_path_factory.mktemp("scanner"), scale=0.01) as site:
+        yield site
 
 
 async def test_what_is_wrong_with_a_package_is_said_with_its_field(window: Scanner) -> None:

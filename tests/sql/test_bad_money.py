@@ -112,7 +112,7 @@ async def nothing_moves(
 
 
 async def test_an_amount_that_is_none_is_refused(ready: asyncpg.Connection) -> None:
-    """G6, R-S3: a negative one would mint"""
+    """G19, R-S3: a negative one would mint"""
     for amount in (-1, 0, None, MOST + 1, 10**13, BIGINT, -BIGINT - 1):
         for account in ("u1", "new"):
             async with nothing_moves(ready, 422, "invalid_amount", "amount", amount):
@@ -122,7 +122,7 @@ async def test_an_amount_that_is_none_is_refused(ready: asyncpg.Connection) -> N
 
 
 async def test_the_smallest_and_the_largest_amount_are_taken(ready: asyncpg.Connection) -> None:
-    """G6"""
+    """G19"""
     assert (await grant(ready, "u1", MOST))["balance"] == 990 + MOST
     assert (await deduct(ready, "u1", MOST, None, "all"))["balance"] == 990
     assert (await grant(ready, "u1", 1))["balance"] == 991
@@ -147,7 +147,7 @@ NO_BIGINT = {
 
 
 async def test_part_of_a_credit_is_not_rounded_to_a_whole_one(ready: asyncpg.Connection) -> None:
-    """G6: there is no such function, rather than one that rounds"""
+    """G19: there is no such function, rather than one that rounds"""
     before = await content(ready)
     for amount, sqlstate in NO_BIGINT.items():
         for call in (
@@ -164,7 +164,7 @@ async def test_part_of_a_credit_is_not_rounded_to_a_whole_one(ready: asyncpg.Con
 async def test_a_balance_has_an_end_and_what_was_taken_still_comes_back(
     ready: asyncpg.Connection,
 ) -> None:
-    """G6"""
+    """G19"""
     await ready.execute(
         "select penstock.grant_credits('rich', 1000000000000) from generate_series(1, 1000)"
     )
@@ -185,7 +185,7 @@ async def test_a_balance_has_an_end_and_what_was_taken_still_comes_back(
 
 
 async def test_odd_references_reasons_and_accounts_are_refused(ready: asyncpg.Connection) -> None:
-    """G6"""
+    """G19"""
     for reason in ("", "r" * 501):
         for call, rest in ((grant, (5, reason)), (deduct, (5, reason, "r"))):
             async with nothing_moves(ready, 422, "invalid_reason", "reason"):
@@ -208,7 +208,7 @@ async def test_odd_references_reasons_and_accounts_are_refused(ready: asyncpg.Co
 
 
 async def test_what_is_not_known_is_refused(ready: asyncpg.Connection) -> None:
-    """G6"""
+    """G19"""
     for account in ("u2", None, "", "U1", "a" * 201):
         async with nothing_moves(ready, 404, "unknown_account", "account"):
             await deduct(ready, account, 5, None, "r")
@@ -234,7 +234,7 @@ async def test_what_is_not_known_is_refused(ready: asyncpg.Connection) -> None:
 
 
 async def test_a_reference_stands_for_one_amount(ready: asyncpg.Connection) -> None:
-    """G6"""
+    """G19"""
     for call, ref, amount in ((grant, "g1", 1_000), (deduct, "d1", 10)):
         for other in (amount - 1, amount + 1, MOST):
             async with nothing_moves(ready, 409, "ref_reused", "ref", other):

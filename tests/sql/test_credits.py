@@ -159,7 +159,7 @@ async def test_a_job_that_expires_gives_everything_back(
 async def test_a_stale_job_is_failed_and_refunded_without_an_operator(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """G17"""
+    """G3, G17"""
     await priced(conn)
     await rich(conn)
     _, row = await started(conn, max_attempts=1)

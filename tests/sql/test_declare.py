@@ -44,6 +44,7 @@ async def edit(conn: asyncpg.Connection, **options: Any) -> None:
 
 
 async def test_a_queue_without_options_has_the_documented_ones(conn: asyncpg.Connection) -> None:
+    """E13, F3, F4, S6: over its time after 2 minutes, stale after 3, stuck after 5."""
     await declare(conn)
     assert await in_force(conn) == DEFAULTS
     kept = await conn.fetchrow(

@@ -70,7 +70,7 @@ async def test_an_outcome_moves_the_job_frees_its_slots_and_is_recorded(
 async def test_a_success_keeps_its_result_and_its_times(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """M2, F9"""
+    """E7, M2, F9"""
     await clock.freeze(NOON)
     await factory.queue(conn)
     worker, job, start = await started(conn, payload={"n": 1}, topic="t", metadata={"m": 1})

@@ -232,7 +232,7 @@ async def test_an_array_that_waits_for_accounts_holds_no_queue_meanwhile(
 async def test_no_callback_in_time_is_a_failed_attempt(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """E12"""
+    """M3, E12"""
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=60, attempts=1)
     _, job, _ = await handed(conn)

@@ -190,6 +190,7 @@ async def test_upkeep_that_was_away_for_weeks_catches_up(
 async def test_hours_are_forgotten_after_90_days_and_totals_are_not(
     house: asyncpg.Connection, clock: Clock
 ) -> None:
+    """S10"""
     await run(house, clock, "succeeded", 1)
     await clock.advance("2h")
     await roll_up(house)

@@ -16,6 +16,7 @@ async def submit_each(conn: asyncpg.Connection, priorities: list[int]) -> None:
 
 
 async def test_strict_goes_by_priority_then_arrival(conn: asyncpg.Connection, clock: Clock) -> None:
+    """G5"""
     await factory.queue(conn, order="strict")
     worker = await factory.worker(conn)
     await submit_each(conn, [0, 5, -5, 0, 1000, -1000])

@@ -1,6 +1,7 @@
 """What upkeep does about starts that nobody ends, and how often it does so."""
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,8 @@ import pytest
 import factory
 from clock import Clock
 from factory import Row
+from penstock.engine.workers import LEASE
+from penstock.worker.worker import Options
 from shapes import Connect
 
 
@@ -35,6 +38,39 @@ async def test_nothing_is_recovered_while_everyone_is_well(
         assert await factory.recover(conn) == []
         assert await conn.fetchval("select penstock.beat_worker($1)", worker) is True
     assert await factory.status(conn, job) == "running"
+
+
+async def test_who_is_silent_for_15_seconds_is_lost_unless_it_says_otherwise(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """F4: the lease of a worker that names none, in SQL and in Python."""
+    await clock.freeze()
+    await factory.queue(conn)
+    worker = await conn.fetchval("select penstock.register_worker('w')")
+    assert await conn.fetchval("select lease from penstock.worker") == timedelta(seconds=15)
+    assert LEASE == Options(name="w").lease == timedelta(seconds=15)
+    job = await factory.submit(conn)
+    await factory.claim(conn, worker)
+    await clock.advance("15s")
+    assert await factory.recover(conn) == []
+    await clock.advance("0.1s")
+    assert [row["outcome"] for row in await factory.recover(conn)] == ["lost"]
+    assert await factory.status(conn, job) == "queued"
+
+
+async def test_a_start_without_progress_for_five_minutes_goes_back(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """F4: by default; its worker beats, and only the start is silent."""
+    await clock.freeze()
+    await factory.queue(conn)
+    job = await factory.submit(conn, timeout_seconds=600)  # else it would be over its time before
+    await factory.claim(conn, await factory.worker(conn))
+    await clock.advance("299.9s", beats=True)
+    assert await factory.recover(conn) == []
+    await clock.advance("0.1s", beats=True)
+    assert [row["outcome"] for row in await factory.recover(conn)] == ["stuck"]
+    assert await factory.status(conn, job) == "queued"
 
 
 async def test_the_job_of_a_dead_worker_is_due_again_at_once(
@@ -119,10 +155,10 @@ async def make_lost(conn: asyncpg.Connection, clock: Clock) -> None:
     ("mishap", "outcome", "cls"),
     [(make_lost, "lost", "worker_lost"), (make_stuck, "stuck", "stalled")],
 )
-async def test_three_recoveries_then_the_fourth_loss_ends_it(
+async def test_exactly_3_recoveries_then_the_fourth_loss_ends_it(
     conn: asyncpg.Connection, clock: Clock, mishap: Any, outcome: str, cls: str
 ) -> None:
-    """S2, S3: waits of 0, 10 and 60 seconds; exactly 3 recoveries, never 4."""
+    """S2, S3: waits of 0, 10 and 60 s are told and kept; exactly 3 recoveries, never 4."""
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=600, stuck_after_seconds=60)
     job = await factory.submit(conn)
@@ -130,11 +166,15 @@ async def test_three_recoveries_then_the_fourth_loss_ends_it(
         await mishap(conn, clock)
         [row] = await factory.recover(conn)
         assert (row["outcome"], row["verdict"]) == (outcome, "done")
-        recovery = (await factory.read(conn, job))["recovery"]
-        assert (recovery["count"], recovery["max"]) == (count, 3)
+        now = await clock.now()
+        assert (await factory.read(conn, job))["recovery"] == {
+            "count": count,
+            "max": 3,
+            "last_at": _told(now),
+            "next_at": _told(now + timedelta(seconds=wait)) if wait else None,
+        }
         if wait:
             await clock.advance(wait - 0.1)
-            assert recovery["next_at"] is not None
             assert await factory.claim(conn, await factory.worker(conn)) == []
             await clock.advance(0.1)
     await mishap(conn, clock)
@@ -143,6 +183,25 @@ async def test_three_recoveries_then_the_fourth_loss_ends_it(
     shown = await factory.read(conn, job)
     assert (shown["error"]["class"], shown["error"]["reason"]) == (cls, "stuck_exhausted")
     assert (shown["recovery"]["count"], shown["attempt"], shown["failures"]) == (3, 4, 0)
+
+
+async def test_a_recovered_job_that_waits_for_another_reason_is_not_told_as_recovering(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    job = await factory.submit(conn)
+    await lose(conn, clock)
+    await factory.recover(conn)
+    worker = await factory.worker(conn)
+    await factory.finish(conn, worker, await factory.claim(conn, worker), "deferred", delay="60s")
+    shown = await factory.read(conn, job)
+    assert (shown["status"], shown["recovery"]["count"]) == ("scheduled", 1)
+    assert shown["recovery"]["last_at"] is not None
+    assert shown["recovery"]["next_at"] is None
+
+
+def _told(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 async def test_a_job_over_its_time_is_a_failed_attempt(

@@ -41,7 +41,7 @@ async def report(
 async def test_a_start_without_progress_is_stale_after_three_minutes(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """S7: stale, since, stage, and a sentence for people."""
+    """S6, S7: stale, since, stage, and a sentence for people."""
     worker, row = await running(conn)
     begun = await clock.freeze()
     await report(conn, worker, row, "TIER1", "Tier 1 scanning")

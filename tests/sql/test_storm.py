@@ -50,17 +50,19 @@ async def test_no_limit_is_exceeded_and_nothing_is_lost_in_a_storm(
 ) -> None:
     """M3, M4, G6, E9, S12, S13: 300 accounts that may run one job each; 5,000 jobs in full."""
     await factory.plan(conn, concurrency=1)
-    await storm(scale({7: 700, 1: 200}[concurrency], 5_000), concurrency=concurrency)
+    await storm(scale({7: 350, 1: 120}[concurrency], 5_000), concurrency=concurrency)
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 60)
-async def test_a_fair_queue_stays_right_in_a_storm(conn: asyncpg.Connection, storm: Any) -> None:
+async def test_a_fair_queue_stays_right_in_a_storm(
+    conn: asyncpg.Connection, storm: Any, scale: Scale
+) -> None:
     """M4, G6, E9"""
     await factory.plan(conn, concurrency=1, weight=3)
-    await storm(700, concurrency=7, order="fair")
+    await storm(scale(350, 5_000), concurrency=7, order="fair")
 
 
 @pytest.mark.timeout(DEADLINE_SECONDS + 60)
-async def test_a_queue_without_limits_stays_right_in_a_storm(storm: Any) -> None:
+async def test_a_queue_without_limits_stays_right_in_a_storm(storm: Any, scale: Scale) -> None:
     """M4, E9"""
-    await storm(1_500)
+    await storm(scale(700, 5_000))

@@ -125,7 +125,7 @@ async def test_a_job_without_an_account_belongs_to_nobody(conn: asyncpg.Connecti
 
 
 async def test_priority_is_the_plans_plus_the_kinds_unless_told(conn: asyncpg.Connection) -> None:
-    """G5: pro 10, growth 20, starter 30, free 50; video +10."""
+    """E15, G5: pro 10, growth 20, starter 30, free 50; video +10."""
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('video', 'q', $1)", {"priority_offset": 10})
     priorities = {"pro": 10, "growth": 20, "starter": 30, "free": 50, "last": 1000, "first": -1000}

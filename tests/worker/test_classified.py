@@ -37,7 +37,7 @@ def test_every_class_comes_to_its_outcome(verdict: Verdict) -> None:
     assert (told.effect if told else "none") == verdict.circuit
 
 
-def test_the_cause_decides() -> None:
+def test_chained_errors_classified_by_their_cause() -> None:
     """S9"""
     raised = RuntimeError("no feedback")
     raised.__cause__ = ProviderError("nobody there", Signal(exception="connect"))

@@ -103,7 +103,7 @@ async def stage() -> AsyncIterator[Stage]:
 async def test_a_handler_over_its_time_is_stopped_and_tried_again(
     database: str, conn: asyncpg.Connection, stage: Stage
 ) -> None:
-    """E13, F4, M10: a failure each time; after three the job has failed, its error kept."""
+    """E13, E15, F4, M10: a failure each time; after three the job has failed, its error kept."""
     async with working(database, stage.app):
         once = await submit(conn, "slow", payload={"times": 1})
         always = await submit(conn, "slow")

@@ -243,9 +243,14 @@ function open() {
   if (id !== null) ask(id);
 }
 
-// Why it waits, in the words of who met it: the next try may well succeed.
+// Why it waits, in the words of who met it: the next try may well succeed. A connection that was
+// not made has words for programmers only.
+function why(error) {
+  if (error?.class === "unavailable") return "The model cannot be reached.";
+  return error?.message ?? "It did not work.";
+}
 job.texts = {
-  backoff_note: () => `${job.job.error?.message ?? "It did not work."} You need not do anything.`,
+  backoff_note: () => `${why(job.job.error)} You need not do anything.`,
 };
 job.render = () => {}; // the result is ours to show
 job.renew = async () => {

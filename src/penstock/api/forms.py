@@ -36,7 +36,8 @@ class SubmitJob(Strict):
     kind: Annotated[str, Field(max_length=100)]
     """Which of the declared kinds of job."""
     payload: dict[str, Any]
-    """The fields of its kind."""
+    """The fields of its kind. A server that was started with the app that declares the kind refuses
+    what does not fit, `invalid_payload`; any other accepts it, and the job fails when it runs."""
     account: str | None = None
     """Who pays, and whose limits count; made at its first submit."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None

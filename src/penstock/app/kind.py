@@ -76,9 +76,11 @@ class Kind(Submission, Generic[P, R]):
         return queue is not None and queue.driven and not self.inline
 
     def on_finish(self, hook: Hook) -> Hook:
-        """`async def store(job, conn)`: runs in the transaction that ends the job.
+        """`async def store(job, conn)`: runs when a job has ended; what it writes counts once.
 
-        What it writes with `conn` is committed together with the job's end, or not at all.
+        Where a worker ends the job, what it writes with `conn` is committed together with the end.
+        Of other ends (a waiting job is cancelled or expires, upkeep times it out, a callback comes)
+        a worker or API of the app tells it shortly after, in a transaction of its own.
         """
         written: Any = hook
         if not inspect.iscoroutinefunction(written):

@@ -11,6 +11,7 @@ import typer
 from penstock import telemetry
 from penstock.cli import (
     account,
+    bench,
     check,
     circuit,
     dev,
@@ -41,11 +42,16 @@ from penstock.errors import (
     PenstockError,
     RateLimited,
     Refused,
+    Unavailable,
     WrongApp,
 )
 from penstock.moments import seconds
 
 _log = logging.getLogger("penstock")
+_SERVER_AWAY = (
+    "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here); "
+    "`penstock doctor` looks further."
+)
 
 app = typer.Typer(
     name="penstock",
@@ -84,6 +90,7 @@ app.add_typer(migrate.app, name="migrate", rich_help_panel=_DATABASE)
 app.command("import", rich_help_panel=_DATABASE)(transfer.import_jobs)
 app.command(rich_help_panel=_DATABASE)(prune.prune)
 app.command(rich_help_panel=_DATABASE)(check.check)
+app.command(rich_help_panel=_DATABASE)(bench.bench)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so
@@ -114,7 +121,7 @@ def main() -> NoReturn:
         if isinstance(error, Refused):
             _say(error.message, error.hint or _way_out(error))
         else:
-            _say(str(error), None)
+            _say(str(error), _SERVER_AWAY if isinstance(error, Unavailable) else None)
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -1,20 +1,21 @@
-"""`penstock dev`: everything in one process, on the embedded database."""
+"""`penstock dev`: everything for a developer, on the embedded database."""
 
 import os
 import shlex
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.console import Json, print_json
+from penstock.cli.console import Json, print_json, settings
 from penstock.cli.serve import PORT, Host, Port, require_extra
 from penstock.db import migrate
 from penstock.db.connect import open_connection, place
+from penstock.db.embedded import make_home
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
 _DEMO = Path(__file__).with_name("demo.toml")
+# Where the demo's embedded database lies, in the folder of all others: apps that are written in the
+# same folder may use the same names.
+_HOME = "demo"
 # How the demo's file names the address of its model.
 _MODEL = "PENSTOCK_DEMO_MODEL"
 _TOKENS_PER_SECOND = 12.0
+# A job that everybody can submit: of the demo, in a line that can be copied.
+_EXAMPLE = ("feedback", '{"answer": "6 times 7 is 42"}')
 
 
 def dev(
@@ -33,7 +39,7 @@ def dev(
         typer.Argument(
             metavar="APP",
             help="module:app, or a penstock.toml; without it, the penstock.toml of this folder, or "
-            "a demo with a simulated model.",
+            "the demo: five systems with visitors and a simulated model.",
         ),
     ] = None,
     *,
@@ -41,12 +47,44 @@ def dev(
     port: Port = PORT,
     as_json: Json = False,
 ) -> None:
-    """Run the API and a worker in one process until told to stop (Ctrl-C)."""
+    """Run API, dashboard and worker until told to stop (Ctrl-C); without an app, the demo."""
     require_extra()
+    if app is not None or Path("penstock.toml").exists():
+        _run_app(app, host, port, as_json=as_json)
+        return
+    from penstock.cli import systems
+
+    folder = systems.find_folder()
+    why_not = systems.why_not(folder, settings())
+    _move_home(settings())
+    if folder is None or why_not is not None:
+        _run_small(host, port, why_not or "", as_json=as_json)
+        return
+    systems.run(
+        folder,
+        _DEMO,
+        host,
+        port,
+        lambda app, url, dsn, sites: _greet(app, url, dsn, sites=sites, as_json=as_json),
+    )
+
+
+def _move_home(found: "Settings") -> None:
+    """Into a folder of the demo's own; git is told of neither, an app may use the outer one."""
+    home = found.home / _HOME
+    os.environ["PENSTOCK_HOME"] = str(home)
+    if found.dsn is None:
+        # Where it cannot be, the database's start says so better.
+        with suppress(OSError):
+            for folder in (found.home, home):
+                make_home(folder)
+
+
+def _run_app(name: str | None, host: str, port: int, *, as_json: bool) -> None:
+    from penstock.app.find import find_app
     from penstock.cli.serving import listen, run, url_of
 
-    model = _free_port() if app is None and not Path("penstock.toml").exists() else None
-    found = _find(app, model)
+    found = find_app(name)
     if not found.kinds:
         raise Misconfigured(
             "The app declares no job kind, so there is nothing to run: `@app.job(queue=...)`."
@@ -55,11 +93,7 @@ def dev(
     @asynccontextmanager
     async def beside() -> AsyncIterator[None]:
         await _bring_up(found.settings)
-        if model is None:
-            yield
-            return
-        async with _simulated(model):
-            yield
+        yield
 
     with listen(host, port) as sock:
         run(
@@ -71,15 +105,29 @@ def dev(
         )
 
 
-def _find(name: str | None, model: int | None) -> "Penstock":
-    from penstock.app.find import find_app
-
-    if model is None:
-        return find_app(name)
+def _run_small(host: str, port: int, why: str, *, as_json: bool) -> None:
+    """The demo without the five systems: one kind of job, and the model in this process."""
     from penstock.app.toml import load
+    from penstock.cli.serving import listen, run, url_of
 
+    model = _free_port()
     os.environ[_MODEL] = f"http://127.0.0.1:{model}"
-    return load(_DEMO)
+    app = load(_DEMO)
+
+    @asynccontextmanager
+    async def beside() -> AsyncIterator[None]:
+        await _bring_up(app.settings)
+        async with _simulated(model):
+            yield
+
+    with listen(host, port) as sock:
+        run(
+            app,
+            sock,
+            worker=True,
+            beside=beside,
+            on_ready=lambda dsn: _greet(app, url_of(sock), dsn, why=why, as_json=as_json),
+        )
 
 
 def _free_port() -> int:
@@ -113,40 +161,64 @@ async def _bring_up(settings: "Settings") -> None:
             await conn.close()
 
 
-def _greet(app: "Penstock", url: str, dsn: str, *, as_json: bool) -> None:
+def _greet(  # noqa: PLR0913  # all named
+    app: "Penstock",
+    url: str,
+    dsn: str,
+    *,
+    as_json: bool,
+    sites: dict[str, str] | None = None,
+    why: str | None = None,
+) -> None:
+    """`sites`: of the five systems, if they run; `why`: if they should, and do not."""
     from penstock.dashboard.session import Doors
     from penstock.providers.roots import read_roots
 
     roots = read_roots(app.settings)
-    link = f"{url}/login?code={Doors(roots).make_link()}"
+    # Each link signs in once.
+    make_link = Doors(roots).make_link
+    login = f"{url}/login?code={make_link()}"
+    demo = f"{url}/login?code={make_link()}&next=demo" if sites else None
     # A secret that was set is known to whoever set it; one that was made here is not yet.
     secret = "" if app.settings.secrets else roots.first
     kinds = sorted(app.kinds)
+    is_own = app.settings.dsn is None and (sites or why)
+    home = str(app.settings.home) if is_own else None
     if as_json:
-        told: dict[str, Any] = {"url": url, "login": link, "docs": f"{url}/docs"}
-        print_json(
-            {
-                **told,
-                "database": place(dsn),
-                "kinds": kinds,
-                **({"secret": secret} if secret else {}),
-            }
-        )
+        told: dict[str, Any] = {
+            "url": url,
+            "login": login,
+            "docs": f"{url}/docs",
+            "database": place(dsn),
+            "kinds": kinds,
+        }
+        more = {
+            "demo": demo,
+            "systems": sites,
+            "home": home,
+            "secret": secret,
+            "without_systems": why,
+        }
+        print_json(told | {name: value for name, value in more.items() if value})
     else:
         key = secret or "$PENSTOCK_SECRET"
-        kind, payload = (
-            ("feedback", '{"answer": "6 times 7 is 42"}')
-            if "feedback" in kinds
-            else (
-                kinds[0],
-                "{}",
-            )
-        )
+        kind, payload = _EXAMPLE if _EXAMPLE[0] in kinds else (kinds[0], "{}")
         body = f'{{"kind": "{kind}", "payload": {payload}}}'
-        typer.echo(f"Open the dashboard (this link signs you in, once): {link}")
+        if demo:
+            typer.echo(f"Open the demo (this link signs you in, once): {demo}")
+            typer.echo(f"The dashboard is a click away, or by a link of its own: {login}")
+        else:
+            typer.echo(f"Open the dashboard (this link signs you in, once): {login}")
         typer.echo(f"API and worker at {url}, its documents at {url}/docs.")
+        if sites:
+            typer.echo(f"The systems: {', '.join(f'{k} {v}' for k, v in sites.items())}.")
+        if why:
+            typer.echo(f"The five systems of the demo are not here: {why}.")
         typer.echo(f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.")
+        if home:
+            typer.echo(f"Other commands find it so: PENSTOCK_HOME={shlex.quote(home)} penstock top")
         typer.echo(f"The operator's key: {key}")
         typer.echo("Try:")
         typer.echo(f'  curl -H "Authorization: Bearer {key}" -d {shlex.quote(body)} {url}/v1/jobs')
+        typer.echo("Ctrl-C ends everything.")
     sys.stdout.flush()

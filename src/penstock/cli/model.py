@@ -77,7 +77,7 @@ def model(  # noqa: PLR0913  # one per option of the model
     ] = False,
     gguf: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Its file; what `make model` fetched, unless given."),
+        typer.Option(metavar="FILE", help="Its file; else the one in PENSTOCK_HOME/model."),
     ] = None,
     threads: Annotated[
         int, typer.Option(metavar="N", min=1, help="Threads of the real model.")
@@ -160,11 +160,15 @@ def _server(options: "Options", gguf: Path | None, threads: int) -> "Server":
 
 
 def _fetched() -> Path:
+    from penstock.providers.simulated.real import llama_cpp
+
+    llama_cpp()  # first: who lacks both is told of the larger thing
     folder = settings().home / "model"
     files = sorted(folder.glob("*.gguf"))
     if not files:
         raise Misconfigured(
-            "There is no model file. `make model` fetches a small one; --gguf names another."
+            f"There is no model file in {folder}. --gguf names one that is elsewhere; in a "
+            "checkout of Penstock `make model` fetches a small one."
         )
     return files[0]
 

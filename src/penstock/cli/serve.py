@@ -33,7 +33,7 @@ def serve(  # noqa: PLR0913  # one per option of the contract
         typer.Argument(
             metavar="APP",
             help="module:app, or a penstock.toml; without it, the penstock.toml of this folder, or "
-            "what the database knows.",
+            "what the database knows: then payloads are checked when their jobs run.",
         ),
     ] = None,
     *,

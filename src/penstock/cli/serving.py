@@ -8,10 +8,11 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 
 from penstock.cli.protocol import BoundedProtocol
 from penstock.errors import Misconfigured
@@ -29,6 +30,7 @@ _BACKLOG = 8_192
 # What a shell adds to the number of the signal that ended a program.
 _BY_SIGNAL = 128
 Beside = Callable[[], AbstractAsyncContextManager[None]]
+Install = Callable[[FastAPI], None]
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # to be known, not to be used
 
 
@@ -87,37 +89,61 @@ def run(  # noqa: PLR0913  # all named
     worker: bool,
     on_ready: Callable[[str], None],
     beside: Beside = nullcontext,
+    install: Install | None = None,
+    on_told: Callable[[], None] | None = None,
     life: int | None = None,
 ) -> None:
     """Serve until told to stop.
 
-    `on_ready` gets the database's address; `beside` is entered before, and left at the end; `life`
-    is a pipe whose end is ours.
+    `on_ready` gets the database's address; `beside` is entered before, and left at the end;
+    `install` adds routes; `on_told` is called for each signal; `life` is a pipe whose end is ours.
     """
     read_roots(app.settings)  # says what is missing
+
+    early: list[int] = []
+
+    async def serve() -> list[int]:
+        _listen_early(early)
+        async with beside():
+            return await _serve_app(app, sock, on_ready, install, on_told, worker=worker, life=life)
+
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        heard = runner.run(_serve(app, sock, on_ready, beside, worker=worker, life=life))
+        try:
+            heard = runner.run(serve())
+        except asyncio.CancelledError:
+            if not early:
+                raise
+            raise typer.Exit(_BY_SIGNAL + early[-1]) from None
     if len(heard) > 1:
         raise typer.Exit(_BY_SIGNAL + heard[-1])
 
 
-async def _serve(  # noqa: PLR0913  # as `run`
+def _listen_early(heard: list[int]) -> None:
+    """Signals before there is a server to be told: what was begun is ended, and that is all."""
+    loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        _say("Stopping.")
+        if starting is not None:
+            starting.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, hear, number)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        typer.echo(text, err=True)
+
+
+async def _serve_app(  # noqa: PLR0913  # as `run`
     app: "Penstock",
     sock: socket.socket,
     on_ready: Callable[[str], None],
-    beside: Beside,
-    *,
-    worker: bool,
-    life: int | None,
-) -> list[int]:
-    async with beside():
-        return await _serve_app(app, sock, on_ready, worker=worker, life=life)
-
-
-async def _serve_app(
-    app: "Penstock",
-    sock: socket.socket,
-    on_ready: Callable[[str], None],
+    install: Install | None,
+    on_told: Callable[[], None] | None,
     *,
     worker: bool,
     life: int | None,
@@ -126,6 +152,8 @@ async def _serve_app(
         # Here and not in the server: what is wrong is a sentence for who started it.
         await app.engine()
         served = api(app, base=url_of(sock), worker=worker, standing=True)
+        if install is not None:
+            install(served)
         config = uvicorn.Config(
             served,
             http=BoundedProtocol,
@@ -139,7 +167,7 @@ async def _serve_app(
         )
         dsn = await app.dsn()
         server = _Server(config, lambda: on_ready(dsn))
-        with _Told(server, served, life) as told:
+        with _Told(server, served, life, on_told) as told:
             await server.serve(sockets=[sock])
         if not server.started and not told.heard:
             raise Misconfigured("The server did not start; its log says why.")
@@ -151,10 +179,17 @@ async def _serve_app(
 class _Told:
     """The first signal asks the server to leave, the second makes it."""
 
-    def __init__(self, server: _Server, served: Any, life: int | None) -> None:
+    def __init__(
+        self,
+        server: _Server,
+        served: FastAPI,
+        life: int | None,
+        on_told: Callable[[], None] | None,
+    ) -> None:
         self._server = server
         self._served = served
         self._life = life
+        self._on_told = on_told
         self.heard: list[int] = []
 
     def __enter__(self) -> Self:
@@ -175,6 +210,8 @@ class _Told:
     def _hear(self, number: int) -> None:
         self.heard.append(number)
         self._server.should_exit = True
+        if self._on_told is not None:
+            self._on_told()
         if len(self.heard) == 1:
             said = "Stopping: open requests may end. Once more leaves at once."
             if self._server.started:
@@ -184,8 +221,7 @@ class _Told:
             self._server.force_exit = True
             if self._server.started:
                 leave_now(self._served)
-        with suppress(OSError):  # the terminal may be gone
-            typer.echo(said, err=True)
+        _say(said)
 
     def _orphaned(self) -> None:
         """Whoever started us is gone."""

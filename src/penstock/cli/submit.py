@@ -44,7 +44,9 @@ def submit(  # noqa: PLR0913  # one per option of the contract
     app: Annotated[
         str | None,
         typer.Option(
-            metavar="APP", help="module:app or a penstock.toml: check the payload by its types."
+            metavar="APP",
+            help="module:app or a penstock.toml: check the payload by its types; without it, that "
+            "is done when the job runs.",
         ),
     ] = None,
     as_json: Json = False,

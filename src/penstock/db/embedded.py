@@ -67,7 +67,7 @@ class Embedded:
     def __init__(self, home: Path, bin_dir: Path | None, settings: Mapping[str, str]) -> None:
         """Use `Embedded.use`, which turns what goes wrong here into sentences."""
         self.home = home
-        _make_home(home)
+        make_home(home)
         with _locked(home / "lock.change"):
             self._server = Server(home)
             door = f"host={quote(str(self._server.socket))}&port=5432"
@@ -135,7 +135,8 @@ atexit.register(_leave_at_exit)
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def _make_home(home: Path) -> None:
+def make_home(home: Path) -> None:
+    """The folder of a database and its secret, which no repository takes in by accident."""
     try:
         home.mkdir(mode=0o700, parents=True)
     except FileExistsError:

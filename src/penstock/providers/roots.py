@@ -7,6 +7,7 @@ import secrets
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.db.embedded import make_home
 from penstock.errors import Misconfigured
 from penstock.settings import Settings
 
@@ -57,7 +58,7 @@ def moved(settings: Settings, dsn: str) -> Settings:
 
 
 def _kept(path: Path) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_home(path.parent)
     made = secrets.token_hex(_BYTES)
     beside = path.with_name(f"{path.name}.{os.getpid()}.{made[:8]}")
     try:

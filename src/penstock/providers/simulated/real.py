@@ -205,13 +205,18 @@ def _cut(body: dict[str, Any], share: float) -> None:
         message["content"] = text[len(text) - int(len(text) * share) :]
 
 
-def _load(gguf: Path, threads: int, options: Options) -> Any:
+def llama_cpp() -> Any:
+    """The library, or the sentence that says how to come by it."""
     try:
-        xllamacpp = importlib.import_module("xllamacpp")
+        return importlib.import_module("xllamacpp")
     except ImportError:
         raise Misconfigured(f"A real model needs llama.cpp: {_EXTRA}.") from None
+
+
+def _load(gguf: Path, threads: int, options: Options) -> Any:
+    xllamacpp = llama_cpp()
     if not gguf.is_file():
-        raise Misconfigured(f"There is no file {gguf}. `make model` fetches a small model.")
+        raise Misconfigured(f"There is no file {gguf}.")
     params = xllamacpp.CommonParams()
     params.model.path = str(gguf)
     params.model_alias = set(options.listed)  # else it tells clients where the file is

@@ -98,6 +98,11 @@ as $$
     'recovery', jsonb_build_object('count', p_job.crashes, 'max', p_recovery,
       'last_at', penstock._rfc3339(p_job.recovered_at),
       'next_at', case when p_job.status = 'scheduled' and p_job.recovered_at is not null
+          -- It may have started since, and wait for another reason.
+          and exists (
+            select from penstock.attempt t
+            where t.job_id = p_job.id and t.attempt = p_job.attempt
+              and t.outcome in ('lost', 'stuck'))
         then penstock._rfc3339(p_job.run_at) end),
     'credits', case when p_job.reserved > 0 then jsonb_build_object(
       'reserved', p_job.reserved, 'charged', 0, 'refunded', 0) end,

@@ -1,0 +1,5 @@
+"""`cd docs && python -m _generate`: write the reference anew. `make docs` does it, too."""
+
+from _generate.pages import write
+
+write()

@@ -1,0 +1,209 @@
+"""The page of settings: environment, options of the app, keys of `penstock.toml`, limits.
+
+Defaults come from a queue and a plan that are declared without options in a database: that is where
+defaults are.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+import penstock
+from _generate.page import Undocumented, code, columns_of, described, page, read_words, table
+from penstock import Penstock, Retries
+from penstock.app import model_jobs
+from penstock.app.submission import Submission
+from penstock.app.table import taken
+
+WORDS = read_words("settings")
+
+
+async def render(conn: asyncpg.Connection) -> str:
+    queue, plan = await _defaults(conn)
+    retries = {
+        "attempts": queue["attempts"],
+        "backoff": queue["backoff"],
+        "delay": queue["delay"],
+        "max": queue["max"],
+    }
+    return page(
+        "Settings",
+        WORDS["about"],
+        "## Environment",
+        WORDS["environment_about"],
+        _environment(),
+        "## Forms",
+        WORDS["forms"],
+        "## Queues",
+        WORDS["queues"],
+        _options("queue", Penstock.queue, queue),
+        "## Retries",
+        WORDS["retries"],
+        _options("retries", Retries, retries),
+        "## Plans",
+        WORDS["plans"],
+        _options("plan", Penstock.plan, plan),
+        "## Jobs",
+        WORDS["jobs"],
+        _options("job", Penstock.job, WORDS["job_defaults"]),
+        "## Submits",
+        WORDS["submits"],
+        _options("using", Submission.using, None),
+        "## penstock.toml",
+        WORDS["file"],
+        WORDS["example"],
+        "Above the tables:",
+        table(["key", ""], ([code(key), told] for key, told in WORDS["top"].items())),
+        "In `[jobs.NAME]`, beside the options of a job:",
+        table(["key", ""], ([code(key), told] for key, told in WORDS["job_keys"].items())),
+        *_handlers(),
+        "## Limits of the database",
+        WORDS["limits_about"],
+        await _limits(conn),
+    )
+
+
+@functools.cache
+def variables() -> frozenset[str]:
+    """Every PENSTOCK_* that the source names."""
+    source = Path(penstock.__file__).parent
+    return frozenset(
+        name
+        for file in [*source.rglob("*.py"), *source.rglob("*.toml")]
+        for name in re.findall(r"\bPENSTOCK_[A-Z_]+\b", file.read_text(encoding="utf-8"))
+    )
+
+
+def _environment() -> str:
+    known: dict[str, list[str]] = WORDS["environment"]
+    described("variable", variables() - set(WORDS["inner"]), known)
+    rows = ([code(name), shown(default), told] for name, (default, told) in known.items())
+    return table(["variable", "default", ""], rows)
+
+
+def shown(default: str) -> str:
+    """A value as code; what is said in words as it is."""
+    return code(default) if default and " " not in default and default != "required" else default
+
+
+def _options(what: str, function: Callable[..., Any], defaults: Mapping[str, str] | None) -> str:
+    known = WORDS["options"][what]
+    options = [one for one in inspect.signature(function).parameters if one != "self"]
+    if what in ("queue", "plan"):
+        options.remove("name")  # its first argument
+    described(f"option of {what} in its docstring", options, columns_of(function.__doc__ or ""))
+    described(f"option of {what}", options, known)
+    if defaults is None:
+        return table(["option", "form", ""], ([code(one), *known[one]] for one in options))
+    return table(
+        ["option", "form", "default", ""],
+        (
+            [code(one), form, shown(defaults.get(one, "")), told]
+            for one, (form, told) in ((one, known[one]) for one in options)
+        ),
+    )
+
+
+def _handlers() -> list[str]:
+    described("handler", model_jobs.HANDLERS, WORDS["handlers"])
+    parts, seen = [], set()
+    for name, handler in model_jobs.HANDLERS.items():
+        options = taken(handler, "read")
+        seen |= set(options)
+        rows = []
+        for one in options:
+            default = inspect.signature(handler).parameters[one].default
+            needed = default is inspect.Parameter.empty
+            said = "required" if needed else "" if default is None else str(default)
+            if one not in WORDS["handler_options"]:
+                raise Undocumented(f"option of handler {name}", [one])
+            rows.append([code(one), shown(said), WORDS["handler_options"][one]])
+        parts += [
+            f"### Handler {name}",
+            WORDS["handlers"][name],
+            table(["key", "default", ""], rows),
+        ]
+    described("option of a handler", seen, WORDS["handler_options"])
+    return parts
+
+
+async def _limits(conn: asyncpg.Connection) -> str:
+    row = await conn.fetchrow("select * from penstock.setting")
+    assert row is not None
+    limits = {name: value for name, value in row.items() if name != "only_row"}
+    described("limit", limits, WORDS["limits"])
+    return table(
+        ["column", "default", ""],
+        (
+            [code(name), code(_value(value)), WORDS["limits"][name]]
+            for name, value in limits.items()
+        ),
+    )
+
+
+async def _defaults(conn: asyncpg.Connection) -> tuple[dict[str, str], dict[str, str]]:
+    """What is in force for a queue and a plan of which nothing was said."""
+    transaction = conn.transaction()
+    await transaction.start()
+    try:
+        await conn.execute("select penstock.declare_queue('nothing_said')")
+        await conn.execute("select penstock.declare_plan('nothing_said')")
+        queue = await conn.fetchrow(
+            "select q.*, s.kept as kept, f.kept as kept_failed from penstock.queue q"
+            " join penstock.retention_class s on s.id = q.succeeded_class"
+            " join penstock.retention_class f on f.id = q.failed_class where name = 'nothing_said'"
+        )
+        plan = await conn.fetchrow("select * from penstock.plan where name = 'nothing_said'")
+    finally:
+        await transaction.rollback()
+    assert queue is not None
+    assert plan is not None
+    columns = {
+        "concurrency": "concurrency",
+        "order": "ordering",
+        "aging_step": "aging_step",
+        "timeout": "timeout",
+        "stale_after": "stale_after",
+        "recovery": "recovery",
+        "retention": "kept",
+        "retention_failed": "kept_failed",
+        "local_only": "local_only",
+        "drive": "drive",
+        "attempts": "max_attempts",
+        "backoff": "backoff",
+        "delay": "backoff_delay",
+        "max": "backoff_max",
+    }
+    found = {option: _value(queue[column]) for option, column in columns.items()}
+    found |= {"rate": "no limit", "burst": "one second of the rate", "inline": "false"}
+    found["retry"] = "see there"
+    found["stuck_after"] = f"{_value(queue['stuck_after'])}, or the time-out if longer"
+    limits = {
+        one: _value(plan[one])
+        for one in ("priority", "concurrency", "per_hour", "weight", "first_job")
+    }
+    return found, {**limits, "default": "the first plan declared"}
+
+
+def _value(value: Any) -> str:
+    match value:
+        case None:
+            return "no limit"
+        case bool():
+            return str(value).lower()
+        case timedelta():
+            return _length(int(value.total_seconds()))
+    return str(value)
+
+
+def _length(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds % size == 0 and seconds:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

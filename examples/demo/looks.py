@@ -1,0 +1,132 @@
+"""What the landing page shows, read from the database in as few statements as there can be."""
+
+import asyncio
+import json
+import math
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from demo.systems import MODEL_QUEUES, QUEUES
+
+Row = dict[str, Any]
+
+NEWEST = 24
+# What it means when the database is gone.
+AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+# Several open pages are shown the same look.
+_FRESH_SECONDS = 0.5
+
+# Of each queue its newest jobs, its counts, what stops it, and how many have ended in the last day.
+_NOW = """
+with told as materialized (select penstock.read_overview(24) as it)
+select q ->> 'name' as queue, q -> 'jobs' as jobs, q ->> 'waiting_for' as waiting_for,
+  coalesce(t.it #> array['ended', 'queues', q ->> 'id'], '{}') as ended,
+  (select jsonb_agg(j) from penstock.list_jobs(p_queue => q ->> 'name', p_limit => $2) j) as newest
+from told t cross join lateral jsonb_array_elements(t.it -> 'queues') q
+where q ->> 'name' = any ($1)
+"""
+# A start that is not over has the number it had when its worker died. What was not started again
+# may have ended all the same: it was lost too often, or cancelled.
+_ORPHANS = """
+select count(*) filter (where j ->> 'finished_at' is null) as waiting,
+  count(*) filter (where j ->> 'finished_at' is not null) as ended
+from unnest($1::uuid[], $2::integer[]) o (id, attempt)
+cross join lateral penstock.read_job(o.id) j
+where (j ->> 'attempt')::integer <= o.attempt
+"""
+_STARTED_SINCE = """
+select min((j ->> 'started_at')::timestamptz)
+from unnest($1::text[]) q cross join unnest(array['running', 'awaiting']) s
+cross join lateral penstock.list_jobs(p_queue => q, p_status => s, p_limit => 50) j
+where (j ->> 'started_at')::timestamptz >= $2
+"""
+_FAILED_SINCE = """
+select count(*) from unnest($1::text[]) q
+cross join lateral penstock.list_jobs(p_queue => q, p_status => 'failed', p_limit => 100) j
+where (j ->> 'finished_at')::timestamptz >= $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A job whose worker has died, and the number of the start that died with it."""
+
+    id: UUID
+    attempt: int
+
+
+class Looks:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._looking = asyncio.Lock()
+        self._looked_at = -math.inf
+        self._seen: dict[str, Row] = {}
+
+    async def now(self) -> dict[str, Row]:
+        """By queue; not older than half a second."""
+        async with self._looking:
+            if time.monotonic() - self._looked_at > _FRESH_SECONDS:
+                self._looked_at = time.monotonic()
+                self._seen = await self._look()
+            return self._seen
+
+    async def _look(self) -> dict[str, Row]:
+        rows = await self._pool.fetch(_NOW, QUEUES, NEWEST)
+        return {
+            row["queue"]: {
+                name: json.loads(row[name]) if row[name] else None
+                for name in ("jobs", "ended", "newest")
+            }
+            | {"waiting_for": row["waiting_for"]}
+            for row in rows
+        }
+
+    async def clock(self) -> datetime:
+        found: datetime = await self._pool.fetchval("select penstock.clock()")
+        return found
+
+    async def running(self) -> list[Orphan]:
+        rows = await self._pool.fetch(
+            "select (j ->> 'id')::uuid as id, (j ->> 'attempt')::integer as attempt"
+            " from penstock.list_jobs(p_status => 'running', p_limit => 1000) j"
+        )
+        return [Orphan(row["id"], row["attempt"]) for row in rows]
+
+    async def without_start(self, orphans: list[Orphan]) -> tuple[int, int]:
+        """How many of them had no other start: those that wait for it, and those that ended."""
+        [row] = await self._pool.fetch(
+            _ORPHANS, [one.id for one in orphans], [one.attempt for one in orphans]
+        )
+        return row["waiting"], row["ended"]
+
+    async def has_worker(self, pid: int) -> bool:
+        """Whether the worker with this process stands by."""
+        found: bool = await self._pool.fetchval(
+            "select exists (select from penstock.worker_health"
+            " where alive and worker_id like '%-' || $1::text)",
+            str(pid),
+        )
+        return found
+
+    async def waiting(self, *queues: str) -> int:
+        """What waits in these queues; without any, in all that need the model."""
+        found: int = await self._pool.fetchval(
+            "select coalesce(sum(queued + scheduled), 0)::integer from penstock.queue_stats"
+            " where queue = any ($1)",
+            list(queues) or MODEL_QUEUES,
+        )
+        return found
+
+    async def started_since(self, moment: datetime) -> datetime | None:
+        """When the first job that needs the model began after this."""
+        found: datetime | None = await self._pool.fetchval(_STARTED_SINCE, MODEL_QUEUES, moment)
+        return found
+
+    async def failed_since(self, moment: datetime) -> int:
+        found: int = await self._pool.fetchval(_FAILED_SINCE, MODEL_QUEUES, moment)
+        return found

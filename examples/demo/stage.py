@@ -1,0 +1,175 @@
+"""The whole demo around the API of `penstock dev`: its processes, its visitors, its page.
+
+stage = Stage(own, url, sockets)
+stage.install(api)            # the page at /demo
+async with stage.running():   # models, worker, web apps, visitors
+    …                         # the API serves; stage.told() begins the end
+"""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import astuple
+from pathlib import Path
+
+import aiohttp
+import asyncpg
+from fastapi import FastAPI
+
+from demo import setting
+from demo.children import Child, End, Life
+from demo.healing import Healing
+from demo.looks import Looks
+from demo.own import load_own
+from demo.people import People
+from demo.story import Story
+from parts import HOST
+from penstock.cli.serving import url_of
+
+_LOOK_SECONDS = 2.0
+
+
+class Stage:
+    """All of it; nothing is started yet.
+
+    own      the file with the kind that `penstock dev` has itself
+    url      where this machine reaches the API
+    sockets  of the web apps, by their keys
+    """
+
+    looks: Looks
+    people: People
+
+    def __init__(self, own: Path, url: str, sockets: dict[str, socket.socket]) -> None:
+        self._models_at = setting.Ports.choose()
+        os.environ.update(setting.NOT_OURS)
+        os.environ[setting.OWN_MODEL] = setting.at(self._models_at.model)
+        self.app = load_own(own)
+        self.story = Story()
+        self.ports = {key: sock.getsockname()[1] for key, sock in sockets.items()}
+        self.urls = {key: url_of(sock) for key, sock in sockets.items()}
+        self._env = setting.environment(self.app.settings, url, self._models_at)
+        self._life = Life()
+        self._hurry = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._visiting: asyncio.Task[None] | None = None
+        self._healing: Healing | None = None
+        self._pool: asyncpg.Pool | None = None
+        self.models = self._child("models", [str(port) for port in astuple(self._models_at)])
+        self.worker = self._child("worker", [])
+        self.sites = self._child(
+            "sites",
+            [f"{key}={sock.fileno()}" for key, sock in sockets.items()],
+            fds=[sock.fileno() for sock in sockets.values()],
+        )
+        # Our page signs people in to the systems, and so has to sign as they do.
+        os.environ.update({name: self._env[name] for name in setting.SECRETS})
+
+    def _child(self, name: str, words: list[str], fds: Sequence[int] = ()) -> Child:
+        return Child(f"demo.{name}", words, life=self._life, fds=fds, on_end=self._ended)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._start()
+        try:
+            # While the others load: it brings the database up, and the plan that is everybody's.
+            await self.app.engine()
+            self._pool = await asyncpg.create_pool(await self.app.dsn(), min_size=1, max_size=3)
+            self.looks = Looks(self._pool)
+            self._healing = Healing(
+                self.story,
+                self.looks,
+                answers_model=self.answers_model,
+                answers_sites=self.answers_sites,
+            )
+            self.people = People(self.urls, self._env, self.looks.waiting)
+            self._visiting = asyncio.create_task(self.people.live())
+            yield
+        finally:
+            await self._leave()
+            self._life.close()
+
+    def _start(self) -> None:
+        for child in (self.models, self.worker, self.sites):
+            child.start()
+            work = child.keep_running(self._env, setting.EXAMPLES)
+            self._tasks.append(asyncio.create_task(work))
+        self.story.tell("begun")
+
+    async def _leave(self) -> None:
+        """Also where nobody has told us: the API may have ended by itself."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._hurry.set)
+        if self._ending is None:
+            self.told()
+        assert self._ending is not None
+        await self._ending
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    def told(self) -> None:
+        """Told to end; told again, to end at once."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        else:
+            self._hurry.set()
+
+    async def _end(self) -> None:
+        """The models last: what runs may finish. We go first; the database ends with the others."""
+        if self._visiting is not None:
+            self._visiting.cancel()
+        if self._healing is not None:
+            await self._healing.close()
+        if self._pool is not None:
+            self._pool.terminate()
+        await asyncio.gather(self.sites.end(self._hurry), self.worker.end(self._hurry))
+        await self.models.end(self._hurry)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, child: Child, end: End) -> None:
+        """Before there is anything to be healed, it is started again and that is all."""
+        if self._healing is None:
+            return
+        if child is self.models:
+            self._healing.model_ended(end, child)
+        elif child is self.worker:
+            self._healing.worker_ended(end, child)
+        else:
+            self._healing.sites_ended(end)
+
+    def install(self, api: FastAPI) -> None:
+        """The page and its buttons, as routes of the API's app."""
+        # Here: the systems' ways to sign in read the secrets when they are loaded.
+        from demo.landing import routes
+
+        api.router.routes.extend(routes(self))
+
+    async def answers_model(self) -> bool:
+        """Whether all of it takes connections: what is shut counts as away."""
+        at = self._models_at
+        for port in (at.model, at.essays, at.function):
+            try:
+                _, writer = await asyncio.open_connection(HOST, port)
+            except OSError:
+                return False
+            writer.close()
+        return True
+
+    async def answers_sites(self) -> bool:
+        """By an answer: their sockets are ours, and always open."""
+        timeout = aiohttp.ClientTimeout(total=_LOOK_SECONDS)
+        async with aiohttp.ClientSession(timeout=timeout) as client:
+            for url in self.urls.values():
+                try:
+                    async with client.get(url, allow_redirects=False):
+                        pass
+                except (OSError, TimeoutError, aiohttp.ClientError):
+                    return False
+        return True

@@ -1,0 +1,34 @@
+"""Databases that are made for a while on a server, and dropped: for tests, and to measure in."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where such databases are made, and who makes them."""
+
+    maker: str
+    owner: str | None
+
+    def dsn(self, database: str) -> str:
+        parts = urlsplit(self.maker)
+        host = parts.netloc
+        if self.owner is not None:
+            host = f"{self.owner}@" + host.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=host, path=f"/{database}"))
+
+
+async def create(
+    maker: asyncpg.Connection, name: str, owner: str | None, *, template: str | None = None
+) -> None:
+    owned = "" if owner is None else f'owner "{owner}"'
+    # Copying files takes a third of the time of the default, which goes through the log.
+    source = "" if template is None else f'template "{template}" strategy file_copy'
+    await maker.execute(f'create database "{name}" {owned} {source}')
+
+
+async def drop(maker: asyncpg.Connection, name: str) -> None:
+    await maker.execute(f'drop database if exists "{name}" with (force)')
