@@ -190,3 +190,17 @@ def test_without_an_address_the_embedded_database_is_used(
     assert done.code == 0, done.err
     assert json.loads(done.out)["current"] > 0
     assert (tmp_path / ".penstock" / "postgres").is_dir()
+
+
+def test_where_only_the_demo_is_commands_look_into_its_database(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / ".penstock"
+    monkeypatch.setenv("PENSTOCK_HOME", str(home / "demo"))
+    assert penstock("migrate", "up").code == 0
+    monkeypatch.delenv("PENSTOCK_HOME")
+    assert penstock("check").code == 0
+    assert not (home / "postgres").exists()
+    (home / "postgres").mkdir()  # as an app's own would be
+    assert penstock("check").code == 0
+    assert (home / "postgres" / "PG_VERSION").exists(), "it was used, and so made"

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -25,6 +25,9 @@ from penstock.engine.upkeep import Upkeep
 from penstock.settings import Settings
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+# Where the demo's embedded database lies, in the folder of all others: apps that are written in the
+# same folder may use the same names.
+DEMO = "demo"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -63,11 +66,19 @@ def settings() -> Settings:
     return Settings.from_environment(os.environ, Path.cwd())
 
 
+def database() -> Settings:
+    """Where a command without an app looks: into the demo, if there is nothing else here."""
+    found = settings()
+    demo = found.home / DEMO
+    has_own = found.dsn is not None or (found.home / "postgres").exists()
+    return found if has_own or not (demo / "postgres").exists() else replace(found, home=demo)
+
+
 def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awaitable[_T]]) -> _T:
     """Run `work` on one connection, from a command that is an ordinary function."""
 
     async def run() -> _T:
-        async with connect(settings()) as conn:
+        async with connect(database()) as conn:
             return await work(conn)
 
     return asyncio.run(run())

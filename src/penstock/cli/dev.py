@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.console import Json, print_json, settings
+from penstock.cli.console import DEMO, Json, print_json, settings
 from penstock.cli.serve import PORT, Host, Port, require_extra
 from penstock.db import migrate
 from penstock.db.connect import open_connection, place
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
 _DEMO = Path(__file__).with_name("demo.toml")
-# Where the demo's embedded database lies, in the folder of all others: apps that are written in the
-# same folder may use the same names.
-_HOME = "demo"
 # How the demo's file names the address of its model.
 _MODEL = "PENSTOCK_DEMO_MODEL"
 _TOKENS_PER_SECOND = 12.0
@@ -71,7 +68,7 @@ def dev(
 
 def _move_home(found: "Settings") -> None:
     """Into a folder of the demo's own; git is told of neither, an app may use the outer one."""
-    home = found.home / _HOME
+    home = found.home / DEMO
     os.environ["PENSTOCK_HOME"] = str(home)
     if found.dsn is None:
         # Where it cannot be, the database's start says so better.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from penstock.cli.console import Json, print_json, settings
+from penstock.cli.console import Json, database, print_json
 from penstock.cli.render import STYLES, clean, print_lines
 from penstock.engine.doctor import Finding, examine, of_error
 from penstock.errors import PenstockError
@@ -32,7 +32,7 @@ def doctor(
         if not as_json:
             print_lines([_line(finding)])
 
-    wanted = settings()
+    wanted = database()
     if app is not None:
         finding, wanted = _app(app, wanted)
         tell(finding)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import typer
 
-from penstock.cli.console import Json, print_json, settings, with_calls
+from penstock.cli.console import Json, database, print_json, with_calls
 from penstock.cli.render import Column, print_table
 from penstock.engine.webhooks import Webhooks
 from penstock.errors import Invalid
@@ -104,7 +104,7 @@ def secret(
     """
     if functions and account is not None:
         raise Invalid("give --account or --functions", code="invalid_option", field="functions")
-    roots = read_roots(settings())
+    roots = read_roots(database())
     signer = (
         of_functions(roots) if functions else of_webhooks(roots, account, trusted=account is None)
     )
