@@ -118,9 +118,9 @@ async def live(
     await server.stop()
 
 
-@pytest.fixture
-def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
-    return Scene(conn, clock)
+@in_one_loop
+async def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
+    return await Scene.begin(conn, clock)
 
 
 @in_one_loop

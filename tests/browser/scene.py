@@ -30,6 +30,15 @@ class Scene:
         self.usual_worker = "w"
         self._workers: dict[str, int] = {}
 
+    @classmethod
+    async def begin(cls, conn: asyncpg.Connection, clock: Clock) -> "Scene":
+        """As if upkeep had been here until now: the template was made when the run began."""
+        await conn.execute(
+            "update penstock.rollup set counted_until = penstock.clock(),"
+            " settled_until = date_trunc('hour', penstock.clock(), 'UTC')"
+        )
+        return cls(conn, clock)
+
     async def queue(self, name: str = "line", **options: Any) -> str:
         """With a kind of the same name, once; `options` as declare_queue takes them."""
         if options or not await self._is_known(name):

@@ -27,8 +27,8 @@ async def operator(site: Site) -> Visitor:
 
 
 @pytest.fixture
-def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
-    return Scene(conn, clock)
+async def scene(conn: asyncpg.Connection, clock: Clock) -> Scene:
+    return await Scene.begin(conn, clock)
 
 
 @pytest.fixture
