@@ -87,6 +87,7 @@ faults: setup ## Run storms, kills and the long forms of tests (takes long)
 schema: setup ## Rewrite tests/contract/schema.sql from a migrated database
 	$(PYTEST) tests/contract/test_schema.py --write-schema
 
+# But for demo.png: that is /demo with the model stopped, taken by hand.
 screenshots: setup ## Make the pictures of the documents anew, docs/pictures
 	@.ci/install-chromium
 	$(PYTEST) tests/browser/pictures.py --screenshots docs/pictures
