@@ -1,5 +1,6 @@
 """Example apps as running programs, each on a database of its own."""
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
@@ -10,7 +11,18 @@ from browser.watched import Windows, open_windows
 from clock import Clock
 from cluster import Cluster, assert_sound
 from journeys.essays_site import Essays, Person, browser
-from journeys.processes import close_up
+from journeys.processes import EXAMPLES, close_up
+
+
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As `penstock dev` finds them; nobody else is to find them afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield
+    for name in set(sys.modules) - before:
+        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

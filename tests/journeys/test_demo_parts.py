@@ -4,12 +4,10 @@ import asyncio
 import json
 import signal
 import socket
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +17,6 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from journeys.processes import EXAMPLES
 from penstock.settings import Settings
 from waiting import eventually
 
@@ -29,15 +26,7 @@ if TYPE_CHECKING:
 LONG = 60
 
 
-@pytest.fixture(autouse=True)
-def _examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As `penstock dev` finds them; nobody else is to find them afterwards."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in set(sys.modules) - before:
-        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("examples")
 
 
 def test_what_is_set_for_something_else_is_not_for_the_demo(

@@ -1,13 +1,10 @@
 """Parts of the demo by themselves: words in two languages, and visitors who know when to rest."""
 
 import asyncio
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from journeys.processes import EXAMPLES
 from waiting import eventually
 
 VALUES: dict[str, Any] = {
@@ -27,15 +24,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As `penstock dev` finds them; nobody else is to find them afterwards."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in set(sys.modules) - before:
-        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("examples")
 
 
 def test_both_languages_say_the_same_things() -> None:
