@@ -16,6 +16,7 @@
     │   ├── SchemaMismatch         the database's schema is older or newer than this program
     │   └── WrongApp               what names the app names none, or its penstock.toml is wrong
     ├── Unavailable                the database cannot be reached; the outcome may be unknown
+    │   └── DiskFull               its disk is full: nothing was written
     ├── JobFailed                  a result was asked for, and there is none: the job failed
     └── JobCancelled               likewise: it was cancelled
 
@@ -145,6 +146,10 @@ class WrongApp(Misconfigured):
 
 class Unavailable(PenstockError):
     """The database cannot be reached; whether the last call took effect may be unknown."""
+
+
+class DiskFull(Unavailable):
+    """The database has no room left for what was to be written: nothing was."""
 
 
 class JobFailed(PenstockError):

@@ -30,6 +30,9 @@ from penstock.worker.hooks import Telling
 from penstock.worker.upkeep import Keeper
 from penstock.worker.worker import Options, Worker
 
+# How long the database may take to answer a request. A commit that waits for a standby that hangs
+# takes longer, and is neither there nor not there.
+ANSWER_SECONDS = 10.0
 # How long a worker in a server may take to leave: what does not end by then is given back.
 DRAIN_SECONDS = 6.0
 # How often a server that stands looks for ends that its app has not been told of.
@@ -153,7 +156,7 @@ def api(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         roots = read_roots(app.settings)
-        engine = await app.engine()
+        engine = (await app.engine()).within(ANSWER_SECONDS)
         runner = AppRunner(app, engine)
         public = app.settings.public_url
         own = None if public else {handler.queue for handler in app.handlers().values()}
@@ -183,7 +186,11 @@ def api(
         if standing:
             beside += [for_ever(drives.look), for_ever(hooks.look)]
         if standing and not worker:
-            keeper = Keeper(await app.dsn(), lambda: engine.jobs.wake(list(app.queues)))
+            keeper = Keeper(
+                await app.dsn(),
+                lambda: engine.jobs.wake(list(app.queues)),
+                lambda by, before: engine.workers.postpone(None, by=by, before=before),
+            )
             beside.append(for_ever(keeper.run))
         tasks = [asyncio.create_task(one) for one in beside]
         working = await _begin_worker(app, api) if worker else None

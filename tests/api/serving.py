@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +27,19 @@ def free_port() -> int:
 
 
 class Served:
-    def __init__(self, dsn: str, folder: Path, port: int | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        folder: Path,
+        port: int | None = None,
+        *,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """`prefix`: what it is started through, like `ip netns exec a`."""
         self.port = port or free_port()
+        self.host = host
+        self._prefix = prefix
         self._dsn = dsn
         self._log = folder / f"serve-{self.port}.log"
         self._process: subprocess.Popen[str] | None = None
@@ -40,7 +51,7 @@ class Served:
 
     def client(self, key: str = SECRET) -> httpx.AsyncClient:
         return httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}",
+            base_url=f"http://{self.host}:{self.port}",
             headers={"Authorization": f"Bearer {key}"},
             timeout=30,
             limits=httpx.Limits(max_connections=None),
@@ -51,9 +62,10 @@ class Served:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")
         }
+        words = ["serve", "--host", self.host, "--port", str(self.port), "--json"]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220  # returns at once
-                [sys.executable, "-m", "penstock", "serve", "--port", str(self.port), "--json"],
+                [*self._prefix, sys.executable, "-m", "penstock", *words],
                 env=environment | {"PENSTOCK_DSN": self._dsn, "PENSTOCK_SECRET": SECRET},
                 stdout=subprocess.PIPE,
                 stderr=log,

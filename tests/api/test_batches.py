@@ -9,6 +9,7 @@ import pytest
 
 from api import kinds
 from api.site import Site, problem
+from penstock import server
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +178,22 @@ async def test_tokens_for_an_account_open_its_batches(site: Site) -> None:
     problem(await browser.post(f"/v1/batches/{batch}/cancel"), 403, "not_allowed")
     narrow = (await mine.post("/v1/tokens", json={"topic": "a1"})).json()["token"]
     problem(await site.client(narrow).get(f"/v1/batches/{batch}"), 403, "not_allowed")
+
+
+async def test_what_a_large_batch_takes_is_not_the_time_of_a_plain_call(
+    site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off at the deadline it would be undone, however often it is repeated."""
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.4)
+    told = (await submit(site.app_client, [mark()])).json()
+    await conn.execute(
+        "create function penstock.slow() returns trigger language plpgsql"
+        " as $$ begin perform pg_sleep(0.8); return null; end $$;"
+        "create trigger slow after delete on penstock.job execute function penstock.slow();"
+        "create trigger slow_too after insert on penstock.job execute function penstock.slow()"
+    )
+    assert (await submit(site.app_client, [mark()] * 2)).status_code == 201
+    plain = await site.app_client.post("/v1/jobs", json=mark())
+    assert plain.status_code == 503
+    cancelled = await site.app_client.post(f"/v1/batches/{told['batch']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["cancelled"]) == (200, 1)

@@ -174,6 +174,8 @@ async def test_who_proves_nothing_changes_nothing(jobs: Jobs, conn: asyncpg.Conn
         response = await jobs.post(f"/{about}", said, **headers)
         assert response.status_code == 401, (number, response.text)
         problem(response, 401, "unauthorized")
+    late = await jobs.post(f"/{job}", body, **signed(body, good, at=time.time() - 86_400))
+    assert "set both clocks" in late.json()["hint"]
     for said in ([{**done, "job_id": str(job)}], [], {}, "x", b"{", [{"job_id": str(job)}, 3]):
         problem(await jobs.post("", said), 401, "unauthorized")
     assert await factory.contents(conn) == before

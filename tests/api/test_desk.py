@@ -158,8 +158,8 @@ async def test_when_only_the_answer_is_lost_no_job_is_made_twice(
     pool = site.api.state.backend.engine._pool
     fetch = pool.fetch
 
-    async def lost(sql: str, *args: object) -> object:
-        rows = await fetch(sql, *args)
+    async def lost(sql: str, *args: object, **named: object) -> object:
+        rows = await fetch(sql, *args, **named)
         if "accept_job" in sql:
             raise asyncpg.ConnectionDoesNotExistError("connection was closed")
         return rows

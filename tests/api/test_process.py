@@ -10,7 +10,7 @@ import pytest
 
 from api.site import Site, problem
 from penstock import Job, Retries
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.errors import Misconfigured
 from penstock.providers import drive
 from penstock.providers.roots import Roots

@@ -114,6 +114,30 @@ def test_up_status_check_down(penstock: Penstock) -> None:
     assert penstock("check").code == 1
 
 
+def test_a_program_whose_schema_was_replaced_is_still_served(
+    penstock: Penstock, server: str
+) -> None:
+    """R-F27"""
+    assert penstock("migrate", "up").code == 0
+    with psycopg.connect(server) as conn:
+        conn.execute(
+            "update penstock.schema_info set functions_checksum = 'of the next version',"
+            " previous_checksum = functions_checksum,"
+            " previous_number = (select max(number) from penstock.migration)"
+        )
+    assert "This program is still served" in penstock("migrate", "status").out
+    told = json.loads(penstock("migrate", "status", "--json").out)
+    assert (told["is_served"], told["is_current"]) == (True, False)
+    [line] = [line for line in penstock("doctor").out.splitlines() if " schema " in line]
+    assert line.startswith("warning  schema        at migration ")
+    assert line.endswith(
+        "with functions newer than this program. Fine during an upgrade: replace this program soon."
+    )
+    assert penstock("check").code == 0
+    assert penstock("migrate", "up").code == 0
+    assert json.loads(penstock("migrate", "status", "--json").out)["is_current"]
+
+
 def test_a_broken_invariant_is_printed_and_is_exit_code_1(penstock: Penstock, server: str) -> None:
     assert penstock("migrate", "up").code == 0
     with psycopg.connect(server) as conn:
@@ -174,7 +198,7 @@ def test_a_wrong_env_file_is_one_sentence(penstock: Penstock, tmp_path: Path) ->
 def test_a_bug_is_a_sentence_too_and_debug_shows_where(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.db.migrate.packaged", lambda: 1 / 0)
+    monkeypatch.setattr("penstock.db.version.packaged", lambda: 1 / 0)
     done = penstock("migrate", "status")
     assert done.code == 1
     assert "Traceback" not in done.err

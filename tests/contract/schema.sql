@@ -131,6 +131,10 @@ CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '100ms';
 
+CREATE FUNCTION penstock._await_standbys() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._backoff(p_policy text, p_delay interval, p_max interval, p_failures integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -746,6 +750,9 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1265,6 +1272,10 @@ CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.clock_went_back() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.close_circuit(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1557,6 +1568,10 @@ CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::te
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
+CREATE FUNCTION penstock.postpone_starts(p_worker bigint, p_by interval, p_before timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1757,6 +1772,10 @@ CREATE FUNCTION penstock.roll_up(p_every interval DEFAULT '00:00:05'::interval) 
 
 CREATE FUNCTION penstock.rotate_key(p_id text, p_new text, p_hash bytea, p_overlap interval) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.server_time() RETURNS timestamp with time zone
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.set_account_plan(p_account text, p_plan text) RETURNS void
@@ -2257,6 +2276,8 @@ CREATE TABLE penstock.schema_info (
     only_row boolean DEFAULT true NOT NULL,
     functions_checksum text,
     functions_loaded_at timestamp with time zone,
+    previous_number integer,
+    previous_checksum text,
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 

@@ -69,6 +69,7 @@ ERRORS = {
     "SchemaMismatch": "Misconfigured",
     "WrongApp": "Misconfigured",
     "Unavailable": "PenstockError",
+    "DiskFull": "Unavailable",
     "JobFailed": "PenstockError",
     "JobCancelled": "PenstockError",
 }

@@ -1,14 +1,21 @@
-"""Homes for the embedded Postgres: none yet, one with data, and a place for other users'."""
+"""Homes for the embedded Postgres: none yet, one with data, and a place for other users'.
+
+And a blank database for the migration runner, with schemas for it.
+"""
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from connections import connections
 from db.embedded_uses import QUICK, end_servers, put
+from db.small_schemas import Folder
 from penstock.db.embedded import Embedded
+from shapes import Connect
 
 
 @pytest.fixture
@@ -40,3 +47,20 @@ def open_folder() -> Iterator[Path]:
     yield folder
     end_servers(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def another(blank: str) -> AsyncIterator[Connect]:
+    """A way to open connections to the blank database; all are closed at the end."""
+    async with connections(blank) as connect:
+        yield connect
+
+
+@pytest.fixture
+async def conn(another: Connect) -> asyncpg.Connection:
+    return await another()
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)

@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from cluster import Cluster
-from penstock.db.connect import connect, connect_ready, open_connection, place
+from penstock.db.connect import connect, connect_ready, open_connection
+from penstock.db.place import place
 from penstock.db.pool import open_pool
 from penstock.errors import Misconfigured, SchemaMismatch, Unavailable
 from penstock.settings import Settings

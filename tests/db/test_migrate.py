@@ -1,15 +1,14 @@
 """Up, down and the refusals, with small schemas of their own; the real one is in tests/contract."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from cluster import OWNER, Cluster
-from penstock.db import migrate
-from penstock.db.schema import Schema, read
+from db.small_schemas import ONE, TWO, Folder, names
+from penstock.db import migrate, version
 from penstock.db.transfer import Imported, import_jobs
 from penstock.errors import (
     Conflict,
@@ -21,81 +20,6 @@ from penstock.errors import (
 )
 from waiting import eventually
 
-ONE = {
-    "migrations/0001_jobs.up.sql": "create table penstock.job (id int primary key, note text);",
-    "migrations/0001_jobs.down.sql": "drop table penstock.job;",
-    "functions/clock.sql": """
-        create or replace function penstock.clock() returns timestamptz
-        language sql stable as $$ select penstock.zone_of(clock_timestamp()) $$;
-    """,
-    "functions/export.sql": """
-        create or replace function penstock.export_jobs() returns setof jsonb
-        language sql as $$ select to_jsonb(j) from penstock.job j order by id $$;
-        create or replace function penstock.import_job(p_job jsonb) returns boolean
-        language plpgsql as $$
-        begin
-          insert into penstock.job values ((p_job ->> 'id')::int, p_job ->> 'note')
-          on conflict do nothing;
-          return found;
-        end $$;
-    """,
-    "functions/later.sql": """
-        create or replace function penstock.zone_of(p_at timestamptz) returns timestamptz
-        language sql immutable as $$ select p_at $$;
-    """,
-    "functions/views.sql": """
-        create or replace view penstock.totals as
-        select count(*) as jobs, penstock.clock() as at from penstock.job;
-    """,
-}
-TWO = {
-    **ONE,
-    "migrations/0002_owner.up.sql": "alter table penstock.job add owner text;",
-    "migrations/0002_owner.down.sql": "alter table penstock.job drop owner;",
-    "functions/views.sql": """
-        create or replace view penstock.totals as
-        select owner, count(*) as jobs from penstock.job group by owner;
-    """,
-}
-
-
-@pytest.fixture
-async def conn(blank: str) -> AsyncIterator[asyncpg.Connection]:
-    conn = await asyncpg.connect(blank)
-    yield conn
-    await conn.close()
-
-
-class Folder:
-    """Schemas written for one test."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.written = 0
-
-    def __call__(self, files: dict[str, str]) -> Schema:
-        self.written += 1
-        root = self.path / str(self.written)
-        for sub in ("migrations", "functions"):
-            (root / sub).mkdir(parents=True)
-        for name, text in files.items():
-            (root / name).write_text(text)
-        return read(root)
-
-
-@pytest.fixture
-def schema(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
-
-
-async def names(conn: asyncpg.Connection) -> set[str]:
-    rows = await conn.fetch(
-        "select relname as name from pg_class where relnamespace = to_regnamespace('penstock')"
-        " and relkind in ('r', 'v') union all"
-        " select proname from pg_proc where pronamespace = to_regnamespace('penstock')"
-    )
-    return {row["name"] for row in rows}
-
 
 async def test_up_makes_everything_and_a_second_up_nothing(
     conn: asyncpg.Connection, schema: Folder
@@ -104,7 +28,7 @@ async def test_up_makes_everything_and_a_second_up_nothing(
     moved = await migrate.up(conn, wanted)
     assert moved == migrate.Moved(2, ("0001_jobs", "0002_owner"), functions_loaded=True)
     assert {"job", "migration", "schema_info", "totals", "clock", "zone_of"} <= await names(conn)
-    await migrate.require_current(conn, wanted)
+    await version.require_served(conn, wanted)
     assert await migrate.up(conn, wanted) == migrate.Moved(2, ())
 
 
@@ -138,7 +62,7 @@ async def test_a_role_without_rights_is_told_whom_to_be(cluster: Cluster, schema
 async def test_status_tells_what_is_pending_without_touching_anything(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
-    found = await migrate.status(conn, schema(TWO))
+    found = await version.status(conn, schema(TWO))
     assert (found.current, found.wanted) == (0, 2)
     assert found.pending == ("0001_jobs", "0002_owner")
     assert not found.is_current
@@ -149,12 +73,12 @@ async def test_an_old_schema_is_refused_with_what_to_do(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     with pytest.raises(SchemaMismatch, match="no Penstock schema yet: run `penstock migrate up`"):
-        await migrate.require_current(conn, schema(ONE))
+        await version.require_served(conn, schema(ONE))
     await migrate.up(conn, schema(ONE))
     with pytest.raises(SchemaMismatch, match="at migration 1 and this program needs 2: run `pen"):
-        await migrate.require_current(conn, schema(TWO))
+        await version.require_served(conn, schema(TWO))
     with pytest.raises(SchemaMismatch, match=r"functions .* not those of this program: run `pens"):
-        await migrate.require_current(conn, schema({**ONE, "functions/more.sql": "select 1;"}))
+        await version.require_served(conn, schema({**ONE, "functions/more.sql": "select 1;"}))
 
 
 async def test_a_newer_schema_is_refused_by_every_command(
@@ -162,7 +86,7 @@ async def test_a_newer_schema_is_refused_by_every_command(
 ) -> None:
     await migrate.up(conn, schema(TWO))
     older = schema(ONE)
-    for refused in (migrate.require_current(conn, older), migrate.up(conn, older)):
+    for refused in (version.require_served(conn, older), migrate.up(conn, older)):
         with pytest.raises(SchemaMismatch, match=r"migration 2, newer.*knows 1.*down --to 1"):
             await refused
     with pytest.raises(SchemaMismatch, match="newer"):
@@ -174,7 +98,7 @@ async def test_an_edited_migration_is_refused_by_name(
 ) -> None:
     await migrate.up(conn, schema(ONE))
     edited = schema({**TWO, "migrations/0001_jobs.up.sql": "create table penstock.job (id int);"})
-    assert (await migrate.status(conn, edited)).changed == ("0001_jobs",)
+    assert (await version.status(conn, edited)).changed == ("0001_jobs",)
     with pytest.raises(SchemaMismatch, match="0001_jobs was edited after it was applied"):
         await migrate.up(conn, edited)
 
@@ -208,122 +132,6 @@ async def test_a_name_without_its_schema_is_found_nowhere(
         await migrate.up(conn, wanted)
 
 
-async def test_a_wrong_body_says_file_and_line(conn: asyncpg.Connection, schema: Folder) -> None:
-    body = (
-        "-- why\ncreate or replace function penstock.f() returns int language sql as $$\n"
-        "  select 1\n  from penstock.nowhere $$;"
-    )
-    wrong = schema({**ONE, "functions/f.sql": body})
-    with pytest.raises(MigrationFailed, match=r'^f\.sql, line 4: .*"penstock.nowhere" does not'):
-        await migrate.up(conn, wrong)
-    assert await names(conn) == set()
-
-
-async def test_functions_are_replaced_in_place_and_keep_their_grants(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    await migrate.up(conn, schema(ONE))
-    await conn.execute("grant execute on function penstock.zone_of to pg_monitor")
-    number = await conn.fetchval("select 'penstock.zone_of(timestamptz)'::regprocedure::oid")
-    changed = ONE["functions/later.sql"].replace("select p_at", "select p_at + interval '1 hour'")
-    moved = await migrate.up(conn, schema({**ONE, "functions/later.sql": changed}))
-    assert moved == migrate.Moved(1, (), functions_loaded=True)
-    assert await conn.fetchval("select penstock.clock() > now() + interval '59 minutes'")
-    assert (
-        await conn.fetchval("select 'penstock.zone_of(timestamptz)'::regprocedure::oid") == number
-    )
-    assert await conn.fetchval(
-        "select has_function_privilege('pg_monitor', $1::oid, 'execute')", number
-    )
-
-
-async def test_a_changed_signature_is_made_anew_with_the_views_that_read_it(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    await migrate.up(conn, schema(ONE))
-    changed = {
-        "functions/clock.sql": "create or replace function penstock.clock() returns date"
-        " language sql stable as $$ select current_date $$;",
-        "functions/later.sql": "create or replace function penstock.zone_of(p_other timestamptz)"
-        " returns timestamptz language sql immutable as $$ select p_other $$;",
-    }
-    await migrate.up(conn, schema({**ONE, **changed}))
-    assert await conn.fetchval("select pg_typeof(at)::text from penstock.totals") == "date"
-
-
-async def test_a_changed_signature_in_the_last_file_leaves_no_body_without_its_view(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    reads_a_view = (
-        "create or replace function penstock.early() returns bigint"
-        " language sql stable as $$ select jobs from penstock.totals $$;"
-    )
-    late = "create or replace function penstock.z() returns {} language sql as $$ select 1 $$;"
-    files = {**ONE, "functions/early.sql": reads_a_view}
-    await migrate.up(conn, schema({**files, "functions/z.sql": late.format("integer")}))
-    await migrate.up(conn, schema({**files, "functions/z.sql": late.format("bigint")}))
-    assert await conn.fetchval("select penstock.early() + penstock.z()") == 1
-
-
-async def test_a_function_that_gets_an_optional_argument_takes_the_place_of_the_old_one(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    """Its callers leave the argument out, and must not find two that fit."""
-    calls = (
-        "create or replace function penstock.calls() returns integer"
-        " language sql stable as $$ select penstock.one(1) $$;"
-    )
-    one = (
-        "create or replace function penstock.one({}) returns integer"
-        " language sql immutable as $$ select p_n $$;"
-    )
-    files = {**ONE, "functions/a.sql": calls}
-    await migrate.up(conn, schema({**files, "functions/z.sql": one.format("p_n integer")}))
-    more = one.format("p_n integer, p_more boolean default true")
-    await migrate.up(conn, schema({**files, "functions/z.sql": more}))
-    assert await conn.fetchval("select penstock.calls()") == 1
-    assert await conn.fetchval("select count(*) from pg_proc where proname = 'one'") == 1
-
-
-async def test_what_is_in_no_file_is_dropped_with_its_triggers(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    trigger = """
-        create or replace function penstock.guard() returns trigger
-        language plpgsql as $$ begin return new; end $$;
-        create or replace trigger guard before insert on penstock.job
-        for each row execute function penstock.guard();
-    """
-    await migrate.up(conn, schema({**ONE, "functions/guard.sql": trigger}))
-    assert "guard" in await names(conn)
-    await conn.execute("create view penstock.extra as select * from penstock.totals")
-    without = {name: text for name, text in ONE.items() if name != "functions/export.sql"}
-    await migrate.up(conn, schema(without))
-    assert {"guard", "extra", "export_jobs"} & await names(conn) == set()
-    assert await conn.fetchval("select count(*) from pg_trigger where not tgisinternal") == 0
-
-
-async def test_a_view_of_the_users_own_stops_a_drop_and_stays(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    await migrate.up(conn, schema(ONE))
-    await conn.execute("create view public.mine as select jobs from penstock.totals")
-    with pytest.raises(MigrationFailed, match=r"public\.mine|view mine"):
-        await migrate.up(conn, schema(TWO))
-    assert (await migrate.status(conn, schema(ONE))).is_current
-    assert await conn.fetchval("select jobs from public.mine") == 0
-
-
-async def test_nobody_else_may_execute_what_was_loaded(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    await migrate.up(conn, schema(ONE))
-    assert not await conn.fetchval(
-        "select bool_or(has_function_privilege('pg_monitor', oid, 'execute')) from pg_proc"
-        " where pronamespace = 'penstock'::regnamespace"
-    )
-
-
 async def test_one_step_down_keeps_jobs_and_leaves_no_functions_until_the_next_up(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
@@ -335,7 +143,7 @@ async def test_one_step_down_keeps_jobs_and_leaves_no_functions_until_the_next_u
     assert await names(conn) == {"job", "migration", "schema_info"}
     older = schema(ONE)
     with pytest.raises(SchemaMismatch, match="run `penstock migrate up`"):
-        await migrate.require_current(conn, older)
+        await version.require_served(conn, older)
     assert (await migrate.up(conn, older)).functions_loaded
     assert await conn.fetchval("select jobs from penstock.totals") == 1
     assert (await migrate.up(conn, wanted)).migrations == ("0002_owner",)
@@ -464,19 +272,6 @@ async def test_a_migration_that_takes_long_makes_a_second_give_up_with_a_sentenc
         with pytest.raises(Conflict, match="Another migration is at work") as caught:
             await migrate.up(conn, schema(ONE))
     assert caught.value.code == "migration_in_progress"
-    await other.close()
-
-
-async def test_a_long_transaction_on_a_table_makes_up_give_up_instead_of_queueing(
-    blank: str, conn: asyncpg.Connection, schema: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(migrate, "TABLE_WAIT", "50ms")
-    await migrate.up(conn, schema(ONE))
-    other = await asyncpg.connect(blank)
-    async with other.transaction():
-        await other.execute("select from penstock.job")
-        with pytest.raises(MigrationFailed, match=r"0002_owner.*line 1.*long transaction"):
-            await migrate.up(conn, schema(TWO))
     await other.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from borrowers import BORROWERS
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.errors import InsufficientCredits, Invalid, RateLimited, refusal
 
 ODD_AMOUNTS = [0, -1, 10**12 + 1, 2**63, 2**70, 1.5, 5.0, True, "5", None, float("nan"), [1]]

@@ -9,7 +9,7 @@ import pytest
 
 import factory
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.engine.outcomes import Error as Oops
 from penstock.engine.outcomes import Failed, Snoozed, Succeeded
 from penstock.errors import Invalid, NotFound, Refused, TooLarge

@@ -12,8 +12,8 @@ from borrowers import BLOCKING, BORROWERS
 from db.embedded_uses import quiet_forks
 from penstock.db.borrowed import blocks
 from penstock.engine import Engine
+from penstock.engine.asked import NewJob
 from penstock.engine.blocking import LoopThread, step
-from penstock.engine.jobs import NewJob
 from penstock.errors import NotFound
 from penstock.states import JobStatus
 

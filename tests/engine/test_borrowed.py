@@ -14,7 +14,7 @@ import factory
 from borrowers import BORROWERS
 from cluster import wheel_binaries
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.errors import Conflict, Invalid, NotFound, TooLarge
 from penstock.states import JobStatus
 

@@ -25,6 +25,7 @@ CHECKS = [
     "pooler",
     "clock",
     "durability",
+    "replication",
     "connections",
     "disk",
     "transactions",
@@ -41,8 +42,8 @@ async def found(dsn: str) -> dict[str, Finding]:
     return {finding.name: finding async for finding in examine(Settings(dsn=dsn))}
 
 
-async def test_a_sound_database_is_well_in_every_respect(database: str) -> None:
-    findings = await found(database)
+async def test_a_sound_database_is_well_in_every_respect(migrated: str) -> None:
+    findings = await found(migrated)
     assert list(findings) == CHECKS
     durability = findings.pop("durability")  # our test server trades it for speed
     assert durability.level == "bad"

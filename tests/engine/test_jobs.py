@@ -11,8 +11,9 @@ import pytest
 
 from clock import Clock
 from penstock.engine import Engine
+from penstock.engine.asked import NewJob
 from penstock.engine.callbacks import Item, Resolved
-from penstock.engine.jobs import NewJob, Submitted, Verdict
+from penstock.engine.jobs import Submitted, Verdict
 from penstock.engine.outcomes import (
     Deferred,
     Error,

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.errors import Conflict, Invalid, NotFound, Unavailable
 
 

@@ -12,7 +12,7 @@ from penstock.db import migrate
 from penstock.db.connect import open_connection
 from penstock.db.embedded import Embedded
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.engine.outcomes import Error, Retry, Succeeded
 
 DEADLINE_SECONDS = 20

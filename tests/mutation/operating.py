@@ -1,4 +1,4 @@
-"""Guards of hourly.sql and erase.sql."""
+"""Guards of hourly.sql, history.sql and erase.sql."""
 
 import asyncio
 from datetime import timedelta
@@ -35,6 +35,19 @@ async def a_window_is_added_once(s: Scene) -> None:
     await s.does_not_wait(other, other.fetchval("select penstock.roll_up()"))
     await begun.commit()
     assert await s.value(COUNT) == 1
+
+
+@catches("prune_history: alone", raises=asyncpg.LockNotAvailableError)
+async def history_is_pruned_by_one_at_a_time(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.submit_one('q', '{}', p_key => 'k')")
+    await s.clock.advance("30d")
+    one, other = await s.connect(), await s.connect()
+    begun = one.transaction()
+    await begun.start()
+    assert await one.fetch("select what from penstock.prune_history()")
+    assert await other.fetch("select what from penstock.prune_history()") == []
+    await begun.commit()
 
 
 @catches("_settle_hour: over")

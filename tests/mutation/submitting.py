@@ -112,6 +112,20 @@ async def a_single_job_is_checked_as_many_are(s: Scene) -> None:
         await s.conn.fetchval(_SUBMIT_ONE, {}, 1001)
 
 
+@catches("_submit_plain: an object")
+async def a_small_payload_is_an_object_all_the_same(s: Scene) -> None:
+    await factory.queue(s.conn)
+    with factory.refused(422, "invalid_payload", "payload"):
+        await s.conn.fetchval(_SUBMIT_ONE, [1], None)
+
+
+@catches("_submit_plain: short")
+async def a_small_payload_may_print_long(s: Scene) -> None:
+    await factory.queue(s.conn)
+    with factory.refused(422, "invalid_payload", "payload"):
+        await s.conn.fetchval("select id from penstock.submit_one('q', '{\"n\": 1e100000}')")
+
+
 _ACCEPT = "select ordinal from penstock.accept_jobs('q', '{q}', $1, p_priorities => $2)"
 
 

@@ -23,6 +23,7 @@ from mutation import (
     progressing,
     seeing,
     spending,
+    stepping,
     submitting,
     telling,
     upkeeping,
@@ -34,7 +35,7 @@ from penstock.db.pool import prepare
 
 # Imported for their scenarios.
 assert {circuits, claiming, finishing, measuring, operating, progressing}
-assert {seeing, spending, submitting, telling, upkeeping, waiting_jobs}
+assert {seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()

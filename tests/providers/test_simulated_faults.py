@@ -76,6 +76,18 @@ async def test_slow_bytes_are_right_and_come_in_drops(path: str, stream: bool) -
     )
 
 
+async def test_whoever_leaves_with_the_last_drop_was_answered() -> None:
+    async with simulated(tokens=3) as model:
+        model.order("slow_bytes", size=64, every=0.05)
+        await ask(model.url, OPENAI, chat(OPENAI, stream=False))
+
+        async def ended() -> bool:
+            return model.calls[0].ended_at is not None
+
+        await eventually(ended, "the call has ended")
+        assert not model.calls[0].gone
+
+
 @EVERY
 async def test_half_body_closes_in_the_middle(path: str, stream: bool) -> None:
     async with simulated() as model:

@@ -40,9 +40,11 @@ async def receiver(reply: Reply) -> AsyncIterator[str]:
         await server.close()
 
 
-async def sent_to(url: str) -> Answer:
+async def sent_to(url: str, taken_at: datetime | None = None) -> Answer:
     job = json.dumps({"id": str(uuid4()), "result": "ä"}, ensure_ascii=False)
-    made = Delivery(uuid4(), 1, uuid4(), "job.failed", url, "", True, None, datetime.now(UTC), job)
+    made = Delivery(
+        *(uuid4(), 1, uuid4(), "job.failed", url, "", True, None, datetime.now(UTC), job, taken_at)
+    )
     return await webhook.send(made, OUTSIDE)
 
 
@@ -89,6 +91,21 @@ async def test_the_message_is_json_with_the_job_as_it_was() -> None:
     assert list(body) == ["type", "timestamp", "data"]
     assert (body["type"], body["data"]["result"]) == ("job.failed", "ä")
     assert datetime.fromisoformat(body["timestamp"]).tzinfo is not None
+
+
+async def test_it_is_dated_by_the_servers_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-F10: a receiver refuses what a worker with a wrong clock has dated."""
+    dates: list[str] = []
+
+    async def reply(request: web.Request) -> web.Response:
+        dates.append(request.headers["webhook-timestamp"])
+        return web.Response()
+
+    right = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    monkeypatch.setattr("time.time", lambda: right.timestamp() - 3_600)
+    async with receiver(reply) as url:
+        assert (await sent_to(url, right)).taken
+    assert dates == [str(int(right.timestamp()))]
 
 
 async def test_one_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,7 @@ async def test_a_parked_failure_is_none_when_the_circuit_opens(
     assert (await factory.read(conn, job))["failures"] == 0
 
 
+@pytest.mark.one_version
 async def test_a_prompt_that_crashes_the_model_ends_while_others_go_on(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
@@ -395,6 +396,7 @@ async def test_a_provider_that_takes_connections_again_is_probed_at_once_and_onl
     assert len(await factory.claim(conn, worker)) == 1
 
 
+@pytest.mark.one_version
 async def test_six_hours_of_outage_fail_nothing_charge_nothing_and_keep_the_order(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
@@ -432,6 +434,7 @@ async def test_six_hours_of_outage_fail_nothing_charge_nothing_and_keep_the_orde
     assert len([n for n, job in enumerate(served) if abs(place[job] - n) > 10]) <= 1
 
 
+@pytest.mark.one_version
 async def test_one_job_that_the_provider_never_takes_holds_nobody_up_and_ends(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
@@ -474,6 +477,7 @@ async def test_a_job_whose_key_alone_is_refused_does_not_keep_the_queue_shut(
         assert await factory.status(conn, other) == "succeeded"
 
 
+@pytest.mark.one_version
 async def test_a_steady_limit_of_the_provider_is_kept_near(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
@@ -559,6 +563,7 @@ async def test_jobs_of_a_stopped_queue_expire(conn: asyncpg.Connection, clock: C
     assert (await factory.read(conn, job))["error"]["reason"] == "expired"
 
 
+@pytest.mark.one_version
 async def test_a_provider_that_breaks_off_for_hours_fails_nothing_either(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:

@@ -376,7 +376,7 @@ async def test_a_queue_that_is_no_longer_deep_has_no_snapshot(conn: asyncpg.Conn
     await measure(conn)
     assert await conn.fetchval("select count(*) from penstock.snapshot") == 1
     await conn.execute(
-        "delete from penstock.job where id in (select id from penstock.job limit 2900)"
+        "delete from penstock.job where id in (select id from penstock.job limit 2960)"
     )
     await measure(conn)
     assert await conn.fetchval("select count(*) from penstock.snapshot") == 0
@@ -390,9 +390,9 @@ async def test_a_submit_says_the_place_where_that_is_cheap(conn: asyncpg.Connect
         return await conn.fetchval("select penstock.submit_job('q', '{}') -> 'position'")
 
     assert [await told() for _ in range(3)] == [1, 2, 3]
-    await fill(conn, 90)
-    assert await told() == 94
-    await fill(conn, 106)
+    await fill(conn, 40)
+    assert await told() == 44
+    await fill(conn, 156)
     assert await told() is None
     await measure(conn)
     assert await told() == 202

@@ -69,6 +69,7 @@ async def test_a_rate_holds_in_every_window(conn: asyncpg.Connection, clock: Clo
         assert 490 <= in_a_minute <= 500 + 9, f"from second {begin}: {in_a_minute}"
 
 
+@pytest.mark.one_version
 async def test_sixty_a_minute_from_four_claimers_at_once(
     conn: asyncpg.Connection, clock: Clock, connect: Connect, scale: Scale
 ) -> None:

@@ -14,6 +14,8 @@ import pytest
 import factory
 from clock import Clock
 
+pytestmark = pytest.mark.one_version
+
 TICK = 10.0  # seconds; one job starts in each
 POINTS_BETWEEN = 50 - 10
 AGING_STEP = 10.0  # the default

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from penstock import Job, Penstock, Retries
+from penstock import Job, Penstock, Retries, Retry
 from penstock.engine.hooks import Ended
 
 AT_ONCE = Retries(attempts=3, backoff="constant", delay="0s")
@@ -77,6 +77,15 @@ async def nap(job: Job, seconds: float) -> dict[str, Any]:
     await asyncio.sleep(seconds)
     note(job, "end")
     return {"attempt": job.attempt, "pid": os.getpid()}
+
+
+@app.job(queue="q")
+async def later(job: Job, seconds: float) -> int:
+    """Asks for a second attempt, after a while."""
+    note(job, "start")
+    if job.attempt == 1:
+        raise Retry(after=seconds)
+    return job.attempt
 
 
 @app.job(queue="q")

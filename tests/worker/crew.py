@@ -41,7 +41,10 @@ class Line:
 class Process:
     """A worker in a process of its own, with the app of apps.py."""
 
-    def __init__(self, dsn: str, folder: Path, name: str, **options: Any) -> None:
+    def __init__(
+        self, dsn: str, folder: Path, name: str, *, prefix: Sequence[str] = (), **options: Any
+    ) -> None:
+        """`prefix`: what it is started through, like `ip netns exec a`."""
         self.name = name
         self.log = folder / f"{name}.log"
         words = ["-m", "worker.runner", dsn, json.dumps({"name": name, **options})]
@@ -52,7 +55,10 @@ class Process:
         }
         with self.log.open("ab") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, *words], env=environment, stdout=output, stderr=subprocess.STDOUT
+                [*prefix, sys.executable, *words],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
 
     @property
@@ -111,16 +117,7 @@ class Crew:
         return self.folder / name
 
     def noted(self, word: str | None = None) -> list[Line]:
-        path = self.folder / "handlers.log"
-        if not path.exists():
-            return []
-        found = []
-        # Of a line that is being written, a reader may see a part.
-        for line in path.read_text().rpartition("\n")[0].splitlines():
-            job, attempt, said, pid, at = line.split()
-            if word in (None, said):
-                found.append(Line(UUID(job), int(attempt), said, int(pid), float(at)))
-        return found
+        return noted_in(self.folder, word)
 
     async def until_noted(self, word: str, n: int, *, seconds: float = 15) -> list[Line]:
         async def enough() -> bool:
@@ -139,7 +136,21 @@ class Crew:
                 process.kill()
 
 
-# Two sessions hold the key of the worker of this name: control and heartbeat.
+def noted_in(folder: Path, word: str | None = None) -> list[Line]:
+    """What the handlers of all workers with this folder have noted; of this word, if said."""
+    path = folder / "handlers.log"
+    if not path.exists():
+        return []
+    found = []
+    # Of a line that is being written, a reader may see a part.
+    for line in path.read_text().rpartition("\n")[0].splitlines():
+        job, attempt, said, pid, at = line.split()
+        if word in (None, said):
+            found.append(Line(UUID(job), int(attempt), said, int(pid), float(at)))
+    return found
+
+
+# Two sessions hold the key of the worker of this name: heartbeat and upkeep.
 _BOTH_KEYS = """
 select count(*) = 2 from pg_locks l join penstock.worker w
   on w.id = (l.classid::bigint << 32) | l.objid::bigint

@@ -139,7 +139,7 @@ def _settled(conn: asyncpg.Connection, worker: Any) -> Any:
     return nothing_due_or_dead
 
 
-@pytest.mark.parametrize("which", [["penstock control"], ["penstock heartbeat"]])
+@pytest.mark.parametrize("which", [["penstock upkeep"], ["penstock heartbeat"]])
 async def test_one_session_that_is_ended_means_nothing(
     crew: Crew, conn: asyncpg.Connection, which: list[str]
 ) -> None:
@@ -177,7 +177,7 @@ _END_BOTH_AND_LOOK = """
 do $$
 declare
   v_pids integer[] := array(select pid from pg_stat_activity where datname = current_database()
-    and application_name in ('penstock control', 'penstock heartbeat'));
+    and application_name in ('penstock upkeep', 'penstock heartbeat'));
 begin
   perform pg_terminate_backend(pid) from unnest(v_pids) pid;
   while exists (select from pg_locks where pid = any (v_pids)) loop

@@ -13,7 +13,7 @@ import pytest
 
 from clock import Clock
 from penstock.engine import Engine
-from penstock.engine.jobs import NewJob
+from penstock.engine.asked import NewJob
 from penstock.errors import Invalid, NotFound, TooLarge
 from penstock.worker.worker import Options, Worker
 from worker.crew import declare

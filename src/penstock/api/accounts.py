@@ -183,7 +183,7 @@ async def edit(
     behind: Behind,
     said: Annotated[EditAccount, Depends(Body(EditAccount))],
 ) -> Response:
-    await behind.engine.accounts.set_plan(account, said.plan)
+    await behind.patient.accounts.set_plan(account, said.plan)
     return _json(await behind.engine.accounts.show(account))
 
 
@@ -268,7 +268,7 @@ async def ledger(
     responses=problems.documented(401, 403, 404, 409, 422, 429, 503),
 )
 async def erase(account: str, _: Operator, behind: Behind) -> Response:
-    return _json(await behind.engine.erasure.erase(account))
+    return _json(await behind.patient.erasure.erase(account))
 
 
 def _refuse_foreign(principal: Principal, account: str) -> None:

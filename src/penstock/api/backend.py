@@ -14,6 +14,10 @@ from penstock.providers.roots import Roots
 from penstock.providers.signature import Signer
 from penstock.settings import Settings
 
+# How long a call may take that does as much as there is: broken off it is undone, however often it
+# is repeated.
+PATIENT_SECONDS = 60.0
+
 
 class Kinds(Protocol):
     """What the app in this process knows of kinds of job that SQL does not."""
@@ -72,6 +76,8 @@ class Backend:
     drives: Drives
     live: Hub
     desk: Desk = field(init=False)
+    patient: Engine = field(init=False)
+    """For calls whose time grows with a batch, an account, a plan: no wait for others."""
     open_streams: Callable[[], int] = lambda: 0
     """How many live streams this process holds."""
     callback_signers: Mapping[str, Signer] = field(default_factory=dict)
@@ -87,6 +93,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         self.desk = Desk(self.engine.texts)
+        self.patient = self.engine.within(PATIENT_SECONDS)
 
 
 async def backend(request: Request) -> Backend:

@@ -17,8 +17,9 @@ from penstock.api.forms import LENGTHS, MOST_JOBS, PLAIN, SubmitBatch, SubmitJob
 from penstock.api.headers import JSON
 from penstock.api.jobs import Behind, Cursor, Limit, Reader, Submitter
 from penstock.api.problems import documented as problems
+from penstock.engine.asked import Batch, refuse_odd_moment
 from penstock.engine.encode import encode_checked, refuse_nul
-from penstock.engine.jobs import Batch, Submitted, refuse_odd_moment
+from penstock.engine.jobs import Submitted
 from penstock.errors import Invalid, NotAllowed, Refused, TooLarge
 from penstock.providers.public import refuse_private
 from penstock.states import JobStatus
@@ -67,8 +68,8 @@ async def submit(
         await _refuse_private_urls(behind, batch)
         await behind.engine.uploads.refuse_foreign_batch(batch)
         if unknown:
-            await behind.engine.jobs.refuse_computed(batch, unknown)
-        submitted = await behind.engine.jobs.submit_batch(batch, batched=True)
+            await behind.patient.jobs.refuse_computed(batch, unknown)
+        submitted = await behind.patient.jobs.submit_batch(batch, batched=True)
     await _wake(behind, batch, submitted)
     behind.drives.submitted(set(batch.kinds))
     return Response(_accepted(submitted), status_code=201, media_type=JSON)
@@ -85,7 +86,7 @@ async def read(
     """Totals of all its jobs, and some of them, in the order in which they were submitted."""
     refuse_unless_allowed(principal, "read")
     _refuse_narrow(principal)
-    text, after = await behind.engine.texts.batch(
+    text, after = await behind.patient.texts.batch(
         batch_id, account=principal.account, limit=limit, after=cursors.read(cursor)
     )
     return _batch(text, after)
@@ -99,7 +100,7 @@ async def read(
 async def cancel(batch_id: UUID, principal: Reader, behind: Behind) -> Response:
     refuse_unless_allowed(principal, "cancel")
     _refuse_narrow(principal)
-    return _batch(*await behind.engine.texts.cancel_batch(batch_id, account=principal.account))
+    return _batch(*await behind.patient.texts.cancel_batch(batch_id, account=principal.account))
 
 
 async def _refuse_private_urls(behind: Backend, batch: Batch) -> None:

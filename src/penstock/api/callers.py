@@ -6,7 +6,7 @@ what was signed about one job could be sent to another's address.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from fastapi import Request
@@ -26,7 +26,7 @@ class Caller:
         self._behind = behind
         self._job_id = job_id
         self._attempt: int | None = None
-        self._trusted = False
+        self._trusted = self._late = False
         self.signature: bytes | None = None
         self.why: str | None = None
         """Why what it says cannot be taken."""
@@ -52,6 +52,7 @@ class Caller:
             for one in signers:
                 self.signature = self.signature or one.match(request.headers, body, now)
             self._trusted = self._trusted or self.signature is not None
+            self._late = not self._trusted and _is_late(signers, request.headers, body)
 
     async def _signers(self) -> Sequence[signature.Signer]:
         """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
@@ -71,7 +72,7 @@ class Caller:
         if said.token is not None:
             attempt, tokens = callback_token.attempt_of(roots, job_id, said.token), [said.token]
         if attempt is None and not self._trusted:
-            raise unknown_caller()
+            raise unknown_caller(late=self._late)
         named = said.job_id is not None or self.signature is None
         if attempt is None and said.token is None and said.attempt is not None and named:
             # It may be older than an exchange of the secret.
@@ -84,6 +85,12 @@ class Caller:
         if said.odd is not None:
             return None
         return [said.item(job_id, attempt, token) for token in tokens]
+
+
+def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], body: bytes) -> bool:
+    """Whether all would be well at the moment that the message names."""
+    said = headers.get("webhook-timestamp", "")
+    return said.isdecimal() and any(one.match(headers, body, float(said)) for one in signers)
 
 
 def only_item(caller: Caller, body: bytes) -> Said:
@@ -108,7 +115,15 @@ def only_item(caller: Caller, body: bytes) -> Said:
     return callback_items.read(raw)
 
 
-def unknown_caller() -> Unauthorized:
+def unknown_caller(*, late: bool = False) -> Unauthorized:
+    """`late`: its signature would have been good at the moment that it names."""
+    if late:
+        return Unauthorized(
+            "its signature was made too long ago, or in the future",
+            code="unauthorized",
+            hint="Sign each message anew, and set both clocks: they may be"
+            f" {signature.TOLERANCE_SECONDS} s apart.",
+        )
     return Unauthorized(
         "nothing here proves whose callback it is",
         code="unauthorized",

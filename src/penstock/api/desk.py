@@ -4,6 +4,7 @@ None of them can spoil another's: what cannot be answered together, because some
 it or it is not so plain, is asked by itself, and its own caller is told.
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -11,7 +12,8 @@ from uuid import UUID
 import asyncpg
 
 from penstock.api.gathering import Gathering
-from penstock.engine.jobs import NewJob
+from penstock.db.call import translated
+from penstock.engine.asked import NewJob
 from penstock.engine.texts import EVERYTHING, Bodies, Scope, Text, Texts
 from penstock.errors import Refused
 
@@ -21,6 +23,8 @@ LARGEST = 50_000
 # A look at a deep queue takes milliseconds: few share one statement, and several go side by side.
 MOST_LOOKS = 8
 LOOKS_AT_ONCE = 4
+# How long a submit or a look may take, with its turn.
+WAIT_SECONDS = 10.0
 
 
 class _Asked(NamedTuple):
@@ -51,13 +55,18 @@ class Desk:
             found = self._submits[queue] = Gathering(
                 lambda asked: self._accept(queue, asked), MOST_SUBMITS
             )
-        return await found.ask(_Asked(job, bodies, wake))
+        # With the wait for those before it: they may be at a commit that does not end.
+        with translated():
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await found.ask(_Asked(job, bodies, wake))
 
     async def look(self, job: UUID, scope: Scope = EVERYTHING) -> Text:
         """At a job, as far as this caller may see it."""
-        found = await self._looks.ask((job, scope))
-        # Says what is wrong, in the words of the database.
-        return found or await self._texts.job(job, scope)
+        with translated():
+            async with asyncio.timeout(WAIT_SECONDS):
+                found = await self._looks.ask((job, scope))
+                # Says what is wrong, in the words of the database.
+                return found or await self._texts.job(job, scope)
 
     async def _accept(self, queue: str, asked: Sequence[_Asked]) -> Sequence[Text | None]:
         return await _or_none(

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from penstock.api.body import Strict
+from penstock.engine.asked import NewJob
 from penstock.engine.encode import CREDITS_MAX
-from penstock.engine.jobs import NewJob
 
 MOST_JOBS = 10_000
 _TEN_YEARS = 3650 * 86_400

@@ -39,7 +39,10 @@ class Gathering(Generic[Question, Answer]):
         try:
             while self._waiting:
                 asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._answer(asked)
+                # Who has stopped waiting was told that it failed: it must not be done now.
+                asked = [one for one in asked if not one[1].done()]
+                if asked:
+                    await self._answer(asked)
         finally:
             # Here and not in a callback: a question between the two would find nobody to ask it.
             self._tasks.discard(asyncio.current_task())

@@ -14,7 +14,7 @@ from penstock.api.answers import Answer, Recovery
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.headers import JSON
-from penstock.db import migrate
+from penstock.db import version
 from penstock.engine.hourly import MOST_HOURS
 from penstock.errors import PenstockError
 
@@ -106,7 +106,7 @@ async def live() -> Response:
 async def ready(behind: Behind) -> Response:
     try:
         async with asyncio.timeout(READY_SECONDS), behind.engine.transaction() as conn:
-            await migrate.require_current(conn)
+            await version.require_served(conn)
     except PenstockError as error:
         return problems.problem(503, "not_ready", str(error), headers=_SOON)
     except TimeoutError:

@@ -14,11 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
-from penstock.errors import PenstockError, Refused, Unavailable
+from penstock.errors import DiskFull, PenstockError, Refused, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
 # The database was away, or an answer is late: soon enough for people, not a storm.
 AWAY_SECONDS = 1
+# Somebody has to make room: that takes longer.
+FULL_SECONDS = 5
 
 # What another transaction is about to clear up.
 _PASSING = ("idempotency_in_progress", "contended", "job_contended", "dedupe_contended")
@@ -121,7 +123,15 @@ async def on_refused(_: Request, error: Exception) -> Response:
     )
 
 
-async def on_unavailable(_: Request, __: Exception) -> Response:
+async def on_unavailable(_: Request, error: Exception) -> Response:
+    if isinstance(error, DiskFull):
+        return problem(
+            503,
+            "disk_full",
+            "the database's disk is full; nothing was written",
+            hint="Try again later: it works as soon as an operator has made room.",
+            headers={"Retry-After": str(FULL_SECONDS)},
+        )
     return problem(
         503,
         "unavailable",

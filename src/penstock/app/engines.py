@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.app.wake import Waker
-from penstock.db import migrate
+from penstock.db import migrate, version
 from penstock.db.connect import open_connection
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
@@ -43,7 +43,7 @@ async def connect(dsn: str, declare: Callable[[Engine], Awaitable[None]], *, own
             await migrate.up(conn)
         else:
             async with conn.transaction():
-                await migrate.require_current(conn)
+                await version.admit(conn)
     finally:
         await conn.close()
     # Workers need sessions of their own; to submit, any way to the server will do.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.app import options
+from penstock.engine.asked import refuse_odd_price
 from penstock.engine.encode import CREDITS_MAX
-from penstock.engine.jobs import refuse_odd_price
 from penstock.errors import Invalid
 from penstock.worker.parameters import Parameters
 

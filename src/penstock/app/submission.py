@@ -13,8 +13,9 @@ from penstock.app.options import Duration
 from penstock.app.ticket import Ticket
 from penstock.db.borrowed import borrow
 from penstock.engine import Engine
+from penstock.engine.asked import Batch, NewJob, refuse_odd
 from penstock.engine.encode import encode, encode_checked, refuse_nul
-from penstock.engine.jobs import Batch, NewJob, Submitted, refuse_odd
+from penstock.engine.jobs import Submitted
 from penstock.errors import Invalid, Refused
 from penstock.providers.public import read_public, refuse_private
 from penstock.settings import duration
@@ -267,7 +268,18 @@ class Submission:
             )
 
     def _ticket(self, submitted: Submitted) -> Ticket:
-        return Ticket(submitted.id, **self._told(submitted))
+        # By position: for each of many, a dict of names would take as long as the ticket itself.
+        return Ticket(
+            submitted.id,
+            self.kind.name,
+            submitted.deduplicated,
+            submitted.replayed,
+            submitted.position,
+            submitted.eta_seconds,
+            submitted.balance,
+            submitted.batch,
+            app=self.kind.app,
+        )
 
     def _batch_ticket(self, submitted: Submitted) -> BatchTicket:
         told = self._told(submitted)

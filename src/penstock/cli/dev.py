@@ -14,8 +14,9 @@ import typer
 from penstock.cli.console import DEMO, Json, print_json, settings
 from penstock.cli.serve import PORT, Host, Port, require_extra
 from penstock.db import migrate
-from penstock.db.connect import open_connection, place
+from penstock.db.connect import open_connection
 from penstock.db.embedded import make_home
+from penstock.db.place import place
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:

@@ -1,13 +1,15 @@
 """`penstock migrate`: bring the schema up, take it back, see where it is."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import asyncpg
 import typer
 
 from penstock.cli.console import Json, print_json, with_connection
-from penstock.db import migrate
+from penstock.db import migrate, version
 from penstock.db.connect import connect
 
 app = typer.Typer(
@@ -59,16 +61,30 @@ def down(
 @app.command()
 def status(*, as_json: Json = False) -> None:
     """Show the schema's number, the one this program wants, and what is pending."""
-    found = with_connection(connect, migrate.status)
+    # Also through a pooler, by which an app may submit.
+    found = with_connection(partial(connect, frugal=True), _read_status)
     if as_json:
-        print_json({**dataclasses.asdict(found), "is_current": found.is_current})
+        print_json(
+            {
+                **dataclasses.asdict(found),
+                "is_current": found.is_current,
+                "is_served": found.is_served,
+            }
+        )
         return
     typer.echo(f"The schema is at {found.current}; this program wants {found.wanted}.")
     for name in found.pending:
         typer.echo(f"pending {name}")
     for name in found.changed:
         typer.echo(f"edited after it was applied: {name}")
-    if found.current > found.wanted:
+    if found.difference:
+        typer.echo("This program is still served: fine during an upgrade, replace it soon.")
+    elif found.current > found.wanted:
         typer.echo("It is newer than this program: upgrade penstock here.")
     elif not found.is_current:
         typer.echo("Run `penstock migrate up`.")
+
+
+async def _read_status(conn: asyncpg.Connection) -> version.Status:
+    async with conn.transaction():
+        return await version.status(conn)

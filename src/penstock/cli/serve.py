@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.console import Json, print_json
-from penstock.db.connect import place
+from penstock.db.place import place
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:

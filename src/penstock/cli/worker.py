@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from penstock.cli.console import Json, print_json
-from penstock.db.connect import place
+from penstock.db.place import place
 from penstock.errors import Misconfigured
 from penstock.moments import count
 from penstock.settings import duration

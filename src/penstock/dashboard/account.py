@@ -54,7 +54,7 @@ async def show_named(request: Request) -> Response:
 async def set_plan(request: Request, form: FormData) -> Response:
     name = account_of(form)
     plan = str(form.get("plan", ""))
-    await backend(request).engine.accounts.set_plan(name, plan)
+    await backend(request).patient.accounts.set_plan(name, plan)
     notice = f"Account {brief(name)} has plan {plan} now; its limits count at once."
     return go(request, account_at(name), notice=notice)
 

@@ -22,7 +22,7 @@ async def show(request: Request) -> Response:
     after = cursors.read(request.query_params.get("cursor") or None)
     engine = backend(request).engine
     try:
-        text, _ = await engine.texts.batch(batch_id, limit=1)
+        text, _ = await backend(request).patient.texts.batch(batch_id, limit=1)
     except NotFound:
         return render(request, "batch_gone.html", status=404, batch_id=batch_id)
     batch = json.loads(text)
@@ -49,7 +49,7 @@ async def show(request: Request) -> Response:
 @action("/batches/{batch_id:uuid}/cancel")
 async def cancel(request: Request, form: FormData) -> Response:
     batch_id: UUID = request.path_params["batch_id"]
-    texts = backend(request).engine.texts
+    texts = backend(request).patient.texts
     if form.get("confirm") != "yes":
         text, _ = await texts.batch(batch_id, limit=1)
         return render(request, "batch_cancel.html", batch=json.loads(text), count=moments.count)

@@ -15,13 +15,12 @@ MISTYPED = "That is not the account's name; nothing was removed."
 @action("/account/erase")
 async def erase(request: Request, form: FormData) -> Response:
     name = account_of(form)
-    engine = backend(request).engine
     if form.get("confirm") != "yes":
         return await _ask(request, name)
     if _plain(str(form.get("typed", ""))) != _plain(name):
         return await _ask(request, name, said=MISTYPED)
     try:
-        receipt = await engine.erasure.erase(name)
+        receipt = await backend(request).patient.erasure.erase(name)
     except Conflict as error:
         if error.code != "account_busy":
             raise

@@ -37,7 +37,7 @@ async def edit(request: Request, form: FormData) -> Response:
         return _back(request, "Nothing was changed.")
     if not problems:
         try:
-            await backend(request).engine.accounts.edit_plan(plan["name"], **changed)
+            await backend(request).patient.accounts.edit_plan(plan["name"], **changed)
         except Refused as error:
             if error.field not in options.typed(options.PLAN, form):
                 raise
@@ -75,7 +75,7 @@ async def reset(request: Request, form: FormData) -> Response:
             button="Go back to what is declared",
             back=f"plans/{quote(plan['name'], safe='')}",
         )
-    await backend(request).engine.accounts.reset_plan(plan["name"])
+    await backend(request).patient.accounts.reset_plan(plan["name"])
     return _back(request, f"Plan {plan['name']} is as declared again.")
 
 

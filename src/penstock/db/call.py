@@ -7,11 +7,20 @@ from typing import Any
 import asyncpg
 
 from penstock.db.borrowed import Fetch, Rows
-from penstock.errors import Conflict, Misconfigured, PenstockError, Unavailable, refusal
+from penstock.db.pool import confirm
+from penstock.errors import (
+    Conflict,
+    DiskFull,
+    Misconfigured,
+    PenstockError,
+    Unavailable,
+    refusal,
+)
 
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
-# errors, operator intervention (shut-down, failover), and too many connections.
-_GONE = ("08", "57P", "53300")
+# errors, operator intervention (shut-down, failover), too many connections, and a server that only
+# reads: it is a standby now, or its disk is full.
+_GONE = ("08", "57P", "53300", "25006")
 
 
 POOLED = (
@@ -37,7 +46,7 @@ def translated() -> Iterator[None]:
         # A stopped server's socket is no longer there, a host may have no route; and the driver
         # itself stumbles ("cannot switch to state") when a server dies between two messages.
         raise Unavailable(
-            f"The connection to the database was lost: {error or type(error).__name__}."
+            f"The connection to the database was lost: {str(error) or type(error).__name__}."
         ) from error
     except asyncpg.InterfaceError as error:
         # The driver has one class for a connection that is gone and for wrong use of it.
@@ -51,7 +60,9 @@ def fetching(conn: asyncpg.Connection) -> Fetch:
 
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
         with translated():
-            return list(await conn.fetch(sql, *args))
+            rows = list(await conn.fetch(sql, *args))
+        confirm(conn)
+        return rows
 
     return fetch
 
@@ -60,6 +71,10 @@ def _ours(error: asyncpg.PostgresError) -> PenstockError | None:
     state = error.sqlstate or ""
     if state.startswith("PS"):
         return refusal(state, error.message, error.detail, error.hint)
+    if isinstance(error, asyncpg.DiskFullError):
+        full = DiskFull("The database's disk is full, so nothing was written.")
+        full.hint = "Make room on the disk of the database; all goes on by itself then."
+        return full
     if state.startswith(_GONE):
         return Unavailable(f"The database is not available: {error.message}.")
     if isinstance(error, _STRANGERS):

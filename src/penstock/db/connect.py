@@ -4,18 +4,17 @@ A failure says where it tried to connect and never with which password.
 """
 
 import asyncio
-import os
-import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from penstock.db import migrate
+from penstock.db import migrate, version
 from penstock.db.call import translated
 from penstock.db.embedded import Embedded
+from penstock.db.hosts import reason
+from penstock.db.place import place
 from penstock.db.pool import CONNECT_SECONDS, connect_plainly, prepare
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 from penstock.settings import Settings
@@ -39,11 +38,11 @@ async def located(settings: Settings) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def connect(
-    settings: Settings, *, name: str = "penstock"
+    settings: Settings, *, name: str = "penstock", frugal: bool = False
 ) -> AsyncIterator[asyncpg.Connection]:
-    """One connection, whatever state the schema is in."""
+    """One connection, whatever state the schema is in. `frugal`: as `connect_plainly` says."""
     async with located(settings) as dsn:
-        conn = await open_connection(dsn, name=name)
+        conn = await open_connection(dsn, name=name, frugal=frugal)
         try:
             yield conn
         finally:
@@ -61,7 +60,7 @@ async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]
         if settings.dsn is None:
             await migrate.up(conn)
         else:
-            await migrate.require_current(conn)
+            await version.admit(conn)
         yield conn
 
 
@@ -106,10 +105,10 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
             )
             found.hint = "Look whether host and port are right, and no firewall is in between."
         case socket.gaierror():
-            found = Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+            found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
             found.hint = "Is the host in the address (PENSTOCK_DSN) spelt right?"
         case OSError():
-            found = Unavailable(f"The database at {where} cannot be reached: {_reason(error)}.")
+            found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
             found.hint = "Start the server, or correct host and port in the address (PENSTOCK_DSN)."
         case _:
             found = Misconfigured(
@@ -117,29 +116,3 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
                 "at the dsn that the app is made with."
             )
     return found
-
-
-def place(dsn: str) -> str:
-    """Host, port and database of an address, without user and password."""
-    unknown = "the address that was given"
-    try:
-        parts = urlsplit(dsn)
-    except ValueError:
-        return unknown
-    # A later @ means that the password has a /, ? or # in it, and that the parts are cut wrongly.
-    if not parts.scheme.startswith("postgres") or "@" in parts.path + parts.query + parts.fragment:
-        return unknown
-    host = parts.netloc.rpartition("@")[2]
-    if host:
-        return host + parts.path
-    hosts = parse_qs(parts.query).get("host", ["the default host"])
-    return f"{', '.join(hosts)}, database {parts.path.removeprefix('/')}"
-
-
-def _reason(error: OSError) -> str:
-    """In the system's words: "Connection refused", not "Connect call failed ('::1', 5432)"."""
-    # Of several addresses that failed, asyncio makes one text, and the numbers are only in there.
-    number = error.errno or next(iter(re.findall(r"\[Errno (\d+)\]", str(error))), None)
-    if isinstance(error, socket.gaierror) or number is None:
-        return error.strerror or str(error) or type(error).__name__
-    return os.strerror(int(number))

@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import asyncpg
 
@@ -17,11 +18,15 @@ _BACK_SECONDS = (0.05, 0.5)
 _ALIVE_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 
-# A host that is gone is noticed in seconds, not in the two hours of the system's default.
+# A host that is gone is noticed in seconds, not in the two hours of the system's default: 2 s after
+# it was heard last, and 1.5 s after something was sent that it does not confirm.
 _KEEPALIVE = """
 set tcp_keepalives_idle = 1; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 2;
-set tcp_user_timeout = 2000
+set tcp_user_timeout = 1500
 """
+# One that is busy with a statement looks for its client, too: else the key of a worker that was
+# killed would be held until the statement ends.
+_LOOK = "set client_connection_check_interval = 500"
 
 _log = logging.getLogger("penstock.db")
 
@@ -34,12 +39,19 @@ OnNotify = Callable[[str, str], None]
 OnConnect = Callable[[asyncpg.Connection], Awaitable[bool]]
 
 
-async def open_session(dsn: str, *, name: str) -> asyncpg.Connection:
-    """A connection whose end the server notices soon when this side dies without a word."""
+async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.Connection:
+    """A connection whose end the server notices soon when this side dies without a word.
+
+    `local`: for what no standby need have, like signs of life; its commits wait for none.
+    """
     conn = await open_connection(dsn, name=name)
     try:
         with translated():
             await conn.execute(_KEEPALIVE)
+            with suppress(asyncpg.InvalidParameterValueError):  # on a system that cannot look
+                await conn.execute(_LOOK)
+            if local:
+                await conn.execute("set synchronous_commit = local")
     except BaseException:
         conn.terminate()
         raise

@@ -3,8 +3,15 @@
 Tables change by numbered migrations, each with a way up and a way down. Functions, views and
 triggers are not migrated: their files say what there is, and `up` makes it so. The rules:
 
-- One `up` is one transaction: all pending migrations, then all functions. Either the database is
+- One `up` is one transaction: all pending migrations and all functions. Either the database is
   what this program wants, or it is as it was. One `down` likewise.
+- `up` is for databases at work. What it does before the tables change, locks no table; from there
+  on it is as short as can be. It waits for a table only for a moment, since everyone queues
+  behind whoever waits, and tries again.
+- `up` leaves a note of what was there before it: a program that wants exactly that is still served
+  until the next `up`, so old ones may be restarted while they are replaced. Whatever such a program
+  calls has to stay for one version; sql/README.md says how. Not on the way back, by the program
+  before: what a newer one calls may be gone.
 - Functions are replaced in place, so grants on them survive and running workers see no gap. One
   whose signature changed is dropped and made anew (grants on it and on the views are then given
   again). What is in the schema and in no file is dropped. So nothing else may live in the schema
@@ -17,17 +24,19 @@ triggers are not migrated: their files say what there is, and `up` makes it so. 
 - A migration that was applied is never edited: a checksum tells, and `up` refuses.
 
 Everything runs as the role that connected, which needs to own the schema or to be allowed to make
-it; no superuser, no extension. The two tables of this module are made by it, not by a migration.
+it; no superuser, no extension. The two tables of version.py are made by it, not by a migration.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
-from penstock.db import objects, transfer
+from penstock.db import objects, transfer, version
 from penstock.db.call import translated
 from penstock.db.postgres_files import TENANT
 from penstock.db.schema import Migration, Schema, packaged
@@ -41,44 +50,20 @@ from penstock.errors import (
     Unavailable,
 )
 
+_IN_THE_WAY = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
+
 # One migration at a time per database: the first eight bytes of sha256("penstock.migrate").
 LOCK_KEY = 0x7261AD34526AAC5E
-# A twin that starts at the same moment finishes within this; then there is nothing left to do.
-TWIN_WAIT = "30s"
-# Shorter: whoever waits for a table makes every later query on that table wait behind it.
+# A twin that starts at the same moment finishes within this, with all its patience; then there is
+# nothing left to do.
+TWIN_WAIT = "60s"
+# Shorter, for whoever waits for a table makes every later query on that table wait behind it. On
+# the way up that is everyone's traffic, so it is shorter still, and tried again after a pause. Also
+# shorter than a server's deadlock_timeout (1 s): after that, somebody's request may be the victim.
 TABLE_WAIT = "5s"
-
-_TABLES = """
-create table if not exists penstock.migration (
-  number integer primary key,
-  name text not null,
-  applied_at timestamptz not null default now(),
-  checksum text not null
-);
-create table if not exists penstock.schema_info (
-  only_row boolean primary key default true,
-  functions_checksum text,
-  functions_loaded_at timestamptz,
-  constraint there_is_one_row check (only_row)
-);
-insert into penstock.schema_info default values on conflict do nothing;
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Where a database stands, next to what this program wants."""
-
-    current: int
-    wanted: int
-    pending: tuple[str, ...]  # what `up` would apply
-    changed: tuple[str, ...]  # applied, and edited since
-    functions_current: bool
-
-    @property
-    def is_current(self) -> bool:
-        """Whether this program can work on the database."""
-        return self.current == self.wanted and self.functions_current
+TURN_WAIT = "200ms"
+PAUSE_SECONDS = 0.3
+PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,67 +76,51 @@ class Moved:
     jobs_exported: int | None = None
 
 
-async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
-    """Read where the database stands; changes nothing, and needs no schema to be there."""
-    schema = schema or packaged()
-    with translated():
-        applied, functions_checksum = await _read(conn)
-    known = {migration.number: migration for migration in schema.migrations}
-    current = max(applied, default=0)
-    return Status(
-        current=current,
-        wanted=schema.wanted,
-        pending=tuple(str(m) for m in schema.migrations if m.number > current),
-        changed=tuple(
-            str(known[number])
-            for number, checksum in sorted(applied.items())
-            if number in known and known[number].checksum != checksum
-        ),
-        functions_current=functions_checksum == schema.functions_checksum,
-    )
-
-
-async def require_current(conn: asyncpg.Connection, schema: Schema | None = None) -> None:
-    """Refuse a database this program cannot work on, and say what to do."""
-    found = await status(conn, schema)
-    _refuse_newer(found)
-    if found.is_current:
-        return
-    if found.current == 0:
-        said = "The database has no Penstock schema yet"
-    elif found.pending:
-        said = (
-            f"The database's schema is at migration {found.current}"
-            f" and this program needs {found.wanted}"
-        )
-    else:
-        said = "The functions in the database are not those of this program"
-    raise SchemaMismatch(f"{said}: run `penstock migrate up`.")
-
-
 async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
     """Apply what is pending and load the functions, if anything changed at all."""
     schema = schema or packaged()
     async with _alone(conn):
-        await _make_room(conn)
-        found = await status(conn, schema)
-        _refuse_newer(found)
+        await version.make_room(conn)
+        found = await version.status(conn, schema)
+        version.refuse_newer(found)
         _refuse_changed(found)
         if found.is_current:
             await _grant_rights(conn)  # the tenants' role may have been made since
             return Moved(found.current, ())
         pending = schema.migrations[found.current :]
-        for migration in pending:
-            await migration.up.run(conn)
-            await _record(conn, migration)
-        await objects.load(conn, schema.functions)
-        await _open_history(conn)
-        await _grant_rights(conn)
-        await conn.execute(
-            "update penstock.schema_info set functions_checksum = $1, functions_loaded_at = now()",
-            schema.functions_checksum,
-        )
+        loading = objects.Loading(conn, schema.functions)
+        if found.current:
+            await loading.begin()
+
+        async def change() -> None:
+            for migration in pending:
+                await migration.up.run(conn)
+                await version.record(conn, migration)
+            await loading.end()
+            await _open_history(conn)
+            await _grant_rights(conn)
+            previous = 0 if found.is_previous else found.current
+            await version.note(conn, previous, schema.functions_checksum)
+
+        await _in_turn(conn, change)
     return Moved(schema.wanted, _names(pending), functions_loaded=True)
+
+
+async def _in_turn(conn: asyncpg.Connection, change: Callable[[], Awaitable[None]]) -> None:
+    """Do it when nobody is in the way for long; until then let everyone else go first."""
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            async with conn.transaction():
+                await conn.execute(f"set local lock_timeout = '{TURN_WAIT}'")
+                await change()
+        except (asyncpg.PostgresError, MigrationFailed) as error:
+            cause = error.__cause__ if isinstance(error, MigrationFailed) else error
+            if not isinstance(cause, _IN_THE_WAY) or time.monotonic() > patience:
+                raise
+            await asyncio.sleep(PAUSE_SECONDS)  # all that was locked is free again
+        else:
+            return
 
 
 async def down(
@@ -166,8 +135,8 @@ async def down(
     exported = None
     try:
         async with _alone(conn):
-            found = await status(conn, schema)
-            _refuse_newer(found)
+            found = await version.status(conn, schema)
+            version.refuse_newer(found)
             target = max(found.current - 1, 0) if to is None else to
             _refuse_odd_target(target, found.current, export)
             undone = schema.migrations[target : found.current][::-1]
@@ -190,9 +159,7 @@ async def down(
 async def _undo(conn: asyncpg.Connection, migrations: Iterable[Migration]) -> None:
     await objects.drop_all(conn)
     await _withdraw_rights(conn)
-    await conn.execute(
-        "update penstock.schema_info set functions_checksum = null, functions_loaded_at = null"
-    )
+    await version.note(conn, 0, None)
     for migration in migrations:
         await migration.down.run(conn)
         await conn.execute("delete from penstock.migration where number = $1", migration.number)
@@ -227,25 +194,6 @@ async def _alone(conn: asyncpg.Connection) -> AsyncIterator[None]:
             raise MigrationFailed(explained(error)) from error
 
 
-async def _make_room(conn: asyncpg.Connection) -> None:
-    """Make the schema and the runner's own tables where they are missing."""
-    # Asked first: `create schema if not exists` needs CREATE on the database even when it exists,
-    # and an owner of a ready-made schema may not have it.
-    if await conn.fetchval("select to_regnamespace('penstock') is null"):
-        await conn.execute("create schema penstock")
-    if await conn.fetchval("select to_regclass('penstock.schema_info') is null"):
-        await conn.execute(_TABLES)
-
-
-async def _read(conn: asyncpg.Connection) -> tuple[dict[int, str], str | None]:
-    """Checksums of applied migrations by number, and of the functions."""
-    if await conn.fetchval("select to_regclass('penstock.schema_info') is null"):
-        return {}, None
-    rows = await conn.fetch("select number, checksum from penstock.migration")
-    functions = await conn.fetchval("select functions_checksum from penstock.schema_info")
-    return {row["number"]: row["checksum"] for row in rows}, functions
-
-
 async def _open_history(conn: asyncpg.Connection) -> None:
     """Partitions for the first days; later ones are made by upkeep."""
     if await conn.fetchval("select to_regprocedure('penstock.make_partitions()') is not null"):
@@ -268,25 +216,7 @@ async def _withdraw_rights(conn: asyncpg.Connection) -> None:
         await conn.execute(f"revoke all on schema penstock from {TENANT}")
 
 
-async def _record(conn: asyncpg.Connection, migration: Migration) -> None:
-    await conn.execute(
-        "insert into penstock.migration (number, name, checksum) values ($1, $2, $3)",
-        migration.number,
-        migration.name,
-        migration.checksum,
-    )
-
-
-def _refuse_newer(found: Status) -> None:
-    if found.current > found.wanted:
-        raise SchemaMismatch(
-            f"The database's schema is at migration {found.current}, newer than this program,"
-            f" which knows {found.wanted}. Upgrade penstock here, or take the schema back with the"
-            f" newer program: `penstock migrate down --to {found.wanted}`."
-        )
-
-
-def _refuse_changed(found: Status) -> None:
+def _refuse_changed(found: version.Status) -> None:
     if found.changed:
         raise SchemaMismatch(
             f"{', '.join(found.changed)} was edited after it was applied to this database."

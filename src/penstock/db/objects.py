@@ -5,11 +5,15 @@ Why it is done this way is told in migrate.py.
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import asyncpg
 
 from penstock.db.script import Script, Statement
 
+_ROUTINE = re.compile(r"create\s+or\s+replace\s+(?:function|procedure)\s")
+_VIEW = re.compile(r"create\s+or\s+replace\s+view\s+penstock\.(\w+)")
+_TRIGGER = re.compile(r"create\s+or\s+replace\s+trigger\s")
 _CREATES = re.compile(r"create\s+or\s+replace\s+(?:function|procedure|view)\s+penstock\.(\w+)")
 
 # Everything in the schema that files own. `place` is where the catalogue keeps the definition:
@@ -26,6 +30,25 @@ join pg_rewrite r on r.ev_class = c.oid and r.rulename = '_RETURN'
 where c.relnamespace = to_regnamespace('penstock') and c.relkind = 'v'
 """
 
+# Of two with one name, ours and the one beside it.
+_SAME_VIEWS = """
+select c.relname as name
+from pg_class c
+join pg_class t on t.relname = c.relname and t.relkind = 'v'
+  and t.relnamespace = pg_my_temp_schema()
+where c.relnamespace = to_regnamespace('penstock') and c.relkind = 'v'
+  and pg_get_viewdef(c.oid) = pg_get_viewdef(t.oid)
+  and c.reloptions is not distinct from t.reloptions
+"""
+
+_TRIGGERS = """
+select pg_get_triggerdef(t.oid, true) as text
+from pg_trigger t
+join pg_class c on c.oid = t.tgrelid
+where c.relnamespace = to_regnamespace('penstock')
+  and not t.tgisinternal and t.tgparentid = 0 and t.tgenabled = 'O'
+"""
+
 _TRIGGERS_OF = """
 select quote_ident(t.tgname) as name, t.tgrelid::regclass::text as relation
 from pg_trigger t
@@ -35,24 +58,69 @@ where t.tgfoid = any ($1::oid[]) and not t.tgisinternal and t.tgparentid = 0
 """
 
 
-async def load(conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
-    """Make the functions, views and triggers of the schema those of `scripts`, and no others."""
-    before = {(row["oid"], row["place"]) for row in await conn.fetch(_OWNED)}
-    # First without looking into bodies, since they name one another in any order; then, when all
-    # are there, each body is checked, and an error still knows its file and line.
-    await conn.execute("set local check_function_bodies = off")
-    if await _replace_all(conn, scripts):
-        await _replace_all(conn, scripts)  # makes again what had to go for a changed signature
-    # Before bodies are looked into: beside its successor with one more argument, an older function
-    # makes every call of the two ambiguous.
-    owned = await conn.fetch(_OWNED)
-    await _drop(conn, [row for row in owned if (row["oid"], row["place"]) in before])
-    await conn.execute("set local check_function_bodies = on")
-    await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
-    for script in scripts:
-        await script.run(conn)
-    # Functions are executable by everyone unless told otherwise.
-    await conn.execute("revoke all on all routines in schema penstock from public")
+class Loading:
+    """The functions, views and triggers of the schema become those of `scripts`, in two steps.
+
+    `begin` touches no table, so nobody waits for it. `end` holds what it changes until the commit:
+    it is short, and views and triggers that are as they should be are left alone, since replacing
+    one stops everyone who uses its table.
+    """
+
+    def __init__(self, conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
+        self._conn = conn
+        self._all = [(one, statement) for one in scripts for statement in one.statements()]
+        self._routines = [each for each in self._all if _ROUTINE.match(each[1].text)]
+        self._before: set[tuple[int, str]] | None = None
+        self._loaded: set[Statement] = set()
+
+    async def begin(self) -> None:
+        """Load what fits the tables as they are; the rest is left to `end`."""
+        self._before = await self._places()
+        # Without looking into bodies, since they name one another, and tables, in any order.
+        await self._conn.execute("set local check_function_bodies = off")
+        for _, statement in self._routines:
+            with suppress(asyncpg.PostgresError):
+                async with self._conn.transaction():
+                    await self._conn.execute(statement.text)
+                    self._loaded.add(statement)
+
+    async def end(self) -> None:
+        """Load what is left, drop what no file has, and look into the bodies.
+
+        Where it fails and is undone, it may be called again.
+        """
+        conn = self._conn
+        before = await self._places() if self._before is None else self._before
+        await conn.execute("set local check_function_bodies = off")
+        kept = await _unchanged(conn, [s for _, s in self._all])
+        left = [each for each in self._all if each[1] not in self._loaded | kept]
+        if await _replace_all(conn, left):
+            kept = set()
+            # Makes again what had to go for a changed signature.
+            if await _replace_all(conn, self._all):
+                await _replace_all(conn, self._all)
+        # Before bodies are looked into: beside its successor with one more argument, an older
+        # function makes every call of the two ambiguous.
+        views = {named[1] for one in kept if (named := _VIEW.match(one.text))}
+        owned = [row for row in await conn.fetch(_OWNED) if row["plain"] not in views]
+        await _drop(conn, [row for row in owned if (row["oid"], row["place"]) in before])
+        await conn.execute("set local check_function_bodies = on")
+        await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
+        await self._check_bodies()
+        # Functions are executable by everyone unless told otherwise.
+        await conn.execute("revoke all on all routines in schema penstock from public")
+
+    async def _check_bodies(self) -> None:
+        """Now that all are there. At once, since others wait; one by one to say where it fails."""
+        try:
+            async with self._conn.transaction():
+                await self._conn.execute(_at_once(s for _, s in self._routines))
+        except asyncpg.PostgresError:
+            for script, statement in self._routines:
+                await script.run_one(self._conn, statement)
+
+    async def _places(self) -> set[tuple[int, str]]:
+        return {(row["oid"], row["place"]) for row in await self._conn.fetch(_OWNED)}
 
 
 async def drop_all(conn: asyncpg.Connection) -> None:
@@ -60,13 +128,43 @@ async def drop_all(conn: asyncpg.Connection) -> None:
     await _drop(conn, await conn.fetch(_OWNED))
 
 
-async def _replace_all(conn: asyncpg.Connection, scripts: Iterable[Script]) -> bool:
-    """Run every statement; whether any of them had to clear its way."""
-    cleared = [
-        await _replace(conn, script, statement)
-        for script in scripts
-        for statement in script.statements()
+async def _unchanged(conn: asyncpg.Connection, statements: Iterable[Statement]) -> set[Statement]:
+    """Which views and triggers are there already as these statements would make them."""
+    views = {named[1]: one for one in statements if (named := _VIEW.match(one.text))}
+    triggers = {_plain(one.text): one for one in statements if _TRIGGER.match(one.text)}
+    beside_them = [
+        Statement(_VIEW.sub(rf"create temporary view {name}", one.text), one.line)
+        for name, one in views.items()
     ]
+    # Made a second time beside the first, since only Postgres knows how it would write it down.
+    beside = conn.transaction()
+    await beside.start()
+    try:
+        await conn.execute(_at_once(beside_them))
+        same = {views[row["name"]] for row in await conn.fetch(_SAME_VIEWS)}
+    except asyncpg.PostgresError:
+        same = set()  # one is new, or may not be made here: all are replaced
+    finally:
+        await beside.rollback()
+    there = [_plain(row["text"]) for row in await conn.fetch(_TRIGGERS)]
+    return same | {triggers[text] for text in there if text in triggers}
+
+
+def _at_once(statements: Iterable[Statement]) -> str:
+    return ";\n".join(statement.text for statement in statements)
+
+
+def _plain(trigger: str) -> tuple[str, tuple[str, ...]]:
+    """A statement without what Postgres does not keep of it; what is quoted, as it stands."""
+    words = " ".join(trigger.lower().replace("or replace ", "", 1).rstrip(";").split())
+    return words, tuple(re.findall(r"'[^']*'", trigger))
+
+
+async def _replace_all(
+    conn: asyncpg.Connection, statements: Iterable[tuple[Script, Statement]]
+) -> bool:
+    """Run every statement; whether any of them had to clear its way."""
+    cleared = [await _replace(conn, script, statement) for script, statement in statements]
     return any(cleared)
 
 

@@ -5,21 +5,47 @@ import functools
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 from pydantic_core import from_json
+
+from penstock.db.hosts import Host, Opened, first_of, hosts
+from penstock.db.place import place
+from penstock.db.timeline import admit, role_of
+from penstock.errors import Unavailable
 
 # How long to wait for a server that neither answers nor refuses.
 CONNECT_SECONDS = 10.0
+# How long a statement that was broken off may take to end, and its connection to close.
+LEAVE_SECONDS = 2.0
 
 # Three probes without an answer, and 15 s for what was sent (in ms).
 _SILENCE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
+# The same on the server's side, so that what a host held that is gone is free again: locks of an
+# open transaction, and its place among the connections.
+_SERVER_SILENCE = """
+set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 3; set tcp_keepalives_count = 3;
+set tcp_user_timeout = 15000
+"""
+# Where there is another host to go to, who is silent is left sooner.
+_SHORT_SILENCE = {
+    "TCP_KEEPIDLE": 1,
+    "TCP_KEEPINTVL": 1,
+    "TCP_KEEPCNT": 2,
+    "TCP_USER_TIMEOUT": 2_000,
+}
 
-# Classes of SQLSTATE with which a server ends a session.
-_LEAVES = ("08", "57P")
+# Classes of SQLSTATE with which a server ends a session, or after which it is none of ours: one
+# that only reads has become a standby.
+_LEAVES = ("08", "57P", "25006")
+
+# Addresses of several hosts whose timelines were compared.
+_compared: set[str] = set()
+_leaving: set["asyncio.Task[None]"] = set()
 
 # Not NaN and Infinity, which Postgres would refuse later and less clearly.
 _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -48,23 +74,98 @@ def _decode(text: str) -> Any:
         return Unreadable()
 
 
-async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> asyncpg.Connection:
-    """Connect. `frugal`: for a pooler that gives each transaction another session.
+class Session(asyncpg.Connection):
+    """A connection that notices when the server gives up waiting for its standbys.
 
-    It keeps no statement, and each query has to be in a transaction. No other session setting than
-    the name in any case: poolers refuse a connection that begins with settings they do not know.
+    A commit that waits for a synchronous standby, and is cancelled, is committed here all the same:
+    the server says that all is well, and before that warns that it may be on no standby.
     """
-    conn = await asyncpg.connect(
-        dsn,
-        timeout=CONNECT_SECONDS,
-        statement_cache_size=0 if frugal else 100,
-        server_settings={"application_name": name},
-    )
-    _notice_silence(conn)
-    return conn
+
+    __slots__ = ("is_unconfirmed",)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.is_unconfirmed = False
+        self.add_log_listener(_hear)
 
 
-def _notice_silence(conn: asyncpg.Connection) -> None:
+def _hear(conn: Any, message: Any) -> None:
+    # By the place in the server, since the words are in its language. The driver calls this before
+    # the statement's own answer is handed out.
+    if message.server_source_function == "SyncRepWaitForLSN":
+        conn.is_unconfirmed = True
+
+
+def confirm(conn: asyncpg.Connection) -> None:
+    """After a call that may have committed: refuse to take for done what may be lost."""
+    # Not isinstance: to the driver, each connection is an instance of each class of connections.
+    if type(conn) is Session and conn.is_unconfirmed:
+        conn.is_unconfirmed = False
+        raise Unavailable(
+            "The database gave up waiting for its standby: whether this call took effect is not"
+            " known."
+        )
+
+
+async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> asyncpg.Connection:
+    """Connect to a server that takes writes, of several hosts to whichever that is.
+
+    `frugal`: for a pooler that gives each transaction another session. It keeps no statement, and
+    each query has to be in a transaction. No other session setting than the name in any case:
+    poolers refuse a connection that begins with settings they do not know.
+    """
+    several = hosts(dsn)
+    compares = bool(several) and dsn not in _compared
+
+    async def connect(host: Host | None = None) -> Opened:
+        conn = await asyncpg.connect(
+            dsn,
+            host=host.name if host else None,
+            port=host.port if host else None,
+            timeout=CONNECT_SECONDS,
+            statement_cache_size=0 if frugal else 100,
+            server_settings={"application_name": name},
+            target_session_attrs=SessionAttribute.any,  # told apart below, with words
+            connection_class=Session,
+        )
+        try:
+            _notice_silence(conn, _SHORT_SILENCE if host else _SILENCE)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                if frugal:
+                    async with conn.transaction():
+                        role = await role_of(conn)
+                else:
+                    role = await role_of(conn)
+            admit(role, str(host) if host else place(dsn), compares=compares)
+        except BaseException:
+            conn.terminate()
+            raise
+        return conn, role.timeline
+
+    if several:
+        found = await first_of(several, connect, all_of_them=compares)
+        _compared.add(dsn)
+        return found
+    return (await connect())[0]
+
+
+def let_go(conn: asyncpg.Connection) -> None:
+    """Close a connection without waiting for it; what it was doing is broken off on the server.
+
+    A closed socket is not enough: a backend that waits for a standby does not look at it, and each
+    call that gives up would leave one behind.
+    """
+    task = asyncio.get_running_loop().create_task(_close(conn))
+    _leaving.add(task)
+    task.add_done_callback(_leaving.discard)
+
+
+async def _close(conn: asyncpg.Connection) -> None:
+    with suppress(Exception):
+        await conn.close(timeout=LEAVE_SECONDS)
+
+
+def _notice_silence(conn: asyncpg.Connection, silence: Mapping[str, int]) -> None:
     """A network that swallows everything ends the connection in seconds, not in a quarter hour."""
     transport: asyncio.BaseTransport | None = getattr(conn, "_transport", None)
     stand_in = transport.get_extra_info("socket") if transport is not None else None
@@ -73,7 +174,7 @@ def _notice_silence(conn: asyncpg.Connection) -> None:
     # What the loop gives takes no options; a second handle on the same socket does.
     with socket.socket(fileno=os.dup(stand_in.fileno())) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _SILENCE.items():
+        for option, value in silence.items():
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
@@ -114,9 +215,12 @@ class Pool:
         self._old: set[asyncpg.Connection] = set()
         self._closed = False
 
-    async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+    async def fetch(
+        self, sql: str, *args: Any, within_seconds: float | None = None
+    ) -> list[asyncpg.Record]:
+        """One statement. `within_seconds`: with the wait for a connection."""
         # Not by `acquire`, a generator: a loop that ends breaks those off, and with it a last word.
-        async with self._turn:
+        async with asyncio.timeout(within_seconds) as limit, self._turn:
             conn = await self._take()
             try:
                 if self._frugal:
@@ -124,8 +228,9 @@ class Pool:
                         rows = await conn.fetch(sql, *args)
                 else:
                     rows = await conn.fetch(sql, *args, timeout=self._answer_seconds)
+                confirm(conn)
             except BaseException as error:
-                self._settle(conn, error)
+                self._settle(conn, error, late=limit.expired())
                 raise
             self._give(conn)
             return rows
@@ -137,6 +242,7 @@ class Pool:
             conn = await self._take()
             try:
                 yield conn
+                confirm(conn)
             except BaseException as error:
                 self._settle(conn, error)
                 raise
@@ -172,23 +278,32 @@ class Pool:
         self._lent.add(conn)
         try:
             await prepare(conn)
+            if not self._frugal:  # a pooler's sessions are not ours to set
+                await conn.execute(_SERVER_SILENCE)
         except BaseException:
             self._lent.discard(conn)
             conn.terminate()
             raise
         return conn
 
-    def _settle(self, conn: asyncpg.Connection, error: BaseException) -> None:
+    def _settle(
+        self, conn: asyncpg.Connection, error: BaseException, *, late: bool = False
+    ) -> None:
         """After an error: where the server said no, in good order, the connection is as it was.
 
-        Where the server takes leave, or something of ours broke off, it is not used again.
+        Where the server takes leave, or something of ours broke off, it is not used again. Where
+        it did not answer in time, nor are the others, which would be as silent.
         """
         state = getattr(error, "sqlstate", None) or ""
         if isinstance(error, asyncpg.PostgresError) and not state.startswith(_LEAVES):
             self._give(conn)
+            return
+        self._lent.discard(conn)
+        self._old.discard(conn)
+        if late or isinstance(error, TimeoutError):
+            let_go(conn)
+            self.expire()
         else:
-            self._lent.discard(conn)
-            self._old.discard(conn)
             conn.terminate()
 
     def _give(self, conn: asyncpg.Connection) -> None:

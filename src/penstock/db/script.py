@@ -58,10 +58,14 @@ class Script:
     async def run(self, conn: asyncpg.Connection) -> None:
         """Run every statement; the caller holds the transaction."""
         for statement in self.statements():
-            try:
-                await conn.execute(statement.text)
-            except asyncpg.PostgresError as error:
-                raise self.failure(statement, error) from error
+            await self.run_one(conn, statement)
+
+    async def run_one(self, conn: asyncpg.Connection, statement: Statement) -> None:
+        """Run one of its statements."""
+        try:
+            await conn.execute(statement.text)
+        except asyncpg.PostgresError as error:
+            raise self.failure(statement, error) from error
 
     def failure(self, statement: Statement, error: asyncpg.PostgresError) -> MigrationFailed:
         """What to tell people about an error in this statement."""

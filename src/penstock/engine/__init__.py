@@ -1,7 +1,8 @@
 """The verbs of the SQL core, in Python. Holds the parts, and nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import asyncpg
 
 from penstock.db.borrowed import Rows
 from penstock.db.call import translated
-from penstock.db.pool import Pool, open_pool
+from penstock.db.pool import LEAVE_SECONDS, Pool, open_pool
 from penstock.engine.accounts import Accounts
 from penstock.engine.callbacks import Callbacks
 from penstock.engine.circuits import Circuits
@@ -34,8 +35,9 @@ from penstock.engine.workers import Workers
 class Engine:
     """`async with await Engine.open(dsn) as engine: await engine.jobs.submit(...)`."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, *, within_seconds: float | None = None) -> None:
         self._pool = pool
+        self._within_seconds = within_seconds
         self.jobs = Jobs(self._fetch)
         self.queues = Queues(self._fetch)
         self.circuits = Circuits(self._fetch)
@@ -76,6 +78,13 @@ class Engine:
             )
         return cls(pool)
 
+    def within(self, seconds: float) -> Self:
+        """The same engine for callers who cannot wait for longer: then a call is Unavailable.
+
+        Whether it took effect is not known. A commit that waits for its standby is such a call.
+        """
+        return type(self)(self._pool, within_seconds=seconds)
+
     async def close(self) -> None:
         await self._pool.close()
 
@@ -83,8 +92,18 @@ class Engine:
     async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
         """A connection in a transaction: what is done with it, and given it, happens as one."""
         with translated():
-            async with self._pool.acquire() as conn, conn.transaction():
-                yield conn
+            async with AsyncExitStack() as lent:
+                async with asyncio.timeout(self._within_seconds):
+                    conn = await lent.enter_async_context(self._pool.acquire())
+                    transaction = conn.transaction()
+                    await transaction.start()
+                try:
+                    yield conn
+                except BaseException:
+                    await _undo(conn, transaction)
+                    raise
+                async with asyncio.timeout(self._within_seconds):
+                    await transaction.commit()
 
     def renew(self) -> None:
         """Close each connection when it is next free; others take their place."""
@@ -103,4 +122,15 @@ class Engine:
 
     async def _fetch(self, sql: str, args: Sequence[Any]) -> Rows:
         with translated():
-            return await self._pool.fetch(sql, *args)
+            return await self._pool.fetch(sql, *args, within_seconds=self._within_seconds)
+
+
+async def _undo(conn: asyncpg.Connection, transaction: asyncpg.transaction.Transaction) -> None:
+    """Roll back; a server that stands still does not answer, and keeps nobody here."""
+    if conn.is_closed():
+        return
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await transaction.rollback()
+    except TimeoutError:
+        conn.terminate()

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, Rows
+from penstock.engine.asked import NewJob, column, refuse_odd
 from penstock.engine.encode import encode_checked, refuse_nul
-from penstock.engine.jobs import NewJob, column, refuse_odd
 from penstock.engine.lists import JobFilter
 from penstock.states import JobStatus
 

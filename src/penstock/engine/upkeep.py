@@ -1,7 +1,7 @@
 """What keeps the house in order, in bounded steps that any process may run at any time."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch
@@ -86,6 +86,16 @@ class Upkeep:
         [row] = await self._fetch("select penstock.anyone_silent() as silent", ())
         silent: bool = row["silent"]
         return silent
+
+    async def server_time(self) -> datetime:
+        """What the server's own clock says."""
+        [row] = await self._fetch("select penstock.server_time() as now", ())
+        now: datetime = row["now"]
+        return now
+
+    async def clock_went_back(self) -> None:
+        """The server's clock was set back: measure anew what was dated in the future."""
+        await self._fetch("select penstock.clock_went_back()", ())
 
     async def make_partitions(self) -> int:
         """Partitions of history for the coming days; how many were missing."""

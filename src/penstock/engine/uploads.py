@@ -13,8 +13,8 @@ import asyncpg
 
 from penstock.db.borrowed import Fetch, borrow
 from penstock.db.call import fetching
+from penstock.engine.asked import Batch
 from penstock.engine.encode import encode, refuse_nul
-from penstock.engine.jobs import Batch
 from penstock.errors import Invalid
 
 PIECE_BYTES = 256 * 1024

@@ -25,6 +25,8 @@ class Delivery:
     created_at: datetime
     job: str
     """The job as JSON."""
+    taken_at: datetime | None = None
+    """By the server's clock; a worker's own may be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,8 @@ class Webhooks:
     async def claim(self, limit: int, *, lease: timedelta, after: str = "") -> list[Delivery]:
         """Take what is due, hosts in turn from the one behind `after`, a few of each."""
         rows = await self._fetch(
-            "select id, try, job_id, event, url, host, trusted, account, created_at, job"
-            " from penstock.claim_deliveries($1, $2, $3)",
+            "select id, try, job_id, event, url, host, trusted, account, created_at, job,"
+            " penstock.server_time() as taken_at from penstock.claim_deliveries($1, $2, $3)",
             (limit, lease, after),
         )
         return [Delivery(*row.values()) for row in rows]

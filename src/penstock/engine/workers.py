@@ -1,6 +1,6 @@
 """Workers and their leases."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch
@@ -25,8 +25,16 @@ class Workers:
         return alive
 
     async def lock(self, worker: int) -> bool:
-        """Hold the worker's key on this session; False: it was lost before."""
-        [row] = await self._fetch("select penstock.lock_worker($1) as alive", (worker,))
+        """Hold the worker's key on this session; False: it was lost before.
+
+        No standby need know: there it would be another session, and a standby that hangs must not
+        keep anybody from holding it.
+        """
+        [row] = await self._fetch(
+            "select penstock.lock_worker($1) as alive,"
+            " set_config('synchronous_commit', 'local', true)",
+            (worker,),
+        )
         alive: bool = row["alive"]
         return alive
 
@@ -42,6 +50,17 @@ class Workers:
             (worker, older),
         )
         return [(row["job_id"], row["attempt"], row["slot_account"]) for row in rows]
+
+    async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
+        """Give what it has been running since before that moment so much more time; how many.
+
+        And what awaits a callback, where nobody else has done so.
+        """
+        [row] = await self._fetch(
+            "select penstock.postpone_starts($1, $2, $3) as n", (worker, by, before)
+        )
+        postponed: int = row["n"]
+        return postponed
 
     async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
         """Begin a suspect; False while the worker runs another one."""

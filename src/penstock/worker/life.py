@@ -11,12 +11,12 @@ from penstock.db.call import fetching
 from penstock.db.listen import back_soon, listen
 from penstock.engine import Engine
 from penstock.engine.workers import Workers
-from penstock.errors import PenstockError
 from penstock.worker.control import Heartbeat
 from penstock.worker.outcomes import whereabouts
 
 RENEW_SECONDS = 1_800.0
 CLOSE_SECONDS = 4.0
+HOLD_SECONDS = 3.0
 _LOOK_SECONDS = 0.005
 CHANNELS = ("penstock_job", "penstock_cancel", "penstock_circuit")
 
@@ -44,7 +44,7 @@ class Life:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._known = asyncio.Event()
-        self._control: asyncpg.Connection | None = None
+        self._held: tuple[asyncpg.Connection, int] | None = None
         self._again: asyncio.Task[None] | None = None
         self._heart = Heartbeat(
             dsn, lease=lease, every=beat, locks=locks, on_lost=self._hear_of_loss
@@ -94,27 +94,29 @@ class Life:
                 await back_soon(tries)
         self._heart.adopt(self.worker)
         self._known.set()
-        if self._control is None:
+
+    async def hold(self, conn: asyncpg.Connection) -> None:
+        """Hold our key on a second session, upkeep's, as the heartbeat does on its own.
+
+        Asked again and again: identity and session may both be new. Not on the session that
+        listens: what others tell it would begin the wait for a host that is gone anew.
+        """
+        worker = self.worker
+        if worker is None or self._held == (conn, worker):
             return
-        try:
-            await Workers(fetching(self._control)).lock(self.worker)
-        except (PenstockError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            # Gone, or busy with something else: the next one takes the key by itself.
-            self._control.terminate()
+        async with asyncio.timeout(HOLD_SECONDS):
+            alive = await Workers(fetching(conn)).lock(worker)
+        if alive:
+            self._held = conn, worker
+        else:
+            self.lose(worker)
 
     async def listen(
         self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
     ) -> None:
-        """The control session: it hears what others tell, and holds our key as the heartbeat does.
+        """Hear what others tell. `on_connect`: what was told while nobody did was not heard."""
 
-        `on_connect`: what was told while nobody listened was not heard.
-        """
-
-        async def hold(conn: asyncpg.Connection) -> bool:
-            worker = await self.identity()
-            self._control = conn
-            if not await Workers(fetching(conn)).lock(worker):
-                self.lose(worker)
+        async def connected(_: asyncpg.Connection) -> bool:
             on_connect()
             return True
 
@@ -122,7 +124,7 @@ class Life:
             self._dsn,
             CHANNELS,
             on_notify,
-            hold,
+            connected,
             name="penstock control",
             renew_seconds=RENEW_SECONDS,
         )

@@ -87,7 +87,8 @@ class Parameters:
 
         What was left out stays out: the function's own default counts when it runs.
         """
-        if not isinstance(given, Mapping):
+        # A dict first: to ask the abstract class took a fifth of the time of a check (2026-11).
+        if type(given) is not dict and not isinstance(given, Mapping):
             raise self._invalid([("payload", "must be a dict of the handler's fields")], index)
         values = self._read(given, index)
         if self._plain:
@@ -108,7 +109,8 @@ class Parameters:
 
     def _read(self, payload: Any, index: int) -> dict[str, Any]:
         most = len(self.names) + _LISTED
-        if isinstance(payload, Mapping) and len(payload) > most:
+        is_mapping = type(payload) is dict or isinstance(payload, Mapping)
+        if is_mapping and len(payload) > most:
             # Wrong in any case: to word a fault for each of a million keys took 12 s (2026-11).
             payload = dict(islice(payload.items(), most))
         try:

@@ -72,7 +72,11 @@ class Running:
     def begin(self, claimed: Claimed, worker: int, *, give_back: bool) -> None:
         handler = self._handlers.get(claimed.kind)
         start = Start(claimed, handler or _STRANGER, worker, self._desk)
-        self._starts[claimed.id, claimed.attempt] = start
+        # An attempt begins once, unless the database has forgotten it: a standby was promoted that
+        # had not heard of it. What runs goes on, and does not count; the next attempt will.
+        begun_before = (claimed.id, claimed.attempt) in self._starts
+        if not begun_before:
+            self._starts[claimed.id, claimed.attempt] = start
         self._desk.hints.tell()
         if handler is None:
             _log.warning(
@@ -80,7 +84,7 @@ class Running:
                 claimed.kind,
             )
             self._end(start, Snoozed(STRANGER_WAIT))
-        elif give_back:
+        elif give_back or begun_before:
             self._slots.give(handler.mode)
             self._end(start, Released())
         else:
@@ -157,7 +161,9 @@ class Running:
 
     def _on_told(self, starts: Sequence[Start]) -> None:
         for start in starts:
-            self._starts.pop((start.claimed.id, start.claimed.attempt), None)
+            key = start.claimed.id, start.claimed.attempt
+            if self._starts.get(key) is start:
+                del self._starts[key]
             self._on_ended(start.handler.queue)
         self.processed += len(starts)
         self.settled.set()

@@ -6,19 +6,23 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import asyncpg
 
 from penstock.db.call import fetching
 from penstock.db.listen import back_soon, open_session
+from penstock.db.pool import let_go
 from penstock.engine.upkeep import Upkeep
 from penstock.errors import PenstockError
 from penstock.states import JobStatus
+from penstock.worker.clocks import GRACE_SECONDS, OnForward, ServerClock
 from penstock.worker.outcomes import whereabouts
 
+T = TypeVar("T")
+
 PASS_SECONDS = 0.5
-# A server that has just come back: workers that live need a moment to be back too.
-GRACE = timedelta(seconds=3)
+GRACE = timedelta(seconds=GRACE_SECONDS)
 # A little more than the database asks for between two, or every second one would come too soon.
 MEASURE_SECONDS = 1.25
 ROLL_UP_SECONDS = 10.0
@@ -35,44 +39,73 @@ _log = logging.getLogger("penstock.upkeep")
 class Keeper:
     """One session of its own, since it judges nobody from a young one."""
 
-    def __init__(self, dsn: str, on_recovered: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        on_recovered: Callable[[], Awaitable[None]],
+        on_forward: OnForward | None = None,
+        hold: Callable[[asyncpg.Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_forward`: told when the server's clock has jumped ahead.
+
+        `hold(session)`: asked before each pass, for what its owner holds on this session.
+        """
         self._dsn = dsn
         self._on_recovered = on_recovered
+        self._clock = ServerClock(on_forward)
+        self._hold = hold
+        self._due = {"reconcile": _after(RECONCILE_SECONDS)}
+        self._tries = 0
 
     async def run(self) -> None:
-        """For ever, over outages: recover often, tidy now and then, reconcile rarely."""
-        tries = 0
-        measure_at = roll_up_at = tidy_at = 0.0
-        reconcile_at = _after(RECONCILE_SECONDS)
+        """For ever, over outages."""
         while True:
             conn: asyncpg.Connection | None = None
             try:
                 conn = await open_session(self._dsn, name="penstock upkeep")
-                upkeep = Upkeep(fetching(conn))
-                while True:
-                    await self.recover(upkeep)
-                    if time.monotonic() >= measure_at:
-                        measure_at = _after(MEASURE_SECONDS)
-                        await upkeep.measure_waits()
-                    if time.monotonic() >= roll_up_at:
-                        # A step at a time: what was missed for long must not delay a recovery.
-                        more = await upkeep.roll_up(steps=1)
-                        roll_up_at = 0.0 if more else _after(ROLL_UP_SECONDS)
-                    if time.monotonic() >= tidy_at:
-                        tidy_at = _after(TIDY_SECONDS)
-                        await tidy(upkeep)
-                    if time.monotonic() >= reconcile_at:
-                        reconcile_at = _after(RECONCILE_SECONDS)
-                        await _reconcile(upkeep)
-                    tries = 0
-                    await asyncio.sleep(_after(PASS_SECONDS) - time.monotonic())
+                await self._keep(conn)
             except (PenstockError, TimeoutError, OSError, asyncpg.PostgresError) as error:
                 _log.info("upkeep rests: %s", whereabouts(error))
-                tries += 1
-                await back_soon(tries)
+                if conn is not None and isinstance(error, TimeoutError):
+                    let_go(conn)
+                    conn = None
+                self._tries += 1
+                await back_soon(self._tries)
             finally:
                 if conn is not None:
                     conn.terminate()
+
+    async def _keep(self, conn: asyncpg.Connection) -> None:
+        """On this session: recover often, tidy now and then, reconcile rarely."""
+        upkeep = Upkeep(fetching(conn))
+        self._clock.begin_session()
+        while True:
+            if self._hold is not None:
+                await self._hold(conn)
+            # A server that stands still, and was replaced, is left.
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                may_judge = await self._clock.may_judge(upkeep)
+            if may_judge:
+                await self.recover(upkeep, grace=timedelta(0))
+            if self._is_due("measure", MEASURE_SECONDS):
+                await _on(conn, upkeep.measure_waits())
+            if self._is_due("roll up", ROLL_UP_SECONDS) and await _on(
+                conn, upkeep.roll_up(steps=1)
+            ):
+                # A step at a time: what was missed for long must not delay a recovery.
+                self._due["roll up"] = 0.0
+            if self._is_due("tidy", TIDY_SECONDS):
+                await _on(conn, tidy(upkeep))
+            if self._is_due("reconcile", RECONCILE_SECONDS):
+                await _on(conn, _reconcile(upkeep))
+            self._tries = 0
+            await asyncio.sleep(_after(PASS_SECONDS) - time.monotonic())
+
+    def _is_due(self, what: str, every_seconds: float) -> bool:
+        if time.monotonic() < self._due.get(what, 0.0):
+            return False
+        self._due[what] = _after(every_seconds)
+        return True
 
     async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE, judge: bool = True) -> int:
         """Settle what nobody ends; how many jobs that were."""
@@ -94,6 +127,17 @@ class Keeper:
             if len(done) < len(found) or len(found) < RECOVER_LIMIT:
                 break
         return settled
+
+
+async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
+    """What is not a recovery, and must not end the session that recoveries need to grow old."""
+    try:
+        return await work
+    except (PenstockError, asyncpg.PostgresError) as error:
+        if conn.is_closed():
+            raise
+        _log.info("upkeep goes on without: %s", whereabouts(error))
+        return None
 
 
 async def tidy(upkeep: Upkeep) -> None:

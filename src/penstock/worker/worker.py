@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -199,7 +199,7 @@ class Worker:
             self._look_around,
         ]
         if not options.until_idle:
-            keeper = Keeper(self._dsn, self._on_recovered)
+            keeper = Keeper(self._dsn, self._on_recovered, self._on_forward, self._life.hold)
             beside += [self._listen, keeper.run, self._deliver, self._renew, self._lookout.run]
             if self._webhooks is not None:
                 beside.append(self._webhooks.run)
@@ -290,6 +290,10 @@ class Worker:
         """Work came back: ours to take, and that of workers elsewhere."""
         self.claims.wake()
         await self._engine.jobs.wake(self.claims.queues)
+
+    async def _on_forward(self, by: timedelta, before: datetime) -> None:
+        """By the server's clock our starts look older than they are; by our own they are not."""
+        await self._engine.workers.postpone(self._life.worker, by=by, before=before)
 
     async def _deliver(self) -> None:
         while True:

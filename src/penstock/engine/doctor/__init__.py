@@ -16,6 +16,7 @@ from penstock.db.pool import prepare
 from penstock.db.pooler import open_frugal
 from penstock.engine.doctor import data, server
 from penstock.engine.doctor.finding import Finding, Level, of_error
+from penstock.engine.doctor.replication import replication
 from penstock.errors import PenstockError
 from penstock.settings import Settings
 
@@ -53,6 +54,7 @@ async def _examine(
     yield await _made("pooler", lambda: server.pooler(dsn))
     yield await _made("clock", lambda: server.clocks(fetch))
     yield await _made("durability", lambda: server.durability(fetch))
+    yield await _made("replication", lambda: replication(fetch))
     yield await _made("connections", lambda: server.connections(fetch))
     yield server.disk(home)
     yield await _made("transactions", lambda: server.transactions(fetch))

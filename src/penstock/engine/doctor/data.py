@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 
-from penstock.db import migrate
+from penstock.db import version
 from penstock.db.borrowed import Fetch
 from penstock.db.call import translated
 from penstock.db.postgres_files import TENANT
@@ -24,8 +24,7 @@ GRANT = (
 async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
     try:
         async with conn.transaction(readonly=True):
-            await migrate.require_current(conn)
-            found = await migrate.status(conn)
+            found = await version.require_served(conn)
     except SchemaMismatch as error:
         # Two sentences, or one with what to do after a colon.
         told = str(error)
@@ -33,6 +32,11 @@ async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
         if embedded:
             return Finding("schema", "warning", said, "It comes with the first use.")
         return Finding("schema", "bad", said, advice[:1].upper() + advice[1:])
+    if found.difference:
+        said = found.difference.removeprefix("the schema is ")
+        return Finding(
+            "schema", "warning", said, "Fine during an upgrade: replace this program soon."
+        )
     return Finding("schema", "ok", f"at migration {found.current}, as this program wants it")
 
 

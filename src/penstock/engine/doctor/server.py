@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.db.borrowed import Fetch
-from penstock.db.connect import place
+from penstock.db.place import place
 from penstock.db.pooler import is_pooled
 from penstock.engine.doctor.finding import Finding, count
 

@@ -100,8 +100,9 @@ class Play:
             case SlowBytes(size, every):
                 wire.raw(wire.head(200, JSON, None, len(body)))
                 for at in range(0, len(body), size):
-                    wire.raw(body[at : at + size])
+                    # Before each: whoever has the last drop may leave at once.
                     await asyncio.sleep(every)
+                    wire.raw(body[at : at + size])
             case TruncatedJson():
                 wire.send(200, body[: len(body) // 2])
             case ErrorLine(_, message):

@@ -51,3 +51,8 @@ language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   select clock_timestamp() - a.backend_start from pg_stat_activity a where a.pid = pg_backend_pid()
 $$;
+
+-- The server's own clock, for who compares it with another: tests do not move it.
+create or replace function penstock.server_time() returns timestamptz
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$ select clock_timestamp() $$;

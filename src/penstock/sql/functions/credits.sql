@@ -277,9 +277,9 @@ end
 $$;
 
 create or replace trigger ledger_is_append_only
-before update or delete or truncate on penstock.ledger
+before delete or update or truncate on penstock.ledger
 for each statement execute function penstock._refuse_rewrite();
 
 create or replace trigger resolution_is_append_only
-before update or delete or truncate on penstock.resolution
+before delete or update or truncate on penstock.resolution
 for each statement execute function penstock._refuse_rewrite();

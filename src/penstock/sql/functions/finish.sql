@@ -114,6 +114,10 @@ begin
   v_ended.statuses := v_ended.statuses || v_later.statuses || v_gone_on.statuses;
   v_ended.queues := v_ended.queues || v_later.queues || v_gone_on.queues;
   v_ended.starts := v_ended.starts || v_later.starts || v_gone_on.starts;
+  if coalesce(cardinality(v_ended.ids), 0) = 0 then
+    -- Who is told that an end is there already forgets its result.
+    perform penstock._await_standbys();
+  end if;
   perform penstock._keep_orphans(p_worker, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
     p_usages, v_ended.ids, v_ended.attempts, v_now);
   perform penstock._free_slots(v_ended.gates || v_later.gates || v_gone_on.gates,

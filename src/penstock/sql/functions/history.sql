@@ -306,6 +306,10 @@ declare
   v_now timestamptz := penstock.clock();
   v_names text[];
 begin
+  -- Two of them have both read what both want to drop.
+  if not pg_try_advisory_xact_lock(1886413173, 2) then -- guard: alone => if false then
+    return;
+  end if;
   return query select r.what, r.rows from penstock._prune_rows(v_now, p_rows) r where r.rows > 0;
   select array_agg(n) into v_names from penstock._droppable(v_now) n;
   foreach what in array coalesce(v_names, '{}') loop

@@ -14,10 +14,10 @@ create or replace function penstock._counted_places() returns integer
 language sql immutable parallel safe
 as $$ select 2000 $$;
 
--- Within a submit only so many: a row takes 0.2 us, and the whole submit 500 (2026-11).
+-- Within a submit only so many: a row takes 0.3 us, and the whole submit 500 (2026-11).
 create or replace function penstock._counted_at_submit() returns integer
 language sql immutable parallel safe
-as $$ select 100 $$;
+as $$ select 50 $$;
 
 create or replace function penstock._slice_size() returns integer
 language sql immutable parallel safe

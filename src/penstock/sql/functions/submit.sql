@@ -339,6 +339,9 @@ begin
     join penstock.job j on j.id = penstock._nth_id(v_seed, u.ordinal)
     where u.url is not null;
   end if;
+  if v_accepted = 0 then
+    perform penstock._await_standbys();
+  end if;
   if p_batched and v_accepted > 0 then
     insert into penstock.batch (id, account_id, total, created_at)
     values (v_batch, case when v_owner.ids[1] = all (v_owner.ids) then v_owner.ids[1] else 0 end,

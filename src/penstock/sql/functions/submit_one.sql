@@ -1,5 +1,19 @@
 -- One job, with an idempotency key where the caller has one.
 
+-- For an answer that was only read: its commit waits for the synchronous standbys, as that of a
+-- write does. What it tells of is committed here, but maybe on none of them yet: whoever wrote it
+-- may have given up waiting, and a promoted standby would not know of it. A commit waits if there
+-- is something of its own in the log, and a message is the least of that.
+create or replace function penstock._await_standbys() returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('synchronous_standby_names') <> '' then
+    perform pg_logical_emit_message(true, 'penstock', '');
+  end if;
+end
+$$;
+
 -- As submit_many for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
@@ -83,6 +97,7 @@ begin
       where j.id = submit_one.id;
       select s.balance, s.batch, s.ids into balance, batch, ids
       from penstock._submitted_before(v_record.job_id) s;
+      perform penstock._await_standbys();
       return next;
       return;
     end if;
@@ -195,7 +210,17 @@ begin
     return;
   end if;
   select s.* into v_setting from penstock.setting s;
-  if penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
+  -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
+  -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
+  if jsonb_typeof(p_payload) = 'object' -- guard: an object => if true
+    and (p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
+         p_metadata) is null
+    and v_kind.topic_field is null
+    and pg_column_size(p_payload) <= 64
+    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short => and true
+  then
+    null;
+  elsif penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
     p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, null, v_now + interval '3650 days',
     v_setting) is not null
   then

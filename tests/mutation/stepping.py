@@ -1,0 +1,100 @@
+"""Guards of steps.sql: what is measured anew when the server's clock was set, and what is not."""
+
+import factory
+from mutation.scene import SIGN, Scene, catches
+
+BACK = "update penstock.test_clock set moved = moved - interval '1 hour'"
+STEP = "select penstock.clock_went_back()"
+
+
+@catches("clock_went_back: beat ahead")
+async def a_silent_worker_gets_no_new_lease(s: Scene) -> None:
+    await s.worker(lease="15 seconds")
+    await s.clock.advance("1m")
+    await s.conn.execute(STEP)
+    await factory.recover(s.conn)
+    assert await s.value("select lost_at from penstock.worker") is not None
+
+
+@catches("clock_went_back: updated ahead")
+async def what_was_dated_well_keeps_its_deadline(s: Scene) -> None:
+    await s.running()
+    before = await s.value("select deadline_at from penstock.job")
+    await s.clock.advance("1m")
+    await s.conn.execute(STEP)
+    assert await s.value("select deadline_at from penstock.job") == before
+
+
+@catches("clock_went_back: begun")
+async def a_moment_that_a_caller_named_stays(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.submit(s.conn, delay_seconds=600)
+    before = await s.value("select run_at from penstock.job")
+    await s.conn.execute(BACK)
+    await s.conn.execute(STEP)
+    assert await s.value("select run_at from penstock.job") == before
+
+
+@catches("clock_went_back: tried ahead")
+async def a_message_that_waits_its_time_is_not_sent_early(s: Scene) -> None:
+    await s.conn.execute(
+        "insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted,"
+        " created_at, tries, next_at, last_at)"
+        " select gen_random_uuid(), gen_random_uuid(), 0, 'job.succeeded',"
+        " 'https://a.example/', 'a.example', false, penstock.clock(), 1,"
+        " penstock.clock() + interval '1 hour', penstock.clock()"
+    )
+    await s.clock.advance("1m")
+    before = await s.value("select next_at from penstock.delivery")
+    await s.conn.execute(STEP)
+    assert await s.value("select next_at from penstock.delivery") == before
+
+
+@catches("postpone_starts: its own")
+async def a_worker_postpones_what_it_runs_and_nothing_else(s: Scene) -> None:
+    await s.running()
+    other = await s.worker()
+    assert await s.value(_POSTPONE, other) == 0
+
+
+@catches("postpone_starts: from before")
+async def what_began_after_the_step_has_its_time(s: Scene) -> None:
+    worker, _ = await s.running()
+    await s.conn.execute(BACK)
+    assert await s.value(_POSTPONE, worker) == 0
+
+
+@catches("postpone_starts: outside")
+async def what_another_worker_runs_is_its_own_to_postpone(s: Scene) -> None:
+    await s.running()
+    assert await s.value(_POSTPONE, None) == 0
+
+
+@catches("postpone_starts: outside, from before")
+async def what_began_after_the_step_and_is_over_stays_over(s: Scene) -> None:
+    before = await s.clock.now()
+    await s.clock.advance("1h")
+    _, start = await s.awaiting()
+    await s.clock.advance("1d")
+    news = await factory.call_back(s.conn, start["id"], start["attempt"], SIGN, "progress")
+    assert news == "accepted"
+    assert await s.value(_POSTPONE_SINCE, before) == 0
+
+
+@catches("postpone_starts: not over")
+async def what_was_over_before_the_step_stays_over(s: Scene) -> None:
+    await s.awaiting()
+    await s.clock.advance("1d")
+    assert await s.value(_POSTPONE, None) == 0
+
+
+@catches("postpone_starts: once")
+async def a_second_keeper_finds_nothing_to_postpone(s: Scene) -> None:
+    await s.awaiting()
+    before = await s.clock.now()
+    await s.clock.advance("1h")
+    assert [await s.value(_POSTPONE_SINCE, before) for _ in range(2)] == [1, 0]
+
+
+_POSTPONE = "select penstock.postpone_starts($1, '1 hour', penstock.clock())"
+_POSTPONE_SINCE = "select penstock.postpone_starts(null, '1 hour', $1)"
