@@ -7,21 +7,22 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -q
 # What make test runs is repeatable, property tests included.
 SUITE := $(PYTEST) --hypothesis-profile=ci
-# Three workers for two cores: tests of processes and pages wait for a good part of their time. Files
+# Four workers for two cores: tests of processes, pages and faults wait for a good part of their time. Files
 # go out in the order of tests/conftest.py, and not by how many tests they hold.
-TOGETHER := -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"
+TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"
+# Only the files that hold such tests: to collect all of them took as long as many of these tests.
+ALONE = $(shell grep -rlE 'mark\.alone' tests --include='test_*.py')
 # What fails once is tried once more with nothing beside it, and named. A test that only a busy machine
 # fails needs a better test; one that fails twice is red.
 once_more = || { test $$? -eq 1 && echo "--- what failed is tried once more, alone:" && \
   $(SUITE) $(1) --last-failed --last-failed-no-failures none; }
 POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
-# What depends on the version of Postgres: not the storm, which takes long and asks what our own rules
-# add up to. Only folders that are there: pytest -n takes a missing one for an empty one.
-ON_15 := $(wildcard tests/sql tests/engine) \
-  --ignore=tests/sql/test_storm.py
+# What depends on the version of Postgres: not what asks, at length, what our own rules add up to.
+# Only folders that are there: pytest -n takes a missing one for an empty one.
+ON_15 := $(wildcard tests/sql tests/engine) -m "not alone and not one_version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo essays feedback studio marking scanner model test check bench faults schema screenshots docs preview lock
+.PHONY: help setup demo essays feedback studio marking scanner model test older check bench faults schema last screenshots docs preview lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -53,11 +54,14 @@ marking: setup ## Run the marking app: thirty answers, a function elsewhere, one
 model: setup ## Fetch a small real model (93 MB) for `penstock model --real`
 	@.ci/fetch-model
 
-test: check ## Run everything: static checks, then all tests on Postgres 18 and 15
+test: check ## Run everything: static checks, then all tests
 	@.ci/install-chromium
 	@.ci/install-php
+	@.ci/install-fault-tools
 	$(SUITE) $(TOGETHER) $(call once_more)
-	$(SUITE) -m alone $(call once_more)
+	$(SUITE) -m alone $(ALONE) $(call once_more,$(ALONE))
+
+older: setup ## Run what depends on the version of Postgres on 15, as CI does after make test
 	@.ci/install-postgres-15
 	@if test -x $(POSTGRES_15); then \
 	  set -x; $(SUITE) $(TOGETHER) --postgres 15 $(ON_15) $(call once_more,--postgres 15); \
@@ -81,11 +85,18 @@ bench: setup ## Measure the engine, the worker, positions, credits, live streams
 	$(PYTHON) bench/sse.py
 	$(PYTHON) bench/overview.py
 
+# What of it, by file or test: make faults ONLY=tests/faults/test_campaign.py. The seed that a run has told
+# repeats it: SEED=7. MINUTES=6 is the length of the campaign, FIGURES=file keeps what it measured.
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
-	$(PYTEST) --faults
+	@.ci/install-fault-tools
+	$(PYTEST) --faults $(ONLY) $(addprefix --seed ,$(SEED)) $(addprefix --minutes ,$(MINUTES)) \
+	  $(addprefix --figures ,$(FIGURES))
 
 schema: setup ## Rewrite tests/contract/schema.sql from a migrated database
 	$(PYTEST) tests/contract/test_schema.py --write-schema
+
+last: ## Keep this commit's package as the last version, for tests/upgrade; at each release
+	git archive --format=tar $(or $(COMMIT),HEAD) src/penstock | xz -9e > tests/upgrade/last.tar.xz
 
 # But for demo.png: that is /demo with the model stopped, taken by hand.
 screenshots: setup ## Make the pictures of the documents anew, docs/pictures

@@ -4,7 +4,6 @@ In no snapshot is anything negative or does anything not add up; what was told i
 in the end each job is resolved once, and every credit that was bought is spent or left.
 """
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,11 +44,9 @@ def server(tmp_path: Path) -> Iterator[Killable]:
 
 @pytest.mark.timeout(SECONDS[1] + CALM_SECONDS + 120)
 async def test_credits_add_up_in_a_storm(
-    server: Killable, scale: Scale, capsys: pytest.CaptureFixture[str]
+    server: Killable, scale: Scale, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """G1, G2, G3, G4, G13, G17, G19"""
-    seed = random.randrange(2**32)
-    print(f"\nseed {seed}")
     storm = CreditStorm(server, seed)
     await storm.prepare()
     try:

@@ -1,0 +1,221 @@
+"""R-F9, R-F9b: disks that are full, slow or broken, under a server that says "committed"."""
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.server import ANSWER_SECONDS
+from shapes import Scale
+from strained import AGAIN_SECONDS, Ballast, Ground, ground, injected, need, supervised
+from waiting import eventually
+
+BACK_SECONDS = 10
+# Beside other tests; a server replays its log first, and that takes the processor.
+BUSY_SECONDS = 40
+SLOW_SECONDS = 0.5
+# Room that is left for a while on a disk that was full: some calls pass, some do not.
+CRUMBS = 200_000
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def tools() -> None:
+    need("strace", "mount", root=True)
+
+
+class Told:
+    """What clients were answered, while they went on submitting."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.codes: Counter[str] = Counter()
+        self.slowest = 0.0
+        self.soonest = float("inf")
+
+    def hear(self, answer: httpx.Response, seconds: float) -> None:
+        self.statuses[answer.status_code] += 1
+        self.slowest = max(self.slowest, seconds)
+        if answer.is_success:
+            self.soonest = min(self.soonest, seconds)
+        else:
+            told = answer.json()
+            self.codes[told["code"]] += 1
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert int(answer.headers["retry-after"]) >= 1, told
+
+
+async def submit_on(on: Ground, told: Told, seconds: float) -> None:
+    """A client that goes on whatever it is told, each time with a new key."""
+    ends = time.monotonic() + seconds
+    async with on.client() as client:
+        while time.monotonic() < ends:
+            begun = time.monotonic()
+            with suppress(httpx.TransportError):
+                told.hear(
+                    await on.submit(client, uuid.uuid4().hex),
+                    time.monotonic() - begun,
+                )
+            await asyncio.sleep(AGAIN_SECONDS / 10)
+
+
+async def back(on: Ground, *, seconds: float = BUSY_SECONDS) -> float:
+    """A submit is taken again and its job has run; after how many seconds that was."""
+    begun = time.monotonic()
+    async with on.client() as client:
+        job = await on.insist(client, uuid.uuid4().hex, within=seconds)
+
+        async def ran() -> bool:
+            with suppress(httpx.TransportError):
+                answer = await client.get(f"/v1/jobs/{job}")
+                return answer.is_success and answer.json()["status"] == "succeeded"
+            return False
+
+        await eventually(ran, "a job runs", seconds=seconds, poll=AGAIN_SECONDS)
+    return time.monotonic() - begun
+
+
+async def test_a_full_disk_refuses_and_comes_back(tmp_path: Path, scale: Scale) -> None:
+    """R-F9b: 503 and why, for jobs and uploads; no answered one is lost; back without hands."""
+    async with ground(tmp_path, disks={"base": 80}, settings={"autovacuum": "off"}) as on:
+        await on.api.start()
+        workers = [await on.crew.start(name) for name in ("one", "two")]
+        ballast = Ballast(on.server.data / "base")
+        told = Told()
+        for leave in scale((0, CRUMBS), (0, CRUMBS) * 5):
+            ballast.fill(leave=leave)
+            await asyncio.gather(*(submit_on(on, told, scale(2, 10)) for _ in range(4)))
+            async with on.client() as client:
+                answer = await client.post("/v1/uploads", files={"file": b"text " * 600_000})
+            assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
+            assert "disk is full" in answer.json()["detail"]
+            ballast.drop()
+            took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
+            print(f"disk full: {dict(told.statuses)}, back after {took:.2f} s")
+        assert set(told.statuses) == {201, 503}
+        assert set(told.codes) == {"disk_full"}
+        await on.drained()
+        assert all(worker.popen.poll() is None for worker in workers)
+        assert "Traceback" not in on.said()
+
+
+async def test_a_full_disk_of_the_log_stops_the_server_and_loses_nothing(
+    tmp_path: Path, scale: Scale
+) -> None:
+    """R-F9b: Postgres ends itself; its supervisor starts it again, and all is back with room."""
+    async with ground(
+        tmp_path,
+        disks={"pg_wal": 64},
+        settings={"min_wal_size": "32MB", "max_wal_size": "48MB"},
+    ) as on:
+        await on.api.start()
+        await on.crew.start("one")
+        ballast = Ballast(on.server.data / "pg_wal")
+        for _ in range(scale(1, 5)):
+            told = Told()
+            async with supervised(on.server):
+                await back(on)
+                ballast.fill()
+                clients = asyncio.gather(*(submit_on(on, told, scale(3, 15)) for _ in range(4)))
+                await _write_log(on)
+                await clients
+                ballast.drop()
+                took = await back(on, seconds=scale(BUSY_SECONDS, BACK_SECONDS))
+            print(f"log full: {dict(told.statuses)}, back after {took:.2f} s")
+            assert told.statuses[503]
+            assert set(told.statuses) <= {201, 503}
+        assert "No space left on device" in on.server.log.read_text()
+        await on.drained()
+        assert "Traceback" not in on.said()
+
+
+async def _write_log(on: Ground) -> None:
+    """More log than there is room for, until the server has ended of it."""
+    with suppress(Exception):
+        conn = await on.fresh()
+        await conn.execute("create table ballast (pad text)")
+        for _ in range(100):
+            await conn.execute(
+                "insert into ballast select repeat('x', 1000) from generate_series(1, 5000)"
+            )
+            await conn.execute("select pg_switch_wal()")
+
+
+async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: Scale) -> None:
+    """R-F9: no job is answered for before its commit is on the disk; then the queue drains."""
+    async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
+        await on.api.start()
+        await on.crew.start("one")
+        await back(on)
+        told = Told()
+        slow = f"fdatasync:delay_enter={int(SLOW_SECONDS * 1e6)}"
+        async with injected(sorted(on.server.processes()), slow):
+            await asyncio.gather(*(submit_on(on, told, scale(3, 30)) for _ in range(4)))
+        took = await back(on)
+        print(f"slow disk: {dict(told.statuses)}, {told.soonest:.2f} to {told.slowest:.2f} s")
+        print(f"slow disk: back after {took:.2f} s")
+        assert told.statuses[201] > 0
+        assert told.soonest >= SLOW_SECONDS
+        await on.drained(seconds=60)
+        assert "Traceback" not in on.said()
+
+
+async def test_a_broken_disk_loses_nothing_that_was_answered_for(
+    tmp_path: Path, scale: Scale
+) -> None:
+    """R-F9: Postgres does not trust a disk that has failed once: it ends itself, and recovers."""
+    async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
+        await on.api.start()
+        await on.crew.start("one")
+        for _ in range(scale(1, 10)):
+            told = Told()
+            async with supervised(on.server):
+                clients = asyncio.gather(*(submit_on(on, told, 4) for _ in range(4)))
+                await asyncio.sleep(1)
+                postmaster = on.server.pid
+                others = sorted(on.server.processes() - {postmaster})
+                async with injected(others, "fdatasync:error=EIO"):
+                    await eventually(lambda: _panicked(on), "it ends itself", poll=0.02)
+                await clients
+                took = await back(on)
+            print(f"broken disk: {dict(told.statuses)}, back after {took:.2f} s")
+            assert set(told.statuses) <= {201, 503}
+        await on.drained()
+        assert "Traceback" not in on.said()
+
+
+async def _panicked(on: Ground) -> bool:
+    return "PANIC" in on.server.log.read_text()
+
+
+@pytest.mark.faults
+async def test_a_disk_that_hangs_is_told_in_time_and_the_key_stays_good(tmp_path: Path) -> None:
+    """R-F9: at the API's deadline a 503; the commit arrives later, and its key finds the job."""
+    async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
+        await on.api.start()
+        await on.crew.start("one")
+        await back(on)
+        hangs = f"fdatasync:delay_enter={int(2 * ANSWER_SECONDS * 1e6)}"
+        async with on.client() as client:
+            async with injected(sorted(on.server.processes()), hangs):
+                begun = time.monotonic()
+                answer = await on.submit(client, "hangs")
+                took = time.monotonic() - begun
+                assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+                assert took < ANSWER_SECONDS + BACK_SECONDS
+                print(f"a disk that hangs: told after {took:.2f} s")
+            await on.insist(client, "hangs", within=60)
+        await on.drained(seconds=60)
+        assert await _count(on) == 2
+
+
+async def _count(on: Ground) -> int:
+    conn = await on.fresh()
+    n: int = await conn.fetchval("select count(*) from penstock.finished")
+    return n

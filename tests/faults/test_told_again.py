@@ -1,0 +1,49 @@
+"""An end that was told, and whose commit waits for a standby, is not forgotten by who tells it."""
+
+import asyncio
+
+import pytest
+
+import factory
+from api.serving import free_port
+from failover import configure
+from penstock.db import migrate
+from penstock.db.connect import open_connection
+from penstock.engine import Engine
+from penstock.engine.outcomes import Succeeded
+from penstock.errors import Unavailable
+from postmaster import Postmaster, room
+
+ANSWER_SECONDS = 1.0
+
+
+@pytest.mark.timeout(120)
+async def test_an_end_that_is_told_again_waits_for_the_standby_too() -> None:
+    """E9, R-F11b: "stale" would let a worker forget a result that a promoted standby has not."""
+    with room() as folder:
+        server = Postmaster(folder / "alone", free_port())
+        try:
+            await asyncio.to_thread(lambda: server.make().start())
+            conn = await open_connection(server.dsn)
+            await migrate.up(conn)
+            await factory.queue(conn)
+            worker = await factory.worker(conn)
+            await factory.submit(conn)
+            async with await Engine.open(server.dsn) as before:
+                [start] = await before.jobs.claim(worker, "q", 1)
+            configure(server, "synchronous_standby_names", "away")
+            async with await Engine.open(server.dsn, answer_seconds=ANSWER_SECONDS) as engine:
+
+                async def tell() -> str:
+                    [told] = await engine.jobs.finish(worker, [(start, Succeeded({}))])
+                    return told.verdict
+
+                for _ in range(2):
+                    with pytest.raises(Unavailable):
+                        await tell()
+                configure(server, "synchronous_standby_names", "")
+                assert await tell() == "stale"
+            assert await factory.status(conn, start.id) == "succeeded"
+            await conn.close()
+        finally:
+            server.kill()

@@ -1,0 +1,129 @@
+"""Rules 5, 6, 9 and 12: the model, the receiver, the app's own table, and those who watch."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from fire.logs import Message, Sight
+from fire.record import Delivery, Record
+from fire.rules.jobs import ENDS
+
+PAINT = "paint"
+# A model that is killed between its answer and its note of it.
+UNNOTED_SECONDS = 1.0
+SKEWED = "skewed"
+"""In the name of a worker whose clock is wrong on purpose: its moments say nothing."""
+
+
+def calls(record: Record) -> Iterator[str]:
+    """5: the model was asked by starts only, once by each, and what succeeded was answered."""
+    # A retried job has the tag of the first, so several starts may go by the same name.
+    starts: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for act in record.starts.values():
+        at = 0.0 if SKEWED in act.worker else act.at
+        starts[act.tag, act.attempt].append(at)
+    asked = Counter(call.start for call in record.calls if call.start is not None)
+    for start, n in asked.items():
+        if n > max(1, len(starts[start])):
+            yield f"the model was asked {n} times by attempt {start[1]} of tag {start[0]}"
+    for call in record.calls:
+        begun = starts.get(call.start or ("", 0))
+        if not begun or call.at < min(begun):
+            yield f"the model was asked by a start that was not: {call}"
+    complete = {call.start for call in record.calls if call.complete}
+    asking = {
+        record.jobs[a.job].kind for a in record.acts if a.word == "model" and a.job in record.jobs
+    }
+    kills = [storm.begin for storm in record.storms if _hits_model(storm.fault)]
+    for job in record.rows:
+        if (
+            job.status == "succeeded"
+            and job.kind in asking
+            and (job.tag, job.attempt) not in complete
+            and not any(abs(job.finished_at - kill) <= UNNOTED_SECONDS for kill in kills)
+        ):
+            yield f"{job} succeeded without a whole answer of the model"
+
+
+def _hits_model(fault: str) -> bool:
+    return "model" in fault or "everything" in fault
+
+
+def webhooks(record: Record) -> Iterator[str]:
+    """6: each end that was to be told was told, signed, under its one id, and nothing else was."""
+    deliveries = {one.id: one for one in record.deliveries}
+    owed = Counter(one.job for one in record.deliveries)
+    for job in record.rows:
+        if job.hooked and not job.live and not owed[job.id]:
+            yield f"{job} asked for a webhook, and none was left to be sent"
+    taken = {
+        message.id
+        for message in record.messages
+        if isinstance(message.answered, int) and 200 <= message.answered < 300
+    }
+    for delivery in record.deliveries:
+        yield from _as_it_ended(delivery, record)
+        if delivery.status != "delivered":
+            yield f"webhook not delivered: {delivery}"
+        elif delivery.id not in taken:
+            yield f"webhook said to be delivered, and nobody has taken it: {delivery}"
+    for message in record.messages:
+        yield from _genuine(message, deliveries.get(message.id), record)
+
+
+def _as_it_ended(delivery: Delivery, record: Record) -> Iterator[str]:
+    job = record.jobs.get(delivery.job)
+    if job is None or job.live or delivery.event != f"job.{job.status}":
+        yield f"webhook of {job} tells of another end: {delivery}"
+
+
+def _genuine(message: Message, delivery: Delivery | None, record: Record) -> Iterator[str]:
+    if not message.signature:
+        yield f"webhook with a wrong signature: {message}"
+    if delivery is None:
+        yield f"webhook with an id that is of no delivery: {message}"
+    elif (message.job, message.event) != (delivery.job, delivery.event):
+        yield f"webhook under the id of another: {message} and {delivery}"
+    elif (job := record.jobs.get(delivery.job)) and message.at < job.finished_at:
+        yield f"webhook {job.finished_at - message.at:.3f} s before the end: {message}"
+
+
+def told(record: Record) -> Iterator[str]:
+    """9: `on_finish` of paint has written each end once, and nothing else."""
+    wanted = {job.id: job for job in record.rows if job.kind == PAINT and not job.live}
+    written = Counter(id_ for id_, _ in record.done)
+    hooks = {act.job for act in record.acts if act.word == "hook"}
+    for id_, job in wanted.items():
+        if not written[id_]:
+            yield f"{job}: its end was not told to on_finish"
+    for id_, n in written.items():
+        if n > 1:
+            yield f"job {id_}: its end was told to on_finish {n} times"
+    for id_, attempt in record.done:
+        if id_ not in wanted:
+            yield f"on_finish was told of job {id_}, which is none of its own that has ended"
+        elif attempt != wanted[id_].attempt:
+            yield f"{wanted[id_]}: on_finish was told of attempt {attempt}"
+        elif id_ not in hooks:
+            yield f"{wanted[id_]}: written by no on_finish that we know of"
+
+
+def watchers(record: Record) -> Iterator[str]:
+    """12: what a watcher sees of a job only goes on, and at the end it knows the end."""
+    seen: dict[tuple[str, str], list[Sight]] = defaultdict(list)
+    for sight in record.sights:
+        seen[sight.watcher, sight.job].append(sight)
+    for (watcher, id_), sights in seen.items():
+        who = f"watcher {watcher} of job {id_}"
+        versions = [sight for sight in sights if sight.version is not None]
+        for before, after in pairwise(versions):
+            if (after.version or 0) < (before.version or 0):
+                yield f"{who} saw version {after.version} after {before.version}"
+        final = next((sight.status for sight in sights if sight.status in ENDS), None)
+        job = record.jobs.get(id_)
+        if final is not None and (job is None or job.status != final):
+            yield f"{who} saw it {final}, and it is {job}"
+        if final is not None and sights[-1].status not in {final, None}:
+            yield f"{who} saw it {sights[-1].status} after it was {final}"
+        if final is None and any(sight.event == "done" for sight in sights):
+            yield f"{who} watched to the end and did not see it"

@@ -1,0 +1,53 @@
+"""Lines to Postgres that are cut, silent or slow; and listeners that no longer hear."""
+
+import asyncio
+import random
+
+from fire.weather.fault import Tell, lasts, one_of
+from fire.world import APIS, SUBMITTER, WORKERS, World
+
+
+async def cut_off_worker(world: World, chance: random.Random, tell: Tell) -> None:
+    await _cut_off(world, chance, tell, one_of(world, chance, WORKERS), "worker")
+
+
+async def cut_off_api(world: World, chance: random.Random, tell: Tell) -> None:
+    await _cut_off(world, chance, tell, one_of(world, chance, (*APIS, SUBMITTER)), "api")
+
+
+async def _cut_off(world: World, chance: random.Random, tell: Tell, name: str, what: str) -> None:
+    """Nothing goes through, in neither direction, and nobody is told."""
+    relay = world.relays[name]
+    with world.holding(name):
+        relay.silence()
+        tell(**{what: name, "pid": world.children[name].pid})
+        try:
+            await lasts(world, chance, 1, 25, brief=6)
+        finally:
+            if chance.random() < 0.5:
+                relay.reset()
+            relay.heal()
+
+
+async def break_lines(world: World, chance: random.Random, tell: Tell) -> None:
+    """All connections of one process break, and it may connect again at once."""
+    name = one_of(world, chance, (*WORKERS, *APIS, SUBMITTER))
+    tell(process=name)
+    for _ in range(chance.randint(1, 3)):
+        world.relays[name].reset()
+        await asyncio.sleep(chance.uniform(0.05, 1))
+
+
+async def slow_network(world: World, chance: random.Random, tell: Tell) -> None:
+    names = world.free((*WORKERS, *APIS, SUBMITTER))
+    slow = chance.sample(names, min(len(names), chance.randint(1, 4)))
+    seconds = chance.choice((0.01, 0.05, 0.2))
+    with world.holding(*slow):
+        tell(processes=slow, seconds=seconds)
+        try:
+            for name in slow:
+                world.relays[name].delay = seconds
+            await lasts(world, chance, 2, 15, brief=4)
+        finally:
+            for name in slow:
+                world.relays[name].delay = 0
