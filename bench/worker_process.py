@@ -31,11 +31,14 @@ STOP_SECONDS = 40.0
 _POLL_SECONDS = 0.02
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
-# Registered and listening: the control session holds the worker's key once it listens.
+# Registered and listening: to the last of its channels, and then it holds its key.
 _LISTENING = """
-select count(*) from pg_stat_activity
-where datname = current_database() and application_name = 'penstock control' and state = 'idle'
-  and query like '%lock_worker%'
+select least(
+  count(*) filter (where application_name = 'penstock control' and query ilike 'listen %circuit%'),
+  count(distinct l.pid) / 2)
+from pg_stat_activity a
+left join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 1
+where datname = current_database() and state = 'idle'
 """
 
 
