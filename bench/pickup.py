@@ -84,8 +84,7 @@ async def picked_up(
         Sample(
             called,
             returned,
-            # The hint is sent once the submit has returned.
-            next((moment for moment in hints if moment > returned), float("nan")),
+            next((moment for moment in hints if moment > called), float("nan")),
             _milliseconds(ended[job]["started_at"]),
             ended[job]["result"]["at"] / 1e6,
         )
@@ -132,7 +131,7 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
         "submit call": [one.returned - one.called for one in alone],
         "submit returned to claim begun": [one.claimed - one.returned for one in alone],
         "claim begun to handler": [one.handler - one.claimed for one in alone],
-        "submit returned to hint heard": [one.heard - one.returned for one in heard],
+        "submit called to hint heard": [one.heard - one.called for one in heard],
         "hint heard to claim begun": [one.claimed - one.heard for one in heard],
     }
     notify_p50, notify_p99 = percentile(notifies, 50), percentile(notifies, 99)

@@ -106,7 +106,7 @@ def _inner(left: set[str]) -> str:
     rows, seen = [], set()
     for file in sorted(SQL.glob("*.sql")):
         text = file.read_text(encoding="utf-8")
-        defined = re.findall(r"create or replace function penstock\.(\w+)\(", text)
+        defined = re.findall(r"create or replace (?:function|procedure) penstock\.(\w+)\(", text)
         mine = [name for name in dict.fromkeys(defined) if name in left]
         seen |= set(mine)
         if mine:

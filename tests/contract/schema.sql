@@ -126,6 +126,10 @@ CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._await_disk() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1808,6 +1812,9 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
 CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT place bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
+    LANGUAGE plpgsql;
 
 CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER

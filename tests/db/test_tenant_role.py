@@ -113,7 +113,7 @@ async def test_an_owner_who_may_make_roles_makes_it(server: Embedded) -> None:
     ask(
         server,
         "grant usage on schema penstock to plain;"
-        " grant execute on all functions in schema penstock to plain;"
+        " grant execute on all routines in schema penstock to plain;"
         " grant select on penstock.migration, penstock.schema_info to plain;"
         " revoke select on penstock.my_jobs from penstock_tenant",
     )

@@ -1,6 +1,6 @@
 """The doctor: each finding, on a server that gives reason for it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,26 +164,11 @@ async def test_a_superuser_is_a_warning(cluster: Cluster, database: str) -> None
     assert (finding.level, "is a superuser" in finding.message) == ("warning", True)
 
 
-@pytest.fixture
-async def stranger(cluster: Cluster, database: str) -> AsyncIterator[str]:
-    """A role that may use nothing of ours but submit_job; its address."""
-    role = f"app_{uuid4().hex[:12]}"
-    admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(database).path[1:]))
-    await admin.execute(f"create role {role} login")
-    await admin.execute(f"grant usage on schema penstock to {role}")
-    await admin.execute(f"grant select on penstock.migration, penstock.schema_info to {role}")
-    await admin.execute(f"grant execute on function penstock.submit_job to {role}")
-    yield database.replace(OWNER, role, 1)
-    await admin.execute(f"drop owned by {role}")
-    await admin.execute(f"drop role {role}")
-    await admin.close()
-
-
 async def test_a_role_that_lacks_rights_is_told_which(stranger: str) -> None:
     findings = await found(stranger)
     assert findings["rights"].level == "bad"
     assert "may not execute" in findings["rights"].message
-    assert "grant execute on all functions" in str(findings["rights"].advice)
+    assert "grant execute on all routines" in str(findings["rights"].advice)
     assert findings["check"].level == "bad", "what cannot be looked at is no good sign"
     assert str(findings["check"].advice).startswith("Grant it: `grant usage on schema penstock")
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock.engine import Engine
+from penstock.engine.asked import NewJob
+from penstock.errors import Unavailable
 from penstock.server import ANSWER_SECONDS
 from shapes import Scale
 from strained import AGAIN_SECONDS, Ballast, Ground, ground, injected, need, supervised
@@ -19,6 +22,7 @@ BACK_SECONDS = 10
 # Beside other tests; a server replays its log first, and that takes the processor.
 BUSY_SECONDS = 40
 SLOW_SECONDS = 0.5
+HANG_SECONDS = 8
 # Room that is left for a while on a disk that was full: some calls pass, some do not.
 CRUMBS = 200_000
 
@@ -164,6 +168,50 @@ async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: S
         assert told.soonest >= SLOW_SECONDS
         await on.drained(seconds=60)
         assert "Traceback" not in on.said()
+
+
+async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
+    """R-F9: its caller, who repeats it, and the handler have to wait; then the server dies."""
+    job = NewJob(kind="nap", payload={"seconds": 0.0})
+    async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
+        await on.crew.start("one")
+        hints: list[object] = []
+        await on.conn.add_listener("penstock_job", lambda *told: hints.append(told[-1]))
+        async with await Engine.open(on.server.dsn) as engine:
+            # Two connections, and the worker's.
+            await asyncio.gather(*(engine.jobs.submit(job, wake="q") for _ in range(2)))
+            await on.crew.until_noted("start", 2)
+            hints.clear()
+            hangs = f"fdatasync:delay_enter={int(HANG_SECONDS * 1e6)}"
+            async with injected(sorted(on.server.processes()), hangs):
+                calls = [
+                    asyncio.create_task(engine.jobs.submit(job, idempotency_key="k", wake="q"))
+                ]
+                await eventually(lambda: _is_there(on, hints), "a hint, and its job", poll=0.02)
+                calls.append(asyncio.create_task(engine.jobs.submit(job, idempotency_key="k")))
+                await eventually(lambda: _all_wait(on), "two submits and a claim wait", poll=0.02)
+                assert not any(call.done() for call in calls)
+                assert len(on.crew.noted("start")) == 2
+                on.server.kill()
+            told = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(one) for one in told] == [Unavailable, Unavailable]
+            on.server.start()
+            await engine.jobs.submit(job, idempotency_key="k", wake="q")
+            await on.crew.until_noted("start", 3)
+        await on.drained(seconds=BUSY_SECONDS)
+        assert len(on.crew.noted("start")) == 3
+
+
+async def _all_wait(on: Ground) -> bool:
+    waiting = await on.conn.fetchval(
+        "select count(*) from pg_stat_activity where wait_event ilike 'wal%'"
+        " and query ~ 'submit_waking|submit_one|claim_jobs'"
+    )
+    return bool(waiting == 3)
+
+
+async def _is_there(on: Ground, hints: list[object]) -> bool:
+    return bool(hints and await on.conn.fetchval("select count(*) from penstock.job"))
 
 
 async def test_a_broken_disk_loses_nothing_that_was_answered_for(

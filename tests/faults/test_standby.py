@@ -92,9 +92,18 @@ async def _refused_all(client: Client, limit_seconds: float) -> None:
 
 
 async def _cancelled_by_hand(servers: Pair) -> None:
-    """An operator ends the wait of an app that has no deadline: it hears that nothing is known."""
+    """An operator ends the wait of an app that has no deadline: it hears that nothing is known.
+
+    Also where workers were told before.
+    """
+    for wake in (None, "q"):
+        await _one_cancelled_by_hand(servers, wake)
+
+
+async def _one_cancelled_by_hand(servers: Pair, wake: str | None) -> None:
     async with await Engine.open(servers.dsn) as engine:
-        asked = asyncio.create_task(engine.jobs.submit(NewJob(kind="nap", payload=NAP)))
+        job = NewJob(kind="nap", payload=NAP)
+        asked = asyncio.create_task(engine.jobs.submit(job, wake=wake))
         cancel = (
             "select count(pg_cancel_backend(pid)) > 0 from pg_stat_activity"
             " where wait_event = 'SyncRep' and query like '%submit%'"

@@ -22,7 +22,7 @@ from penstock.db.script import Script
 FUNCTIONS = Path(penstock.__file__).parent / "sql" / "functions"
 
 _MARK = re.compile(r" -- guard: (?P<name>.+?)(?: => (?P<new>.+)| - (?P<less>.+))?$")
-_FUNCTION = re.compile(r"create or replace function penstock\.(\w+)")
+_FUNCTION = re.compile(r"create or replace (?:function|procedure) penstock\.(\w+)")
 _QUIET = re.compile(r"'(?:[^']|'')*'|--.*")
 # What stands in place of a condition that begins so.
 _INSTEAD = {"and": "", "or": "", "where": "where true", "when": "when true"}

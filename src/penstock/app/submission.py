@@ -51,6 +51,9 @@ class Submission:
     def __init__(self, kind: "Kind[..., Any]", using: Using) -> None:
         self.kind = kind
         self._using = using
+        # The options that were given, by the names of NewJob.
+        given = ((option, getattr(using, option)) for option in _OPTIONS)
+        self._said = {option: value for option, value in given if value is not None}
 
     def using(  # noqa: PLR0913  # one per option of the contract
         self,
@@ -176,7 +179,7 @@ class Submission:
         """What is asked for, checked as far as it can be without the database."""
         checked = self._checked(payload)
         computed = self.kind.sources.compute(checked)
-        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._said()})
+        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._said})
 
     def new_batch(self, rows: Iterable[Mapping[str, Any]]) -> Batch:
         """The same for many. What is said for all of them is checked once."""
@@ -189,7 +192,7 @@ class Submission:
         with _naming_rows():
             payloads = [self._checked(row, index) for index, row in enumerate(rows)]
         n = len(payloads)
-        said = self._said()
+        said = dict(self._said)
         refuse_odd(NewJob(kind=self.kind.name, **said))
         if "metadata" in said:
             said["metadata"] = encode(said["metadata"], "metadata")
@@ -204,11 +207,6 @@ class Submission:
 
     def _checked(self, payload: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
         return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
-
-    def _said(self) -> dict[str, Any]:
-        """The options that were given, by the names of NewJob."""
-        given = ((option, getattr(self._using, option)) for option in _OPTIONS)
-        return {option: value for option, value in given if value is not None}
 
     def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | int | None]]:
         """What the app's functions say for each payload, as columns."""
@@ -241,7 +239,7 @@ class Submission:
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
         self._refuse_undriven()
-        with _naming_rows(but=self._said()):
+        with _naming_rows(but=self._said):
             await engine.uploads.refuse_foreign_batch(batch, conn=self.conn)
             submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
         await self._wake(submitted)

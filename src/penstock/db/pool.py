@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -204,7 +204,7 @@ class Pool:
         answer_seconds: float | None = None,
     ) -> None:
         self._dsn = dsn
-        self._frugal = frugal
+        self.frugal = frugal
         self._answer_seconds = answer_seconds
         self._name = name
         self._turn = asyncio.Semaphore(max_size)
@@ -219,21 +219,32 @@ class Pool:
         self, sql: str, *args: Any, within_seconds: float | None = None
     ) -> list[asyncpg.Record]:
         """One statement. `within_seconds`: with the wait for a connection."""
+        if within_seconds is None:
+            return await self._fetch(sql, args)
+        async with asyncio.timeout(within_seconds) as limit:
+            return await self._fetch(sql, args, limit)
+
+    async def _fetch(
+        self, sql: str, args: Sequence[Any], limit: asyncio.Timeout | None = None
+    ) -> list[asyncpg.Record]:
         # Not by `acquire`, a generator: a loop that ends breaks those off, and with it a last word.
-        async with asyncio.timeout(within_seconds) as limit, self._turn:
+        await self._turn.acquire()
+        try:
             conn = await self._take()
             try:
-                if self._frugal:
+                if self.frugal:
                     async with conn.transaction():
                         rows = await conn.fetch(sql, *args)
                 else:
                     rows = await conn.fetch(sql, *args, timeout=self._answer_seconds)
                 confirm(conn)
             except BaseException as error:
-                self._settle(conn, error, late=limit.expired())
+                self._settle(conn, error, late=limit is not None and limit.expired())
                 raise
             self._give(conn)
             return rows
+        finally:
+            self._turn.release()
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[asyncpg.Connection]:
@@ -274,11 +285,11 @@ class Pool:
             if not conn.is_closed():
                 self._lent.add(conn)
                 return conn
-        conn = await connect_plainly(self._dsn, name=self._name, frugal=self._frugal)
+        conn = await connect_plainly(self._dsn, name=self._name, frugal=self.frugal)
         self._lent.add(conn)
         try:
             await prepare(conn)
-            if not self._frugal:  # a pooler's sessions are not ours to set
+            if not self.frugal:  # a pooler's sessions are not ours to set
                 await conn.execute(_SERVER_SILENCE)
         except BaseException:
             self._lent.discard(conn)

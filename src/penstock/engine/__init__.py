@@ -38,7 +38,7 @@ class Engine:
     def __init__(self, pool: Pool, *, within_seconds: float | None = None) -> None:
         self._pool = pool
         self._within_seconds = within_seconds
-        self.jobs = Jobs(self._fetch)
+        self.jobs = Jobs(self._fetch, commits=not pool.frugal)
         self.queues = Queues(self._fetch)
         self.circuits = Circuits(self._fetch)
         self.accounts = Accounts(self._fetch)

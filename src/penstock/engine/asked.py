@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from penstock.engine.encode import CREDITS_MAX, encode, encode_each, refuse_nul
@@ -65,7 +66,17 @@ class Batch:
 
 def refuse_odd(job: NewJob, index: int = 0) -> None:
     """What would fail in the driver, before the database could name the field."""
-    for name in ("kind", "account", "dedupe_key", "topic", "webhook_url"):
+    refuse_nul(job.kind, "kind", index=index)
+    if any(value is not None for value in _options(job)):
+        _refuse_odd_options(job, index)
+    if type(job.payload) is not dict and not isinstance(job.payload, Mapping):
+        raise Invalid(
+            "payload must be a JSON object", code="invalid_payload", field="payload", index=index
+        )
+
+
+def _refuse_odd_options(job: NewJob, index: int) -> None:
+    for name in ("account", "dedupe_key", "topic", "webhook_url"):
         refuse_nul(getattr(job, name), name, index=index)
     for name in ("priority", "max_attempts"):
         value = getattr(job, name)
@@ -78,10 +89,6 @@ def refuse_odd(job: NewJob, index: int = 0) -> None:
         if not isinstance(getattr(job, name), timedelta | None):
             raise _odd(f"{name}_seconds", "must be a timedelta", index)
     refuse_odd_moment(job.run_at, index)
-    if not isinstance(job.payload, Mapping):
-        raise Invalid(
-            "payload must be a JSON object", code="invalid_payload", field="payload", index=index
-        )
 
 
 def refuse_odd_moment(moment: Any, index: int = 0) -> None:
@@ -118,6 +125,7 @@ _PLAIN = (
     "price",
     "webhook_url",
 )
+_options = attrgetter(*_PLAIN)
 
 
 def _odd(field: str, what: str, index: int) -> Invalid:

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import asyncpg
+
 from penstock.db.borrowed import Fetch, borrow
 from penstock.engine.asked import Batch, NewJob, refuse_odd
 from penstock.engine.encode import encode, refuse_nul
@@ -19,7 +21,7 @@ from penstock.engine.starts import (
     finish_arguments,
     tell,
 )
-from penstock.errors import Invalid
+from penstock.errors import Invalid, Misconfigured
 from penstock.states import JobStatus
 
 
@@ -52,8 +54,10 @@ class Verdict:
 
 
 class Jobs:
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: Fetch, *, commits: bool = False) -> None:
+        """`commits`: statements given to `fetch` are in no transaction, and may commit."""
         self._fetch = fetch
+        self._commits = commits
 
     async def submit(
         self,
@@ -68,37 +72,31 @@ class Jobs:
 
         A repetition with the same idempotency key gets the first one's job, `replayed`. `wake`: the
         queue whose resting workers are told with the commit; all such commits wait in one line.
+        Where it can, it tells them before the disk has the job, and comes back when it has: after
+        an error of the connection the job may be there, as it may after any.
         """
         refuse_nul(idempotency_key, "idempotency_key")
         refuse_odd(job)
-        [row] = await self._on(conn)(
-            "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"
-            " cast(ids as text[]) as ids from penstock.submit_one("
-            "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text),"
-            " cast($4 as text), cast($5 as text), cast($6 as integer), cast($7 as timestamptz),"
-            " cast($8 as interval), cast($9 as integer), cast($10 as interval),"
-            " cast($11 as interval), cast(cast($12 as text) as jsonb), cast($13 as text),"
-            " cast($14 as text), cast($15 as text), cast($16 as bigint), cast($17 as text))",
-            (
-                job.kind,
-                encode(job.payload, "payload"),
-                job.account,
-                job.dedupe_key,
-                job.topic,
-                job.priority,
-                job.run_at,
-                job.delay,
-                job.max_attempts,
-                job.timeout,
-                job.expires,
-                None if job.metadata is None else encode(job.metadata, "metadata"),
-                idempotency_key,
-                scope,
-                wake,
-                job.price,
-                job.webhook_url,
-            ),
+        arguments = (
+            job.kind,
+            encode(job.payload, "payload"),
+            job.account,
+            job.dedupe_key,
+            job.topic,
+            job.priority,
+            job.run_at,
+            job.delay,
+            job.max_attempts,
+            job.timeout,
+            job.expires,
+            None if job.metadata is None else encode(job.metadata, "metadata"),
+            idempotency_key,
+            scope,
+            wake,
+            job.price,
+            job.webhook_url,
         )
+        row = await self._submit(arguments, conn, early=wake is not None)
         return Submitted(
             _uuid(row["id"]),
             JobStatus(row["status"]),
@@ -110,6 +108,21 @@ class Jobs:
             None if row["batch"] is None else _uuid(row["batch"]),
             tuple(UUID(one) for one in row["ids"] or ()),
         )
+
+    async def _submit(self, arguments: Sequence[Any], conn: Any, *, early: bool) -> Any:
+        if early and conn is None and self._commits:
+            try:
+                [row] = await self._fetch(_SUBMIT_WAKING, arguments)
+            except Misconfigured as error:
+                if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+                    raise
+                # Granted before there was such a procedure: nothing was accepted, and the other
+                # way needs no more rights than it did.
+                self._commits = False
+            else:
+                return row
+        [row] = await self._on(conn)(_SUBMIT, arguments)
+        return row
 
     async def submit_many(
         self, jobs: Sequence[NewJob], *, batched: bool = False, conn: Any = None
@@ -270,6 +283,20 @@ class Jobs:
 
 
 _STATUSES = {status.value: status for status in JobStatus}
+
+_ASKED = (
+    "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text), cast($4 as text),"
+    " cast($5 as text), cast($6 as integer), cast($7 as timestamptz), cast($8 as interval),"
+    " cast($9 as integer), cast($10 as interval), cast($11 as interval),"
+    " cast(cast($12 as text) as jsonb), cast($13 as text), cast($14 as text), cast($15 as text),"
+    " cast($16 as bigint), cast($17 as text)"
+)
+_SUBMIT = (
+    "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
+    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED})"
+)
+# With a place for each of its answers.
+_SUBMIT_WAKING = f"call penstock.submit_waking({_ASKED}{', null' * 9})"
 
 
 def _verdict(row: Mapping[str, Any]) -> Verdict:

@@ -143,7 +143,7 @@ def references(payload: Any, place: str = "payload", depth: int = 0) -> Iterator
     """Where `payload` refers to uploads, and what stands there."""
     if depth > _DEEPEST:
         return
-    if isinstance(payload, Mapping):
+    if type(payload) is dict or isinstance(payload, Mapping):
         if len(payload) == 1 and "upload" in payload:
             yield place, payload["upload"]
             return

@@ -77,7 +77,6 @@ class Running:
         begun_before = (claimed.id, claimed.attempt) in self._starts
         if not begun_before:
             self._starts[claimed.id, claimed.attempt] = start
-        self._desk.hints.tell()
         if handler is None:
             _log.warning(
                 "a job of kind %s waits in a queue of this worker, which has no handler for it",
@@ -90,6 +89,8 @@ class Running:
         else:
             start.task = self._loop.create_task(self._conduct(start))
             self._unwatched.append(start)
+        # Last: those who watch can wait until the handler has begun.
+        self._desk.hints.tell()
 
     async def watch(self) -> None:
         """Set the clocks of what has begun. Not at once: most jobs that are short need none."""

@@ -16,7 +16,7 @@ from penstock.errors import SchemaMismatch
 AHEAD_DAYS = 7
 CHECK_SECONDS = 10
 GRANT = (
-    "`grant usage on schema penstock to …; grant execute on all functions in schema penstock to …;"
+    "`grant usage on schema penstock to …; grant execute on all routines in schema penstock to …;"
     " grant select on penstock.migration, penstock.schema_info to …;`."
 )
 
@@ -46,7 +46,8 @@ async def rights(fetch: Fetch) -> Finding:
         " pg_has_role(n.nspowner, 'usage') as owns,"
         " has_schema_privilege(n.oid, 'usage') as uses,"
         " array(select p.proname::text from pg_catalog.pg_proc p"
-        "  where p.pronamespace = n.oid and p.prosecdef and left(p.proname, 1) <> '_'"
+        "  where p.pronamespace = n.oid and (p.prosecdef or p.prokind = 'p')"
+        "  and left(p.proname, 1) <> '_'"
         "  and not has_function_privilege(p.oid, 'execute') order by 1) as missing"
         " from pg_catalog.pg_namespace n, pg_catalog.pg_roles r"
         " where n.nspname = 'penstock' and r.rolname = current_user",

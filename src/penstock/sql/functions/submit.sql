@@ -340,7 +340,7 @@ begin
     where u.url is not null;
   end if;
   if v_accepted = 0 then
-    perform penstock._await_standbys();
+    perform penstock._await_disk();
   end if;
   if p_batched and v_accepted > 0 then
     insert into penstock.batch (id, account_id, total, created_at)
