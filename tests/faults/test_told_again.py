@@ -1,4 +1,4 @@
-"""An end that was told, and whose commit waits for a standby, is not forgotten by who tells it."""
+"""What was told and whose commit waits for a standby is not known yet, however often it is told."""
 
 import asyncio
 
@@ -18,8 +18,11 @@ ANSWER_SECONDS = 1.0
 
 
 @pytest.mark.timeout(120)
-async def test_an_end_that_is_told_again_waits_for_the_standby_too() -> None:
-    """E9, R-F11b: "stale" would let a worker forget a result that a promoted standby has not."""
+async def test_an_end_and_a_cancel_that_are_told_again_wait_for_the_standby_too() -> None:
+    """E9, R-F11b: "stale" would let a worker forget a result that a promoted standby has not.
+
+    "cancelled" would be told of a job that it starts.
+    """
     with room() as folder:
         server = Postmaster(folder / "alone", free_port())
         try:
@@ -29,6 +32,7 @@ async def test_an_end_that_is_told_again_waits_for_the_standby_too() -> None:
             await factory.queue(conn)
             worker = await factory.worker(conn)
             await factory.submit(conn)
+            waiting = await factory.submit(conn)
             async with await Engine.open(server.dsn) as before:
                 [start] = await before.jobs.claim(worker, "q", 1)
             configure(server, "synchronous_standby_names", "away")
@@ -41,8 +45,11 @@ async def test_an_end_that_is_told_again_waits_for_the_standby_too() -> None:
                 for _ in range(2):
                     with pytest.raises(Unavailable):
                         await tell()
+                    with pytest.raises(Unavailable):
+                        await engine.jobs.cancel(waiting)
                 configure(server, "synchronous_standby_names", "")
                 assert await tell() == "stale"
+                assert (await engine.jobs.cancel(waiting))["status"] == "cancelled"
             assert await factory.status(conn, start.id) == "succeeded"
             await conn.close()
         finally:

@@ -211,5 +211,6 @@ begin
   loop
     perform penstock.cancel_job(v_job);
   end loop;
+  perform penstock._await_standbys();
 end
 $$;

@@ -147,6 +147,7 @@ begin
   for v_round in 1 .. 10 loop
     select * into v_job from penstock.job j where j.id = cancel_job.id;
     if not found then
+      perform penstock._await_standbys();
       return penstock.read_job(cancel_job.id);
     end if;
     -- The account first, also of a running job: while we wait for that job it may be given back,
