@@ -7,7 +7,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from penstock import Invalid, JobCancelled, JobFailed, Kind, NotFound, Penstock, Ticket
+from penstock import (
+    BatchTicket,
+    Invalid,
+    JobCancelled,
+    JobFailed,
+    Kind,
+    NotFound,
+    Penstock,
+    Ticket,
+)
 from penstock.engine.outcomes import Error, Failed, Outcome, Succeeded
 
 End = Callable[[Outcome], Awaitable[None]]
@@ -102,3 +111,9 @@ def test_a_ticket_shows_what_it_is(app: Penstock) -> None:
     assert "mark" in repr(ticket)
     assert "Penstock" not in repr(ticket)
     assert hash(ticket) == hash(Ticket(UUID(int=5), "mark", deduplicated=True, app=app))
+
+
+def test_tickets_of_one_job_are_one_in_a_set(app: Penstock) -> None:
+    first, second = (Ticket(UUID(int=n), app=app) for n in (1, 2))
+    whole = BatchTicket(UUID(int=1), app=app, tickets=(first, second))
+    assert len({first, second, Ticket(UUID(int=1), app=app), whole}) == 3

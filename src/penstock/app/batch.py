@@ -55,12 +55,14 @@ class Batch:
         return await engine.jobs.cancel_batch(self.id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BatchTicket(Ticket):
     """What a submit of a kind with `split` gives: `id` is the first job's, `batch` that of all."""
 
     tickets: tuple[Ticket, ...] = ()
     """One for each job, in order."""
+
+    __hash__ = Ticket.__hash__
 
     async def status(self) -> dict[str, Any]:
         """How far its jobs are, as every surface shows it."""
