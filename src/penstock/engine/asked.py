@@ -1,6 +1,6 @@
 """What a caller asks for, one job or many, and what cannot even be asked of the database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -62,6 +62,37 @@ class Batch:
             metadata=encode_each(column(jobs, "metadata"), "metadata"),
             **{name: column(jobs, name) for name in _PLAIN},
         )
+
+
+def submit_arguments(
+    job: NewJob,
+    encode: Callable[[Any, str], str],
+    idempotency_key: str | None,
+    scope: str,
+    wake: str | None,
+) -> tuple[Any, ...]:
+    """As `submit_one` and `accept_job` take them, checked; `encode`: how its bodies become JSON."""
+    refuse_nul(idempotency_key, "idempotency_key")
+    refuse_odd(job)
+    return (
+        job.kind,
+        encode(job.payload, "payload"),
+        job.account,
+        job.dedupe_key,
+        job.topic,
+        job.priority,
+        job.run_at,
+        job.delay,
+        job.max_attempts,
+        job.timeout,
+        job.expires,
+        None if job.metadata is None else encode(job.metadata, "metadata"),
+        idempotency_key,
+        scope,
+        wake,
+        job.price,
+        job.webhook_url,
+    )
 
 
 def refuse_odd(job: NewJob, index: int = 0) -> None:

@@ -10,8 +10,8 @@ from uuid import UUID
 import asyncpg
 
 from penstock.db.borrowed import Fetch, borrow
-from penstock.engine.asked import Batch, NewJob, refuse_odd
-from penstock.engine.encode import encode, refuse_nul
+from penstock.engine.asked import Batch, NewJob, submit_arguments
+from penstock.engine.encode import encode
 from penstock.engine.outcomes import Outcome
 from penstock.engine.starts import (
     CLAIM,
@@ -75,27 +75,7 @@ class Jobs:
         Where it can, it tells them before the disk has the job, and comes back when it has: after
         an error of the connection the job may be there, as it may after any.
         """
-        refuse_nul(idempotency_key, "idempotency_key")
-        refuse_odd(job)
-        arguments = (
-            job.kind,
-            encode(job.payload, "payload"),
-            job.account,
-            job.dedupe_key,
-            job.topic,
-            job.priority,
-            job.run_at,
-            job.delay,
-            job.max_attempts,
-            job.timeout,
-            job.expires,
-            None if job.metadata is None else encode(job.metadata, "metadata"),
-            idempotency_key,
-            scope,
-            wake,
-            job.price,
-            job.webhook_url,
-        )
+        arguments = submit_arguments(job, encode, idempotency_key, scope, wake)
         row = await self._submit(arguments, conn, early=wake is not None)
         return Submitted(
             _uuid(row["id"]),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch, Rows
-from penstock.engine.asked import NewJob, column, refuse_odd
+from penstock.engine.asked import NewJob, column, refuse_odd, submit_arguments
 from penstock.engine.encode import encode_checked, refuse_nul
 from penstock.engine.lists import JobFilter
 from penstock.states import JobStatus
@@ -66,28 +66,10 @@ class Texts:
 
         `computed`: what the app's code computes for this kind is in it.
         """
-        refuse_nul(idempotency_key, "idempotency_key")
-        refuse_odd(job)
         return await self._one(
             "penstock.accept_job($1, cast(cast($2 as text) as jsonb), $3, $4, $5, $6, $7, $8, $9,"
             " $10, $11, cast(cast($12 as text) as jsonb), $13, $14, $15, $16, $17, $18)",
-            job.kind,
-            encode_checked(job.payload, "payload"),
-            job.account,
-            job.dedupe_key,
-            job.topic,
-            job.priority,
-            job.run_at,
-            job.delay,
-            job.max_attempts,
-            job.timeout,
-            job.expires,
-            None if job.metadata is None else encode_checked(job.metadata, "metadata"),
-            idempotency_key,
-            scope,
-            wake,
-            job.price,
-            job.webhook_url,
+            *submit_arguments(job, encode_checked, idempotency_key, scope, wake),
             computed,
         )
 
