@@ -143,7 +143,7 @@ async def _write_log(on: Ground) -> None:
     """More log than there is room for, until the server has ended of it."""
     with suppress(Exception):
         conn = await on.fresh()
-        await conn.execute("create table ballast (pad text)")
+        await conn.execute("create table if not exists ballast (pad text)")
         for _ in range(100):
             await conn.execute(
                 "insert into ballast select repeat('x', 1000) from generate_series(1, 5000)"
