@@ -81,10 +81,15 @@ async def test_a_function_that_gets_an_optional_argument_takes_the_place_of_the_
     )
     files = {**ONE, "functions/a.sql": calls}
     await migrate.up(conn, schema({**files, "functions/z.sql": one.format("p_n integer")}))
+    await conn.execute("grant execute on function penstock.one to pg_monitor")
     more = one.format("p_n integer, p_more boolean default true")
     await migrate.up(conn, schema({**files, "functions/z.sql": more}))
     assert await conn.fetchval("select penstock.calls()") == 1
     assert await conn.fetchval("select count(*) from pg_proc where proname = 'one'") == 1
+    for name, may in (("one(integer, boolean)", True), ("calls()", False)):
+        assert may is await conn.fetchval(
+            "select has_function_privilege('pg_monitor', $1, 'execute')", f"penstock.{name}"
+        ), "who was granted the old one, and nothing else, goes on"
 
 
 async def test_what_is_in_no_file_is_dropped_with_its_triggers(

@@ -17,6 +17,11 @@ from mutation.guards import Edit
 LONG_LEASE = "100 days"
 # What a callback has to show.
 SIGN = "a sign of some length"
+# A submit that wakes workers before the disk has its job.
+WAKING = (
+    "call penstock.submit_waking('q', '{}', null, null, null, null, null, null, null, null, null,"
+    f" null, null, '', 'q', null, null{', null' * 9})"
+)
 
 
 @dataclass
@@ -80,6 +85,14 @@ class Scene:
             await asyncio.gather(step._task, return_exceptions=True)
             raise AssertionError("it waits for a lock that somebody else has")
         return await step
+
+    async def all_reach_the_disk(self, call: Callable[[int], Awaitable[object]]) -> None:
+        """Each call comes back when what it wrote is there: the server by itself takes 0.2 s."""
+        await self.conn.execute("set synchronous_commit = on")
+        for n in range(20):
+            before = await self.value("select pg_current_wal_insert_lsn()")
+            await call(n)
+            assert await self.value("select pg_current_wal_flush_lsn() > $1::pg_lsn", before)
 
     async def is_held(self, job: UUID) -> bool:
         """Whether somebody has locked the job's row."""

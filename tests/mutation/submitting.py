@@ -1,13 +1,12 @@
 """Guards of submit.sql and what it rests on: accepted once, and into the right lane."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import asyncpg
 
 import factory
 from interleave import Step
-from mutation.scene import Scene, catches
+from mutation.scene import WAKING, Scene, catches
 
 _SUBMIT_ONCE = "select id from penstock.submit_one('q', $1, p_key => 'once')"
 
@@ -168,25 +167,10 @@ async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> N
     await change
 
 
-_WAKING = (
-    "call penstock.submit_waking('q', '{}', null, null, null, null, null, null, null, null, null,"
-    f" null, null, '', 'q', null, null{', null' * 9})"
-)
-
-
-async def _all_reach_the_disk(s: Scene, call: Callable[[int], Awaitable[object]]) -> None:
-    """Each call comes back when what it tells of is there: the server by itself takes 0.2 s."""
-    await s.conn.execute("set synchronous_commit = on")
-    for n in range(20):
-        before = await s.value("select pg_current_wal_insert_lsn()")
-        await call(n)
-        assert await s.value("select pg_current_wal_flush_lsn() > $1::pg_lsn", before)
-
-
 @catches("submit_waking: told when safe")
 async def who_hears_of_a_job_that_woke_workers_hears_of_one_on_the_disk(s: Scene) -> None:
     await factory.queue(s.conn)
-    await _all_reach_the_disk(s, lambda _: s.conn.execute(_WAKING))
+    await s.all_reach_the_disk(lambda _: s.conn.execute(WAKING))
 
 
 @catches("_await_disk: on disk")
@@ -199,4 +183,4 @@ async def who_repeats_a_submit_hears_of_a_job_on_the_disk(s: Scene) -> None:
         for conn in (first, s.conn):
             await conn.execute(f"select from penstock.submit_one('q', '{{}}', p_key => 'k{n}')")
 
-    await _all_reach_the_disk(s, repeated)
+    await s.all_reach_the_disk(repeated)

@@ -19,6 +19,7 @@ from mutation import (
     claiming,
     finishing,
     measuring,
+    offering,
     operating,
     progressing,
     seeing,
@@ -34,7 +35,7 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {circuits, claiming, finishing, measuring, operating, progressing}
+assert {circuits, claiming, finishing, measuring, offering, operating, progressing}
 assert {seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
@@ -61,6 +62,7 @@ alter table penstock.ledger enable trigger user;
 alter table penstock.resolution enable trigger user;
 delete from penstock.lane;
 delete from penstock.worker;
+delete from penstock.offer;
 delete from penstock.kind;
 delete from penstock.queue;
 delete from penstock.account where id <> 0;

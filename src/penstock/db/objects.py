@@ -49,6 +49,17 @@ where c.relnamespace = to_regnamespace('penstock')
   and not t.tgisinternal and t.tgparentid = 0 and t.tgenabled = 'O'
 """
 
+# Who may call a routine that goes, and those of its name that stay.
+_HEIRS = """
+select heir.oid::regprocedure::text as name, quote_ident(r.rolname) as role
+from pg_proc gone
+cross join lateral aclexplode(gone.proacl) a
+join pg_roles r on r.oid = a.grantee and r.oid <> gone.proowner
+join pg_proc heir on heir.pronamespace = gone.pronamespace and heir.proname = gone.proname
+  and heir.prokind = gone.prokind and heir.oid <> all ($1::oid[])
+where gone.oid = any ($1::oid[])
+"""
+
 _TRIGGERS_OF = """
 select quote_ident(t.tgname) as name, t.tgrelid::regclass::text as relation
 from pg_trigger t
@@ -103,7 +114,11 @@ class Loading:
         # function makes every call of the two ambiguous.
         views = {named[1] for one in kept if (named := _VIEW.match(one.text))}
         owned = [row for row in await conn.fetch(_OWNED) if row["plain"] not in views]
-        await _drop(conn, [row for row in owned if (row["oid"], row["place"]) in before])
+        over = [row for row in owned if (row["oid"], row["place"]) in before]
+        # Who was granted a function may call its successor, or an upgrade would stop him.
+        for heir in await conn.fetch(_HEIRS, [row["oid"] for row in over]):
+            await conn.execute(f"grant execute on routine {heir['name']} to {heir['role']}")
+        await _drop(conn, over)
         await conn.execute("set local check_function_bodies = on")
         await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
         await self._check_bodies()

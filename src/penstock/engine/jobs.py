@@ -33,8 +33,8 @@ class Submitted(NamedTuple):
     deduplicated: bool
     replayed: bool = False
     position: int | None = None
-    """1: next to start. None of one of many, of one that does not wait, and where to know it would
-    take too long."""
+    """1: next to start, or begun with its submit. None of one of many, of one that does not wait,
+    and where to know it would take too long."""
     eta_seconds: float | None = None
     """The probable wait until it starts."""
     balance: int | None = None
@@ -101,7 +101,8 @@ class Jobs:
                 self._commits = False
             else:
                 return row
-        [row] = await self._on(conn)(_SUBMIT, arguments)
+        # In a transaction of the caller's nothing starts before it ends.
+        [row] = await self._on(conn)(_SUBMIT, (*arguments, early and conn is None))
         return row
 
     async def submit_many(
@@ -161,16 +162,23 @@ class Jobs:
         ]
 
     async def claim(
-        self, worker: int, queue: str, limit: int, *, job: UUID | None = None
+        self,
+        worker: int,
+        queue: str,
+        limit: int,
+        *,
+        job: UUID | None = None,
+        offered: bool = False,
     ) -> list[Claimed]:
         """Start up to `limit` due jobs for a worker that has as many free slots.
 
         A first try skips whatever is locked. Where that leaves it empty-handed although open
         lanes wait (many submitters on one account can do that), a second one waits for a moment.
-        With `job`, that one and no other, if it may start now.
+        With `job`, that one and no other, if it may start now. `offered`: the worker has made an
+        offer, which is taken back where this starts anything.
         """
         for wait in (False, True):
-            rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job))
+            rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job, offered))
             if rows:
                 return [Claimed(*row.values()) for row in rows]
         return []
@@ -273,7 +281,8 @@ _ASKED = (
 )
 _SUBMIT = (
     "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
-    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED})"
+    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED},"
+    " cast($18 as boolean))"
 )
 # With a place for each of its answers.
 _SUBMIT_WAKING = f"call penstock.submit_waking({_ASKED}{', null' * 9})"

@@ -1,6 +1,6 @@
 """Starts: what a worker takes, and how it tells that one ended. As values, and as columns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -32,10 +32,31 @@ class Claimed:
     deadline_at: datetime
 
 
+def read_start(told: Mapping[str, Any]) -> Claimed:
+    """A start that was handed over, as it is told: of nobody's, and the first."""
+    return Claimed(
+        id=UUID(told["id"]),
+        attempt=told["attempt"],
+        kind=told["kind"],
+        account=None,
+        slot_account=None,
+        topic=told["topic"],
+        batch_id=None,
+        payload=told["payload"],
+        metadata=told["metadata"],
+        failures=0,
+        losses=0,
+        max_attempts=told["max_attempts"],
+        started_at=datetime.fromisoformat(told["started_at"]),
+        timeout_at=datetime.fromisoformat(told["timeout_at"]),
+        deadline_at=datetime.fromisoformat(told["deadline_at"]),
+    )
+
+
 CLAIM = (
     "select id, attempt, kind, account, slot_account, topic, batch_id, payload, metadata,"
     " failures, losses, max_attempts, started_at, timeout_at, deadline_at"
-    " from penstock.claim_jobs($1, $2, $3, $4, $5)"
+    " from penstock.claim_jobs($1, $2, $3, $4, $5, $6)"
 )
 
 

@@ -11,12 +11,14 @@ from uuid import UUID
 from penstock.db.listen import AWAY, back_soon
 from penstock.engine import Engine
 from penstock.engine.starts import Claimed
-from penstock.errors import Conflict, Misconfigured
+from penstock.errors import Conflict
 from penstock.worker.ends import Ends
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.life import Life
+from penstock.worker.offers import Offers
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.slots import Slots
+from penstock.worker.wake import Wake
 
 # Per claim: 200 to 500 are quickest; 1,000 take so long that nothing overlaps any more.
 BATCH = 250
@@ -39,37 +41,6 @@ class _Taken:
     more: bool
 
 
-class Wake:
-    """One waits, with a limit. asyncio's own way takes a task and three turns of the loop."""
-
-    def __init__(self) -> None:
-        self._told = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        self._told = True
-        self._end()
-
-    def clear(self) -> None:
-        self._told = False
-
-    async def wait(self, seconds: float) -> None:
-        if self._told:
-            return
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        limit = loop.call_later(seconds, self._end)
-        try:
-            await self._waiter
-        finally:
-            limit.cancel()
-            self._waiter = None
-
-    def _end(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 class Claims:
     def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
         self,
@@ -79,20 +50,22 @@ class Claims:
         slots: Slots,
         handlers: Mapping[str, Handler],
         *,
-        queues: Sequence[str] | None,
+        modes: Mapping[str, tuple[Mode, ...]],
         most: int | None,
         begin: Begin,
+        offers: Offers,
         allowance: Allowance | None = None,
     ) -> None:
-        """`allowance(queue)`: how many a claim may ask for now, where time is short."""
+        """`modes`: of each queue. `allowance(queue)`: how many a claim may ask for now."""
         self._engine = engine
         self._life = life
         self._ends = ends
         self._slots = slots
         self._handlers = handlers
-        self._modes = modes_by_queue(handlers, queues)
+        self._modes = modes
         self._begin = begin
         self._allowance = allowance
+        self._offers = offers
         self._fed = dict.fromkeys(self._modes, False)
         self._open = dict.fromkeys(self._modes, 0)
         self._wakes = {queue: Wake() for queue in self._modes}
@@ -109,6 +82,11 @@ class Claims:
     @property
     def stopped(self) -> bool:
         return self._stopped.is_set()
+
+    @property
+    def spent(self) -> bool:
+        """No more may be started, and no claim is under way that may bring back less."""
+        return self.left == 0 and not self._asked
 
     def stop(self) -> None:
         """Claim nothing more. A claim under way ends first: what it took must not be forgotten."""
@@ -133,6 +111,16 @@ class Claims:
             self._open[queue] -= 1
             if self._fed[queue]:
                 self._wakes[queue].set()
+
+    def admit(self, queue: str) -> bool:
+        """One of this queue begins that nobody claimed; False: no more may be started."""
+        if queue in self._open:
+            self._open[queue] += 1
+            self._fed[queue] = True
+        if self.left == 0:
+            return False
+        self._count(-1)
+        return True
 
     def listen(self, queue: str) -> None:
         """Hear what is told from now on; see `rest`."""
@@ -163,6 +151,8 @@ class Claims:
                 _log.warning("no claim from queue %s: %s", queue, whereabouts(error))
                 more = False
             if not more:
+                # The claim has given back the slots that it did not use.
+                self._offers.look()
                 await wake.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
@@ -214,7 +204,9 @@ class Claims:
             worker = await self._life.identity(unless=self._stopped)
             if worker == 0:
                 return _Taken([], 0, more=False)
-            jobs = await self._engine.jobs.claim(worker, queue, room, job=job)
+            jobs = await self._engine.jobs.claim(
+                worker, queue, room, job=job, offered=self._offers.stands
+            )
         except Conflict as error:
             if error.code != "worker_lost":
                 raise
@@ -245,25 +237,3 @@ class Claims:
             await asyncio.wait_for(self._slots.freed(), _ROOM_SECONDS)
         except TimeoutError:
             return
-
-
-def modes_by_queue(
-    handlers: Mapping[str, Handler], wanted: Sequence[str] | None
-) -> dict[str, tuple[Mode, ...]]:
-    """Which sorts of handlers the jobs of each queue have."""
-    found: dict[str, set[Mode]] = {}
-    for handler in handlers.values():
-        found.setdefault(handler.queue, set()).add(handler.mode)
-    if not found:
-        raise Misconfigured("The app declares no job: there is nothing for a worker to do.")
-    unknown = sorted(set(wanted or ()) - set(found))
-    if unknown:
-        raise Misconfigured(
-            f"No job of the app is in queue {', '.join(unknown)}; "
-            f"its queues are {', '.join(sorted(found))}."
-        )
-    return {
-        queue: tuple(sorted(modes))
-        for queue, modes in found.items()
-        if not wanted or queue in wanted
-    }

@@ -1,12 +1,13 @@
 """A handler: the function behind a kind of job, and how a worker runs it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import asyncpg
 
 from penstock.engine.hooks import Ended
+from penstock.errors import Misconfigured
 from penstock.providers.callback_token import Outside
 from penstock.providers.classify import Extension
 from penstock.providers.signature import Signer
@@ -38,3 +39,25 @@ class Handler:
     """What to sign with, and where callbacks come in; Misconfigured without a secret."""
     signer: Signer | None = None
     """Of callbacks: the secret that the function outside shares with this kind of job."""
+
+
+def modes_by_queue(
+    handlers: Mapping[str, Handler], wanted: Sequence[str] | None
+) -> dict[str, tuple[Mode, ...]]:
+    """Which sorts of handlers the jobs of each queue have."""
+    found: dict[str, set[Mode]] = {}
+    for handler in handlers.values():
+        found.setdefault(handler.queue, set()).add(handler.mode)
+    if not found:
+        raise Misconfigured("The app declares no job: there is nothing for a worker to do.")
+    unknown = sorted(set(wanted or ()) - set(found))
+    if unknown:
+        raise Misconfigured(
+            f"No job of the app is in queue {', '.join(unknown)}; "
+            f"its queues are {', '.join(sorted(found))}."
+        )
+    return {
+        queue: tuple(sorted(modes))
+        for queue, modes in found.items()
+        if not wanted or queue in wanted
+    }

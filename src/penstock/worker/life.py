@@ -112,9 +112,15 @@ class Life:
             self.lose(worker)
 
     async def listen(
-        self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
+        self,
+        channel: str,
+        on_notify: Callable[[str, str], None],
+        on_connect: Callable[[], None],
     ) -> None:
-        """Hear what others tell. `on_connect`: what was told while nobody did was not heard."""
+        """Hear what others tell, and what is told us alone on `channel`.
+
+        `on_connect`: what was told while nobody listened was not heard.
+        """
 
         async def connected(_: asyncpg.Connection) -> bool:
             on_connect()
@@ -122,7 +128,7 @@ class Life:
 
         await listen(
             self._dsn,
-            CHANNELS,
+            (channel, *CHANNELS),
             on_notify,
             connected,
             name="penstock control",

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -26,6 +27,8 @@ STRANGER_WAIT = timedelta(seconds=5)
 # What the database takes us to be running for so long, and we do not know of, was claimed for us by
 # a call whose answer was lost on the way.
 FORGOTTEN = timedelta(seconds=5)
+# So many of them are remembered, should the answer come all the same.
+REMEMBERED = 1_000
 
 # How late the clock of a start may be set: so much later may a time-out come.
 WATCH_SECONDS = 0.2
@@ -34,7 +37,7 @@ _log = logging.getLogger("penstock.worker")
 
 
 class Running:
-    """`on_ended(queue)` hears of each start that is settled."""
+    """`on_ended(queues)` hears of starts that are settled, a queue for each."""
 
     def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
         self,
@@ -44,7 +47,7 @@ class Running:
         slots: Slots,
         desk: Desk,
         *,
-        on_ended: Callable[[str], None],
+        on_ended: Callable[[Sequence[str]], None],
     ) -> None:
         self._engine = engine
         self._handlers = handlers
@@ -55,6 +58,7 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._starts: dict[tuple[UUID, int], Start] = {}
         self._unwatched: list[Start] = []
+        self._forgotten: deque[tuple[UUID, int]] = deque(maxlen=REMEMBERED)
         self._finishing: set[asyncio.Task[None]] = set()
         self.ends = Ends(engine, desk, self._on_told)
         self.hooks = Hooks(engine, desk, self.ends, handlers)
@@ -74,9 +78,11 @@ class Running:
         start = Start(claimed, handler or _STRANGER, worker, self._desk)
         # An attempt begins once, unless the database has forgotten it: a standby was promoted that
         # had not heard of it. What runs goes on, and does not count; the next attempt will.
-        begun_before = (claimed.id, claimed.attempt) in self._starts
+        key = claimed.id, claimed.attempt
+        # Nor after it was given back: the word of it came late.
+        begun_before = key in self._starts or key in self._forgotten
         if not begun_before:
-            self._starts[claimed.id, claimed.attempt] = start
+            self._starts[key] = start
         if handler is None:
             _log.warning(
                 "a job of kind %s waits in a queue of this worker, which has no handler for it",
@@ -165,7 +171,7 @@ class Running:
             key = start.claimed.id, start.claimed.attempt
             if self._starts.get(key) is start:
                 del self._starts[key]
-            self._on_ended(start.handler.queue)
+        self._on_ended([start.handler.queue for start in starts])
         self.processed += len(starts)
         self.settled.set()
         self._desk.hints.tell()
@@ -207,6 +213,7 @@ class Running:
             if (job, attempt) not in self._starts
         ]
         if forgotten:
+            self._forgotten.extend((one.job_id, one.attempt) for one in forgotten)
             verdicts = await self._engine.jobs.finish_told(worker, forgotten)
             _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
         return len(forgotten)

@@ -19,6 +19,10 @@ class Slots:
             self._free[mode] -= n
         return n
 
+    def least_free(self, modes: Iterable[Mode]) -> int:
+        """How many are free in every one of these modes."""
+        return min(self._free[mode] for mode in modes)
+
     def give(self, mode: Mode, n: int = 1) -> None:
         if n:
             self._free[mode] += n

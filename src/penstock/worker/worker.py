@@ -10,7 +10,7 @@ handlers run through an outage, and the fence decides afterwards what counts.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -25,10 +25,11 @@ from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
 from penstock.worker.beside import for_ever
 from penstock.worker.claims import Claims
-from penstock.worker.handlers import Handler
+from penstock.worker.handlers import Handler, modes_by_queue
 from penstock.worker.idle import run_only, run_until_idle
 from penstock.worker.life import RENEW_SECONDS, Life
 from penstock.worker.lookout import Lookout
+from penstock.worker.offers import Offers
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.processes import Processes
 from penstock.worker.reports import Desk
@@ -144,6 +145,7 @@ class Worker:
         self._reason = self._reason or reason
         if self._claims is not None:
             self._claims.stop()
+            self._offers.look()
 
     def _prepare(self, runner: Runner, for_steps: Threads) -> None:
         """Put the parts together."""
@@ -172,15 +174,27 @@ class Worker:
         )
         if options.stint is not None:
             self._stint = Stint(options.stint, engine, self._handlers)
+        modes = modes_by_queue(self._handlers, options.queues)
+        self._offers = Offers(
+            engine,
+            self._life,
+            slots,
+            self._handlers,
+            modes,
+            poll=options.poll,
+            idle=lambda: not (self._running or self.claims.stopped),
+            begin=self._begin_given,
+        )
         self._claims = Claims(
             engine,
             self._life,
             self._running.ends,
             slots,
             self._handlers,
-            queues=options.queues,
+            modes=modes,
             most=options.recycle_after if options.max_jobs is None else options.max_jobs,
             begin=self._begin,
+            offers=self._offers,
             allowance=self._stint.allowance if self._stint else None,
         )
         self._lookout = Lookout(engine, self._claims.queues)
@@ -215,6 +229,7 @@ class Worker:
                 await run_until_idle(self._engine, claims, self._running, keeper)
                 self._reason = self._reason or "idle"
             else:
+                background.append(asyncio.create_task(for_ever(self._offers.run)))
                 await claims.serve(options.poll)
             await self._wind_down()
             if self._webhooks is not None and (options.until_idle or self._stint is not None):
@@ -248,27 +263,40 @@ class Worker:
         await tidy(self._engine.upkeep)
         return keeper
 
-    def _begin(self, claimed: Claimed, worker: int) -> None:
-        give_back = self._stop_asked or self._life.worker != worker
+    def _begin(self, claimed: Claimed, worker: int, *, give_back: bool = False) -> None:
+        give_back = give_back or self._stop_asked or self._life.worker != worker
         self._given_back += give_back
         self._running.begin(claimed, worker, give_back=give_back)
-        if self.claims.left == 0:
+        if self.claims.spent:
             self._leave("recycle" if self._options.max_jobs is None else "max_jobs")
+        if self._offers.stands:
+            self._offers.look()
 
-    def _on_ended(self, queue: str) -> None:
-        self.claims.ended(queue)
+    def _begin_given(self, claimed: Claimed, worker: int) -> None:
+        """What nobody claimed. The last that may be started may have been claimed meanwhile."""
+        handler = self._handlers.get(claimed.kind)
+        admitted = handler is None or self.claims.admit(handler.queue)
+        self._begin(claimed, worker, give_back=not admitted)
+
+    def _on_ended(self, queues: Sequence[str]) -> None:
+        for queue in queues:
+            self.claims.ended(queue)
+        self._offers.look()
 
     # --- beside ----------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         def look() -> None:
             self.claims.wake()
+            self._offers.ask()
             self._lookout.look_again()
 
-        await self._life.listen(self._hear, look)
+        await self._life.listen(self._offers.channel, self._hear, look)
 
     def _hear(self, channel: str, word: str) -> None:
-        if channel == "penstock_job":
+        if channel == self._offers.channel:
+            self._offers.hear(word)
+        elif channel == "penstock_job":
             self.claims.wake(word)
         elif channel == "penstock_cancel":
             self._running.cancel(word)
@@ -283,8 +311,13 @@ class Worker:
                 if self._life.worker is not None:
                     await self._running.look_for_cancels(self._life.worker)
             # Not while an answer is long in coming: what it brings is not forgotten.
-            if self._life.worker is not None and self.claims.waited < ANSWER_SOON_SECONDS:
-                await self._running.give_back_forgotten(self._life.worker)
+            waited = max(self.claims.waited, self._offers.waited)
+            if (
+                self._life.worker is not None
+                and waited < ANSWER_SOON_SECONDS
+                and await self._running.give_back_forgotten(self._life.worker)
+            ):
+                self.claims.wake()
 
     async def _on_recovered(self) -> None:
         """Work came back: ours to take, and that of workers elsewhere."""
@@ -325,6 +358,7 @@ class Worker:
         await self._while_running(lambda: STOP_SECONDS, at_once=False)
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._offers.end()
                 await self._running.all_told()
                 await self._running.hooks.deliver()
                 await self._life.end()

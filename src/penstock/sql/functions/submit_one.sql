@@ -27,15 +27,18 @@ $$;
 -- As submit_many for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. Its place and its wait, as far as they can be
--- known at little cost: a deep queue makes no submit slow.
+-- whose resting workers are told with the commit. p_offers: a worker that has offered to may start
+-- it with the commit (offers.sql); not where that commit is the caller's, who may take his time.
+-- Its place and its wait, as far as they can be known at little cost: a deep queue makes no submit
+-- slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
   p_delay interval default null, p_max_attempts integer default null,
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
-  p_wake text default null, p_price bigint default null, p_webhook_url text default null
+  p_wake text default null, p_price bigint default null, p_webhook_url text default null,
+  p_offers boolean default false
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -118,7 +121,7 @@ begin
     select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_told
     into id, status, place, eta_seconds, waiting_for, v_told
     from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
-      p_max_attempts, p_timeout, p_expires, p_metadata) s;
+      p_max_attempts, p_timeout, p_expires, p_metadata, p_offers) s;
   end if;
   if id is null then
     -- A large request of a kind that splits becomes several jobs, which are one batch.
@@ -198,113 +201,23 @@ language plpgsql
 as $$
 #variable_conflict use_column
 begin
-  perform pg_catalog.set_config('synchronous_commit', 'off', true);
   select s.id, s.status, s.deduplicated, s.replayed, s.place, s.eta_seconds, s.balance, s.batch,
     s.ids
   into id, status, deduplicated, replayed, place, eta_seconds, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
-    p_price, p_webhook_url) s;
+    p_price, p_webhook_url, true) s;
+  if status = 'running' -- guard: begun when safe => if false
+    and not deduplicated and not replayed
+  then
+    -- A worker's offer was taken: it begins with this commit, which waits for the disk.
+    return;
+  end if;
+  perform pg_catalog.set_config('synchronous_commit', 'off', true);
   -- Once before: where it may not be called, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');
   commit;
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', ''); -- guard: told when safe
-end
-$$;
-
--- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
--- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
--- is_told: whether its place and its wait are, too.
-create or replace function penstock._submit_plain(
-  p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
-  p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
-  p_metadata jsonb, out id uuid, out status penstock.job_status, out place bigint,
-  out eta_seconds double precision, out waiting_for text, out is_told boolean
-)
-language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned anew, each of its looks would take longer than all of them.
-  set plan_cache_mode = force_generic_plan
-as $$
-#variable_conflict use_column
-declare
-  v_now timestamptz := penstock.clock();
-  v_kind penstock.kind;
-  v_queue penstock.queue;
-  v_setting penstock.setting;
-  v_run_at timestamptz;
-  v_priority integer;
-  v_rank bigint;
-begin
-  select k.* into v_kind from penstock.kind k
-  where k.name = p_kind
-    and k.account_field is null and k.account_fixed is null
-    and k.dedupe_field is null and k.dedupe_fixed is null
-    and k.price is null and k.split_field is null;
-  if not found then
-    return;
-  end if;
-  perform pg_advisory_xact_lock_shared(1886413172, v_kind.queue_id); -- guard: order locked
-  select q.* into v_queue from penstock.queue q
-  where q.id = v_kind.queue_id
-    and q.ordering <> 'fair'; -- guard: no lane
-  if not found then
-    return;
-  end if;
-  select s.* into v_setting from penstock.setting s;
-  -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
-  -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
-  if jsonb_typeof(p_payload) = 'object' -- guard: an object => if true
-    and (p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
-         p_metadata) is null
-    and v_kind.topic_field is null
-    and pg_column_size(p_payload) <= 64
-    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short => and true
-  then
-    null;
-  elsif penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
-    p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, null, v_now + interval '3650 days',
-    v_setting) is not null
-  then
-    return; -- guard: in order => null;
-  end if;
-  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
-  v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
-  v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
-  id := penstock.new_id(v_now);
-  status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
-    else 'queued'::penstock.job_status end;
-  insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
-    priority_said)
-  values (id, v_rank,
-    -1, 0, v_queue.id, v_kind.id, status, v_priority,
-    coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
-    v_run_at + p_expires, p_timeout,
-    coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
-    p_payload, p_priority is not null);
-  -- The two common cases in few looks: a resting worker starts it at once, or there is none.
-  if status = 'queued' and not (select a from penstock._anyone_alive(v_now) a) then
-    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
-      select from penstock.job j
-      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued' and j.rank < v_rank
-      order by j.rank limit penstock._counted_at_submit() + 1) f;
-    waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
-    is_told := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
-      and (place is not null
-        or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
-  elsif status = 'queued' and v_queue.concurrency is null and v_queue.rate_count is null
-    and v_queue.paused_at is null
-    and (select count(*) from (
-           select from penstock.job j
-           where j.queue_id = v_queue.id and j.status = 'queued'
-           order by j.lane, j.rank limit 2) f) = 1
-    and exists (
-      select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
-  then
-    place := 1;
-    eta_seconds := 0;
-    is_told := true;
-  end if;
 end
 $$;
 

@@ -1,0 +1,67 @@
+-- Workers that run nothing offer to start the next job. A submit that finds nobody before its own
+-- job takes such an offer (submit_plain.sql), and the job is born running: one commit instead of
+-- two, and nobody has to come and ask for it.
+--
+-- One offer per worker, whatever its queues: what it gets next may keep it busy. For the same
+-- reason a claim that starts something for a worker takes its offer back in the same transaction.
+--
+-- The worker hears of its start on a channel of its own, payload and all: the channel's name is a
+-- secret, since whoever may connect may listen. What it did not hear of is told with its next
+-- offer, a poll interval later; until then it is a start like any other, with lease and fence.
+
+-- The worker would start one job of these queues now, and hears of it on the channel; null: it
+-- takes its offer back. Answers the start that it got for its last one and that still runs, since
+-- it may not have heard of it: then there is no new offer. Or false: a submit is taking it now, and
+-- it stays as it is.
+create or replace function penstock.offer_start(
+  p_worker bigint, p_queues text[], p_channel text
+) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_queues integer[] := array(
+    select q.id from penstock.queue q where q.name = any (p_queues));
+  v_given uuid;
+  v_start jsonb;
+begin
+  -- Not waited for: that submit may wait for its standby.
+  select o.job_id into v_given from penstock.offer o
+  where o.worker_id = p_worker for update skip locked;
+  if not found then
+    if exists (select from penstock.offer o where o.worker_id = p_worker) then
+      return to_jsonb(false);
+    end if;
+    insert into penstock.offer (worker_id, queue_ids, channel, offered_at)
+    select p_worker, v_queues, p_channel, v_now
+    where p_channel is not null
+    on conflict do nothing;
+    return null;
+  end if;
+  select penstock._start_json(j, k.name) into v_start
+  from penstock.job j join penstock.kind k on k.id = j.kind_id
+  where j.id = v_given and j.status = 'running'
+    and j.attempt = 1 and j.worker_id = p_worker; -- guard: the start
+  if v_start is not null then
+    return v_start; -- guard: no other => null;
+  end if;
+  if p_channel is null then
+    delete from penstock.offer o where o.worker_id = p_worker;
+  else
+    update penstock.offer o set job_id = null, channel = p_channel, offered_at = v_now,
+      queue_ids = v_queues
+    where o.worker_id = p_worker;
+  end if;
+  return null;
+end
+$$;
+
+-- A start as its worker hears of it.
+create or replace function penstock._start_json(p_job penstock.job, p_kind text) returns jsonb
+language sql stable
+as $$
+  select jsonb_build_object('worker', p_job.worker_id, 'id', p_job.id, 'attempt', p_job.attempt,
+    'kind', p_kind, 'topic', p_job.topic, 'payload', p_job.payload, 'metadata', p_job.metadata,
+    'max_attempts', p_job.max_attempts, 'started_at', p_job.started_at,
+    'timeout_at', p_job.timeout_at, 'deadline_at', p_job.deadline_at)
+$$;

@@ -1,0 +1,163 @@
+-- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
+-- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
+-- is_told: whether its place and its wait are, too. p_offers: see submit_one.
+create or replace function penstock._submit_plain(
+  p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
+  p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
+  p_metadata jsonb, p_offers boolean default false, out id uuid,
+  out status penstock.job_status, out place bigint, out eta_seconds double precision,
+  out waiting_for text, out is_told boolean
+)
+language plpgsql set search_path = pg_catalog, pg_temp
+  -- Planned anew, each of its looks would take longer than all of them.
+  set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_kind penstock.kind;
+  v_queue penstock.queue;
+  v_setting penstock.setting;
+  v_run_at timestamptz;
+  v_priority integer;
+  v_rank bigint;
+  v_worker bigint;
+  v_channel text;
+  v_started_at timestamptz;
+  v_timeout interval;
+  v_job penstock.job;
+  v_start text;
+begin
+  select k.* into v_kind from penstock.kind k
+  where k.name = p_kind
+    and k.account_field is null and k.account_fixed is null
+    and k.dedupe_field is null and k.dedupe_fixed is null
+    and k.price is null and k.split_field is null;
+  if not found then
+    return;
+  end if;
+  perform pg_advisory_xact_lock_shared(1886413172, v_kind.queue_id); -- guard: order locked
+  -- Limits do not change under a start, as in claim_jobs. Not waited for: the job waits then.
+  p_offers := p_offers
+    -- A wait for a standby can be broken off, and then workers hear of what it does not have.
+    and current_setting('synchronous_standby_names') = ''
+    -- Offers change all the time: an older snapshot could not lock one.
+    and current_setting('transaction_isolation') = 'read committed' -- guard: latest
+    and pg_try_advisory_xact_lock_shared(1886413171, v_kind.queue_id); -- guard: limits => ;
+  select q.* into v_queue from penstock.queue q
+  where q.id = v_kind.queue_id
+    and q.ordering <> 'fair'; -- guard: no lane
+  if not found then
+    return;
+  end if;
+  select s.* into v_setting from penstock.setting s;
+  -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
+  -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
+  if jsonb_typeof(p_payload) = 'object' -- guard: an object => if true
+    and (p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
+         p_metadata) is null
+    and v_kind.topic_field is null
+    and pg_column_size(p_payload) <= 64
+    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short => and true
+  then
+    null;
+  elsif penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
+    p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, null, v_now + interval '3650 days',
+    v_setting) is not null
+  then
+    return; -- guard: in order => null;
+  end if;
+  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
+  v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
+  v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
+  id := penstock.new_id(v_now);
+  status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
+    else 'queued'::penstock.job_status end;
+  if p_offers and status = 'queued'
+    and v_queue.concurrency is null -- guard: no limit
+    and v_queue.rate_count is null -- guard: no rate
+    and v_queue.paused_at is null -- guard: paused
+  then
+    -- Here and not in a function of its own, which would take a twentieth of the way to a start.
+    select o.worker_id, o.channel into v_worker, v_channel
+    from penstock.offer o
+    where v_queue.id = any (o.queue_ids)
+      and o.job_id is null -- guard: stands
+      -- It is renewed each poll interval: a worker that is frozen gets no more than one job.
+      and o.offered_at > v_now - interval '3 seconds' -- guard: fresh
+      and exists ( -- guard: worker lives
+        select from penstock.worker w
+        where w.id = o.worker_id and w.lost_at is null and w.stopped_at is null)
+      and exists ( -- guard: closed
+        select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
+      -- Ordered as the indexes are: else all jobs would be read to find that there is none.
+      and ( -- guard: nobody before
+        select j.id from penstock.job j where j.queue_id = v_queue.id and j.status = 'queued'
+        order by j.lane, j.rank limit 1) is null
+      and ( -- guard: nobody due
+        select j.id from penstock.job j
+        where j.queue_id = v_queue.id and j.status = 'scheduled' and not j.parked
+          and j.run_at <= v_now
+        order by j.run_at limit 1) is null
+    limit 1 for update skip locked;
+    if pg_try_advisory_xact_lock(v_worker) then -- guard: key held => if false then
+      -- Nobody holds its key: it is dead, and nobody has noticed yet.
+      delete from penstock.offer o where o.worker_id = v_worker;
+      v_worker := null;
+    elsif v_worker is not null then
+      status := 'running';
+      v_started_at := v_now;
+      v_timeout := coalesce(p_timeout, v_kind.timeout, v_queue.timeout);
+      if current_setting('synchronous_commit') = 'off' then
+        -- Whatever the caller thinks of his commits: no handler begins what a crash could undo.
+        perform set_config('synchronous_commit', 'on', true); -- guard: on disk
+      end if;
+    end if;
+  end if;
+  insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
+    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
+    priority_said, attempt, version, worker_id, started_at, timeout_at, deadline_at)
+  values (id, v_rank,
+    -1, 0, v_queue.id, v_kind.id, status, v_priority,
+    coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
+    case when v_worker is null then v_run_at + p_expires end, p_timeout,
+    coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
+    p_payload, p_priority is not null, (v_worker is not null)::integer,
+    1 + (v_worker is not null)::integer, v_worker, v_started_at, v_started_at + v_timeout,
+    v_started_at + least(v_timeout + interval '5 seconds', v_queue.stuck_after))
+  returning * into v_job;
+  if status = 'running' then
+    update penstock.offer o set job_id = v_job.id where o.worker_id = v_worker; -- guard: taken once
+    v_start := penstock._start_json(v_job, p_kind)::text;
+    -- What is too long for a notification is asked for.
+    perform pg_notify(v_channel, case when octet_length(v_start) < 8000 then v_start else '' end);
+    place := 1;
+    eta_seconds := 0;
+    is_told := true;
+    return;
+  end if;
+  -- The two common cases in few looks: a resting worker starts it at once, or there is none.
+  if status = 'queued' and not (select a from penstock._anyone_alive(v_now) a) then
+    select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
+      select from penstock.job j
+      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued' and j.rank < v_rank
+      order by j.rank limit penstock._counted_at_submit() + 1) f;
+    waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
+    is_told := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
+      and (place is not null
+        or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
+  elsif status = 'queued' and v_queue.concurrency is null and v_queue.rate_count is null
+    and v_queue.paused_at is null
+    and (select count(*) from (
+           select from penstock.job j
+           where j.queue_id = v_queue.id and j.status = 'queued'
+           order by j.lane, j.rank limit 2) f) = 1
+    and exists (
+      select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
+  then
+    place := 1;
+    eta_seconds := 0;
+    is_told := true;
+  end if;
+end
+$$;
