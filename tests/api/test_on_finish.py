@@ -85,6 +85,9 @@ async def test_what_the_app_could_not_take_is_told_later(
         return any("on_finish failed" in one.message for one in caplog.records)
 
     await eventually(is_put_off, "the app could not take it")
+    # It is said before it is written.
+    put_off = "select tries = 1 from penstock.hook"
+    await eventually(lambda: conn.fetchval(put_off), "and is told later")
     assert told.ends == []
     await site.clock.advance(60)
     await site.work()

@@ -19,6 +19,7 @@ import pytest
 import factory
 from cluster import assert_sound
 from factory import submit_rows
+from failover import ask, until
 from postmaster import Postmaster, room
 from shapes import Scale
 from strained import Ground, ground
@@ -62,7 +63,10 @@ def restored(server: Postmaster, archive: Path, backup: Postmaster) -> Postmaste
             f"recovery_target_name = '{POINT}'\nrecovery_target_action = 'promote'\n"
         )
     shutil.chown(backup.data / "recovery.signal", (backup.data / "PG_VERSION").owner())
-    return backup.start()
+    backup.start()
+    # It answers before it takes writes.
+    until(lambda: ask(backup, "select not pg_is_in_recovery()"), "it is no standby any more")
+    return backup
 
 
 async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(

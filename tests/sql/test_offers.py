@@ -32,7 +32,7 @@ async def row(conn: asyncpg.Connection, job: Any) -> dict[str, Any]:
 async def test_it_starts_as_a_claim_would_have_started_it(
     conn: asyncpg.Connection, worker: int
 ) -> None:
-    """R-B4: what counts and what ends it is the same: attempt, worker, deadline, version."""
+    """What counts and what ends it is the same: attempt, worker, deadline, version."""
     fields = {"topic": "t", "priority": 7, "max_attempts": 9, "metadata": {"a": 1}}
     given = await factory.submit_to_offers(conn, {"n": 1}, **fields)
     assert (given["status"], given["place"], given["eta_seconds"]) == ("running", 1, 0)
@@ -188,7 +188,7 @@ async def test_without_being_asked_a_submit_takes_no_offer(conn: asyncpg.Connect
 
 @pytest.mark.usefixtures("worker")
 async def test_a_dead_workers_job_is_not_charged_for_it(conn: asyncpg.Connection) -> None:
-    """R-B7: given in the moment in which it died, the job runs elsewhere."""
+    """Given in the moment in which it died, the job runs elsewhere."""
     job = (await factory.submit_to_offers(conn))["id"]
     await conn.execute("update penstock.worker set lost_at = penstock.clock()")
     await factory.recover(conn)

@@ -80,7 +80,7 @@ async def was_given(conn: asyncpg.Connection, job: Any) -> bool:
 async def test_a_resting_worker_begins_what_is_submitted(
     database: str, conn: asyncpg.Connection, counted: Counted, kind: str, word: str
 ) -> None:
-    """R-B2: in a thread as in the loop, whether it can be told or has to be asked for."""
+    """In a thread as in the loop, whether it can be told or has to be asked for."""
     async with working(database, counted.app):
         for n in range(1, 4):
             await eventually(standing(conn), "an offer")
@@ -367,7 +367,7 @@ async def test_a_killed_worker_gets_nothing(crew: Crew, conn: asyncpg.Connection
 async def test_a_worker_that_was_frozen_asks_whether_its_start_is_still_its_own(
     crew: Crew, conn: asyncpg.Connection
 ) -> None:
-    """R-B8: by then somebody else has run it; it would run it again, for nothing."""
+    """By then somebody else has run it; it would run it again, for nothing."""
     frozen = await crew.start("frozen", lease=5.0, beat=1.0)
     await eventually(standing(conn), "an offer")
     frozen.signal(signal.SIGSTOP)
