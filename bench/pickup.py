@@ -33,9 +33,8 @@ class Sample:
 
     called: float
     returned: float
-    heard: float
-    claimed: float
-    """When the claim that took it began, in the database."""
+    started: float
+    """When the database let it start."""
     handler: float
 
 
@@ -49,33 +48,19 @@ async def paced(samples: int, one: Callable[[], Awaitable[None]]) -> None:
 
 
 async def picked_up(
-    conn: asyncpg.Connection,
-    kind: Kind[..., object],
-    samples: int,
-    listener: asyncpg.Connection | None,
+    conn: asyncpg.Connection, kind: Kind[..., object], samples: int
 ) -> list[Sample]:
-    """Submit at the pace, wait for all, and read when what happened.
-
-    With a listener, also when the hint to workers was heard here; that second ear costs a little.
-    """
-    hints: list[float] = []
+    """Submit at the pace, wait for all, and read when what happened."""
     calls: list[tuple[object, float, float]] = []
-
-    def hear(*_: object) -> None:
-        hints.append(time.time_ns() / 1e6)
 
     async def one() -> None:
         called = time.time_ns()
         ticket = await kind.submit()
         calls.append((ticket.id, called / 1e6, time.time_ns() / 1e6))
 
-    if listener is not None:
-        await listener.add_listener("penstock_job", hear)
     await paced(samples, one)
     ids = [job for job, _, _ in calls]
     await until(conn, _ENDED, ids, seconds=DONE_SECONDS)
-    if listener is not None:
-        await listener.remove_listener("penstock_job", hear)
     rows = await conn.fetch(
         "select id, started_at, result from penstock.finished where id = any ($1)", ids
     )
@@ -84,7 +69,6 @@ async def picked_up(
         Sample(
             called,
             returned,
-            next((moment for moment in hints if moment > called), float("nan")),
             _milliseconds(ended[job]["started_at"]),
             ended[job]["result"]["at"] / 1e6,
         )
@@ -96,7 +80,6 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
     """From submit to handler, beside a bare NOTIFY and a bare commit."""
     turns, samples = (2, 20) if quick else (5, 100)
     alone: list[Sample] = []
-    heard: list[Sample] = []
     notifies: list[float] = []
     inserts: list[float] = []
     async with fresh(running) as dsn:
@@ -114,12 +97,11 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
             inserts.append(await bare.insert(conn))
 
         async with worker_process(dsn, conn):
-            await picked_up(conn, stamp, samples // 2, None)  # warm
+            await picked_up(conn, stamp, samples // 2)  # warm
             for _ in range(turns):
                 await paced(samples, notify)
                 await paced(samples, insert)
-                alone += await picked_up(conn, stamp, samples, None)
-                heard += await picked_up(conn, stamp, samples // 2, other)
+                alone += await picked_up(conn, stamp, samples)
         await app.close()
         await conn.close()
         await other.close()
@@ -129,10 +111,8 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
         "notify": notifies,
         "insert": inserts,
         "submit call": [one.returned - one.called for one in alone],
-        "submit returned to claim begun": [one.claimed - one.returned for one in alone],
-        "claim begun to handler": [one.handler - one.claimed for one in alone],
-        "submit called to hint heard": [one.heard - one.called for one in heard],
-        "hint heard to claim begun": [one.claimed - one.heard for one in heard],
+        "submit called to start in the database": [one.started - one.called for one in alone],
+        "start in the database to handler": [one.handler - one.started for one in alone],
     }
     notify_p50, notify_p99 = percentile(notifies, 50), percentile(notifies, 99)
     insert_p50 = statistics.median(inserts)
@@ -159,12 +139,8 @@ async def pickup(running: Embedded, *, quick: bool) -> Found:
         ),
     ]
     for name in list(rounds)[3:]:
-        beside = (
-            (notify_p50, "NOTIFY round trip, p50")
-            if "heard" in name
-            else (insert_p50, "commit of a row, p50")
-        )
-        lines.append(Line(f"  {name}, p50", percentile(rounds[name], 50), "ms", *beside))
+        part = percentile(rounds[name], 50)
+        lines.append(Line(f"  {name}, p50", part, "ms", insert_p50, "commit of a row, p50"))
     return Found(lines, rounds)
 
 

@@ -92,11 +92,11 @@ async def main() -> None:
         async def insert() -> None:
             inserts.append(await bare.insert(conn))
 
-        await picked_up(conn, app.kinds["stamp"], SAMPLES // 2, None)  # warm
+        await picked_up(conn, app.kinds["stamp"], SAMPLES // 2)  # warm
         await theirs(queries, file, SAMPLES // 2)
         for _ in range(TURNS):
             await paced(SAMPLES, insert)
-            samples = await picked_up(conn, app.kinds["stamp"], SAMPLES, None)
+            samples = await picked_up(conn, app.kinds["stamp"], SAMPLES)
             ours += [one.handler - one.called for one in samples]
             peers += await theirs(queries, file, SAMPLES)
         await app.close()

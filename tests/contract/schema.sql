@@ -1092,7 +1092,7 @@ CREATE FUNCTION penstock._staleness(p_job penstock.job) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._start_json(p_job penstock.job, p_kind text) RETURNS jsonb
+CREATE FUNCTION penstock._start_json(p_worker bigint, p_job uuid, p_attempt integer, p_kind text, p_topic text, p_payload jsonb, p_metadata jsonb, p_max_attempts integer, p_started_at timestamp with time zone, p_timeout_at timestamp with time zone, p_deadline_at timestamp with time zone) RETURNS jsonb
     LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status

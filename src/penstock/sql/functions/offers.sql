@@ -38,7 +38,9 @@ begin
     on conflict do nothing;
     return null;
   end if;
-  select penstock._start_json(j, k.name) into v_start
+  select penstock._start_json(j.worker_id, j.id, j.attempt, k.name, j.topic, j.payload, j.metadata,
+    j.max_attempts, j.started_at, j.timeout_at, j.deadline_at)
+  into v_start
   from penstock.job j join penstock.kind k on k.id = j.kind_id
   where j.id = v_given and j.status = 'running'
     and j.attempt = 1 and j.worker_id = p_worker; -- guard: the start
@@ -57,11 +59,15 @@ end
 $$;
 
 -- A start as its worker hears of it.
-create or replace function penstock._start_json(p_job penstock.job, p_kind text) returns jsonb
+create or replace function penstock._start_json(
+  p_worker bigint, p_job uuid, p_attempt integer, p_kind text, p_topic text, p_payload jsonb,
+  p_metadata jsonb, p_max_attempts integer, p_started_at timestamptz, p_timeout_at timestamptz,
+  p_deadline_at timestamptz
+) returns jsonb
 language sql stable
 as $$
-  select jsonb_build_object('worker', p_job.worker_id, 'id', p_job.id, 'attempt', p_job.attempt,
-    'kind', p_kind, 'topic', p_job.topic, 'payload', p_job.payload, 'metadata', p_job.metadata,
-    'max_attempts', p_job.max_attempts, 'started_at', p_job.started_at,
-    'timeout_at', p_job.timeout_at, 'deadline_at', p_job.deadline_at)
+  select jsonb_build_object('worker', p_worker, 'id', p_job, 'attempt', p_attempt, 'kind', p_kind,
+    'topic', p_topic, 'payload', p_payload, 'metadata', p_metadata,
+    'max_attempts', p_max_attempts, 'started_at', p_started_at, 'timeout_at', p_timeout_at,
+    'deadline_at', p_deadline_at)
 $$;

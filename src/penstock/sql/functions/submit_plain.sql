@@ -25,7 +25,9 @@ declare
   v_channel text;
   v_started_at timestamptz;
   v_timeout interval;
-  v_job penstock.job;
+  v_deadline_at timestamptz;
+  v_max_attempts integer;
+  v_topic text;
   v_start text;
 begin
   select k.* into v_kind from penstock.kind k
@@ -70,6 +72,8 @@ begin
   v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
   v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
   v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
+  v_max_attempts := coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts);
+  v_topic := coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed);
   id := penstock.new_id(v_now);
   status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
     else 'queued'::penstock.job_status end;
@@ -108,6 +112,7 @@ begin
       status := 'running';
       v_started_at := v_now;
       v_timeout := coalesce(p_timeout, v_kind.timeout, v_queue.timeout);
+      v_deadline_at := v_now + least(v_timeout + interval '5 seconds', v_queue.stuck_after);
       if current_setting('synchronous_commit') = 'off' then
         -- Whatever the caller thinks of his commits: no handler begins what a crash could undo.
         perform set_config('synchronous_commit', 'on', true); -- guard: on disk
@@ -118,17 +123,16 @@ begin
     max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
     priority_said, attempt, version, worker_id, started_at, timeout_at, deadline_at)
   values (id, v_rank,
-    -1, 0, v_queue.id, v_kind.id, status, v_priority,
-    coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts), v_now, v_now, v_run_at,
-    case when v_worker is null then v_run_at + p_expires end, p_timeout,
-    coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed), p_metadata,
+    -1, 0, v_queue.id, v_kind.id, status, v_priority, v_max_attempts, v_now, v_now, v_run_at,
+    case when v_worker is null then v_run_at + p_expires end, p_timeout, v_topic, p_metadata,
     p_payload, p_priority is not null, (v_worker is not null)::integer,
     1 + (v_worker is not null)::integer, v_worker, v_started_at, v_started_at + v_timeout,
-    v_started_at + least(v_timeout + interval '5 seconds', v_queue.stuck_after))
-  returning * into v_job;
+    v_deadline_at);
   if status = 'running' then
-    update penstock.offer o set job_id = v_job.id where o.worker_id = v_worker; -- guard: taken once
-    v_start := penstock._start_json(v_job, p_kind)::text;
+    update penstock.offer o set job_id = _submit_plain.id
+    where o.worker_id = v_worker; -- guard: taken once => where false;
+    v_start := penstock._start_json(v_worker, id, 1, p_kind, v_topic, p_payload, p_metadata,
+      v_max_attempts, v_started_at, v_started_at + v_timeout, v_deadline_at)::text;
     -- What is too long for a notification is asked for.
     perform pg_notify(v_channel, case when octet_length(v_start) < 8000 then v_start else '' end);
     place := 1;
