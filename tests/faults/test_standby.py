@@ -89,7 +89,12 @@ async def test_where_a_standby_has_to_have_it_no_job_begins_with_its_submit() ->
         await conn.execute("select penstock.offer_start($1, '{q}', 'ours')", worker)
         async with await Engine.open(servers.dsn) as engine:
             submitted = await engine.jobs.submit(NewJob(kind="q"), wake="q")
-        assert submitted.status == "queued"
+            assert submitted.status == "queued"
+            await conn.execute("delete from penstock.job")
+            configure(servers.primary, "synchronous_standby_names", "")
+            await conn.execute("select penstock.offer_start($1, '{q}', 'ours')", worker)
+            submitted = await engine.jobs.submit(NewJob(kind="q"), wake="q")
+            assert submitted.status == "running"
         await holder.close()
         await conn.close()
 

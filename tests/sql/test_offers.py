@@ -215,7 +215,7 @@ async def test_that_nobody_waits_is_seen_without_reading_all_who_wait_elsewhere(
     await conn.execute("vacuum analyze penstock.job")
     before = await _whole_reads(conn)
     for _ in range(10):
-        await conn.execute("update penstock.offer set job_id = null")
+        await conn.execute("update penstock.offer set job_id = null, offered_at = penstock.clock()")
         assert (await factory.submit_to_offers(conn))["status"] == "running"
     assert await _whole_reads(conn) == before
 
@@ -227,3 +227,20 @@ async def _whole_reads(conn: asyncpg.Connection) -> int:
         "select seq_scan from pg_stat_all_tables where relid = 'penstock.job'::regclass"
     )
     return reads
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_submit_that_waits_for_an_account_keeps_nobody_from_a_limit(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """In a fair queue everybody has a lane, nobody too; an app's open transaction may hold it."""
+    await factory.queue(conn, "fair", order="fair")
+    app, other = await connect(), await connect()
+    async with app.transaction():
+        await app.execute("select penstock.submit_one('fair', '{}')")
+        waits = Step(
+            other, other.execute("select penstock.submit_one('fair', '{}', p_offers => true)")
+        )
+        assert await waits.waits(conn)
+        await conn.execute("select penstock.edit_queue('fair', '{\"concurrency\": 2}')")
+    await waits

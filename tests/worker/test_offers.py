@@ -178,6 +178,13 @@ async def test_no_more_begin_than_it_has_slots(
         await until_finished(conn, [ticket.id for ticket in tickets])
 
 
+def _any(found: list[Any]) -> Callable[[], Awaitable[bool]]:
+    async def there() -> bool:
+        return bool(found)
+
+    return there
+
+
 def _are(counted: Counted, n: int) -> Callable[[], Awaitable[bool]]:
     async def begun() -> bool:
         return len(counted.calls) == n
@@ -223,6 +230,7 @@ async def test_a_word_that_comes_after_its_start_was_given_back_begins_nothing(
     async with working(database, counted.app, poll=30.0) as here:
         await eventually(standing(conn), "an offer")
         ticket = await counted.quick.submit()
+        await eventually(_any(late), "the word of it")
         worker = await conn.fetchval("select id from penstock.worker")
         assert await here.worker._running.give_back_forgotten(worker) == 1
         hear(*late[0])
@@ -250,26 +258,41 @@ async def test_who_was_away_asks_what_it_has_missed(
 
 
 async def test_a_kind_that_moved_to_its_queue_from_another_runs_too(
-    database: str, conn: asyncpg.Connection, counted: Counted
+    database: str, conn: asyncpg.Connection
 ) -> None:
-    """A newer version of the app has declared it there."""
-    counted.app.queue("other")
+    """A newer version of the app has declared it there; one of them in a sort of its own."""
+    app = Penstock(database, name="moving")
+    app.queue("q")
+    app.queue("other")
 
-    @counted.app.job(queue="other")
-    async def moves() -> str:
-        return "moved"
+    @app.job(queue="q")
+    async def stays() -> None:
+        return
 
-    async with working(database, counted.app, queues=("q",)):
+    @app.job(queue="other")
+    async def moves() -> None:
+        return
+
+    @app.job(queue="other")
+    def moves_apart() -> None:
+        return
+
+    async with working(database, app, queues=("q",)):
         await eventually(standing(conn), "an offer")
         await conn.execute(
             "update penstock.kind k set queue_id = q.id from penstock.queue q"
-            " where q.name = 'q' and k.name = 'moves'"
+            " where q.name = 'q' and k.name ~ 'moves'"
         )
-        status = await conn.fetchval(
-            "select status::text from penstock.submit_one('moves', '{}', p_offers => true)"
-        )
-        assert status == "running"
-        await until_finished(conn, [await conn.fetchval("select id from penstock.job")])
+        for kind in ("moves", "moves_apart", "moves"):
+            await eventually(standing(conn), "an offer")
+            given = await conn.fetchrow(
+                "select id, status::text from penstock.submit_one($1, '{}', p_offers => true)", kind
+            )
+            assert given is not None
+            assert given["status"] == "running"
+            await until_finished(conn, [given["id"]])
+        jobs = [await factory.submit(conn, kind) for kind in ("moves", "moves_apart")]
+        await until_finished(conn, jobs)
         await eventually(standing(conn), "an offer again")
 
 
@@ -331,7 +354,7 @@ async def test_who_leaves_takes_it_back(crew: Crew, conn: asyncpg.Connection) ->
 async def test_who_leaves_while_it_is_being_taken_gives_the_job_back(
     database: str, conn: asyncpg.Connection, connect: Connect, counted: Counted
 ) -> None:
-    """F6: the submit waits for its disk, or for a standby."""
+    """F6: the submit waits for its disk."""
     other = await connect()
     async with working(database, counted.app) as here:
         await eventually(standing(conn), "an offer")

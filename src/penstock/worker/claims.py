@@ -227,7 +227,11 @@ class Claims:
         for job in jobs:
             # A kind that is not ours is given back at once and uses none.
             if handler := self._handlers.get(job.kind):
-                used[handler.mode] += 1
+                if handler.mode in used:
+                    used[handler.mode] += 1
+                else:
+                    # It has moved here from another queue: its slot was not asked for.
+                    self._slots.overdraw(handler.mode)
         for mode in modes:
             self._slots.give(mode, room - used[mode])
 

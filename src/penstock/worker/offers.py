@@ -15,12 +15,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.db.listen import AWAY
 from penstock.engine import Engine
 from penstock.engine.starts import Claimed, read_start
 from penstock.errors import Misconfigured
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.life import Life
+from penstock.worker.outcomes import whereabouts
 from penstock.worker.slots import Slots
 from penstock.worker.wake import Wake
 
@@ -29,6 +29,7 @@ FRESH_SECONDS = 4.0
 RIGHTS_SECONDS = 60.0
 # A submit that takes the offer of a worker that leaves may be waiting for its disk.
 BUSY_SECONDS = 0.05
+END_SECONDS = 4.0
 # So many starts are remembered: one is told twice within seconds, or not at all.
 _REMEMBERED = 100
 
@@ -109,12 +110,19 @@ class Offers:
             await self._wake.wait(self._poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def end(self) -> None:
-        """Take it back. What was given for it before is begun: whoever leaves gives it back."""
-        while self.stands and self._life.worker is not None:
-            with suppress(*AWAY):
-                await self._keep()
-            if self.stands:
-                await asyncio.sleep(BUSY_SECONDS)
+        """Take it back. What was given for it before is begun: whoever leaves gives it back.
+
+        Not for long: what is given to a worker that has left is given back by the next recovery.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                while self.stands and self._life.worker is not None:
+                    try:
+                        await self._keep()
+                    except Exception as error:  # noqa: BLE001  # it must not keep us from the rest
+                        _log.info("the offer was not taken back: %s", whereabouts(error))
+                    if self.stands:
+                        await asyncio.sleep(BUSY_SECONDS)
 
     async def _keep(self) -> None:
         """Make the offer, or renew it, while the worker runs nothing; else take it back."""
@@ -157,7 +165,7 @@ class Offers:
         mode = handler.mode if handler else None
         kept = self.stands and mode in self._modes
         self._release(but=mode)
-        if mode is not None and not kept and not self._slots.take([mode], 1):
-            return  # it is given back when we are asked what we run
+        if mode is not None and not kept:
+            self._slots.overdraw(mode)
         self._begun.append((start.id, start.attempt))
         self._begin(start, told["worker"])

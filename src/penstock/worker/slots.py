@@ -28,6 +28,10 @@ class Slots:
             self._free[mode] += n
             self._freed.set()
 
+    def overdraw(self, mode: Mode) -> None:
+        """Take one, free or not."""
+        self._free[mode] -= 1
+
     async def freed(self) -> None:
         """Wait until a slot is given back."""
         self._freed.clear()

@@ -6,7 +6,8 @@
 -- reason a claim that starts something for a worker takes its offer back in the same transaction.
 --
 -- The worker hears of its start on a channel of its own, payload and all: the channel's name is a
--- secret, since whoever may connect may listen. What it did not hear of is told with its next
+-- secret, since whoever may connect may listen. (Who reads the statements of others, in the
+-- server's log or as pg_monitor, can learn it.) What it did not hear of is told with its next
 -- offer, a poll interval later; until then it is a start like any other, with lease and fence.
 
 -- The worker would start one job of these queues now, and hears of it on the channel; null: it
@@ -25,7 +26,7 @@ declare
   v_given uuid;
   v_start jsonb;
 begin
-  -- Not waited for: that submit may wait for its standby.
+  -- Not waited for: that submit may wait for its disk.
   select o.job_id into v_given from penstock.offer o
   where o.worker_id = p_worker for update skip locked;
   if not found then

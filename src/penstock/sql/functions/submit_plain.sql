@@ -39,13 +39,6 @@ begin
     return;
   end if;
   perform pg_advisory_xact_lock_shared(1886413172, v_kind.queue_id); -- guard: order locked
-  -- Limits do not change under a start, as in claim_jobs. Not waited for: the job waits then.
-  p_offers := p_offers
-    -- A wait for a standby can be broken off, and then workers hear of what it does not have.
-    and current_setting('synchronous_standby_names') = ''
-    -- Offers change all the time: an older snapshot could not lock one.
-    and current_setting('transaction_isolation') = 'read committed' -- guard: latest
-    and pg_try_advisory_xact_lock_shared(1886413171, v_kind.queue_id); -- guard: limits => ;
   select q.* into v_queue from penstock.queue q
   where q.id = v_kind.queue_id
     and q.ordering <> 'fair'; -- guard: no lane
@@ -78,14 +71,20 @@ begin
   status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
     else 'queued'::penstock.job_status end;
   if p_offers and status = 'queued'
-    and v_queue.concurrency is null -- guard: no limit
-    and v_queue.rate_count is null -- guard: no rate
-    and v_queue.paused_at is null -- guard: paused
+    -- A wait for a standby can be broken off, and then workers hear of what it does not have.
+    and current_setting('synchronous_standby_names') = ''
+    -- Offers change all the time: an older snapshot could not lock one.
+    and current_setting('transaction_isolation') = 'read committed' -- guard: latest
+    -- Limits do not change under a start, as in claim_jobs. Not waited for: the job waits then.
+    and pg_try_advisory_xact_lock_shared(1886413171, v_queue.id) -- guard: limits
   then
     -- Here and not in a function of its own, which would take a twentieth of the way to a start.
     select o.worker_id, o.channel into v_worker, v_channel
-    from penstock.offer o
-    where v_queue.id = any (o.queue_ids)
+    from penstock.queue q join penstock.offer o on q.id = any (o.queue_ids)
+    where q.id = v_queue.id
+      and q.concurrency is null -- guard: no limit
+      and q.rate_count is null -- guard: no rate
+      and q.paused_at is null -- guard: paused
       and o.job_id is null -- guard: stands
       -- It is renewed each poll interval: a worker that is frozen gets no more than one job.
       and o.offered_at > v_now - interval '3 seconds' -- guard: fresh
@@ -103,7 +102,7 @@ begin
         where j.queue_id = v_queue.id and j.status = 'scheduled' and not j.parked
           and j.run_at <= v_now
         order by j.run_at limit 1) is null
-    limit 1 for update skip locked;
+    limit 1 for update of o skip locked;
     if pg_try_advisory_xact_lock(v_worker) then -- guard: key held => if false then
       -- Nobody holds its key: it is dead, and nobody has noticed yet.
       delete from penstock.offer o where o.worker_id = v_worker;
