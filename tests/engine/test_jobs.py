@@ -83,10 +83,11 @@ async def test_a_job_goes_from_submit_to_its_result(engine: Engine, clock: Clock
         "failures": 0,
         "losses": 0,
         "max_attempts": 4,
-        "started_at": noon,
-        "timeout_at": noon + timedelta(seconds=9),
-        "deadline_at": noon + timedelta(seconds=14),
+        "started_epoch": noon.timestamp(),
+        "timeout_seconds": 9.0,
+        "unmoved_seconds": 14.0,
     }
+    assert job.timeout_at == noon + timedelta(seconds=9)
     verdicts = await engine.jobs.finish(worker, [(job, Succeeded({"score": 7}))])
     assert verdicts == [Verdict(ticket.id, "done", JobStatus.SUCCEEDED)]
     shown = await engine.jobs.read(ticket.id)

@@ -105,10 +105,10 @@ class Claims:
         now = asyncio.get_running_loop().time()
         return max((now - asked for asked in self._asked.values()), default=0.0)
 
-    def ended(self, queue: str) -> None:
-        """A job of this queue has ended: what it held may be what the next one waits for."""
+    def ended(self, queue: str, jobs: int) -> None:
+        """Jobs of this queue have ended: what they held may be what the next one waits for."""
         if queue in self._open:
-            self._open[queue] -= 1
+            self._open[queue] -= jobs
             if self._fed[queue]:
                 self._wakes[queue].set()
 

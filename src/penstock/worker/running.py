@@ -57,7 +57,6 @@ class Running:
         self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
         self._starts: dict[tuple[UUID, int], Start] = {}
-        self._unwatched: list[Start] = []
         self._forgotten: deque[tuple[UUID, int]] = deque(maxlen=REMEMBERED)
         self._finishing: set[asyncio.Task[None]] = set()
         self.ends = Ends(engine, desk, self._on_told)
@@ -80,9 +79,7 @@ class Running:
         # had not heard of it. What runs goes on, and does not count; the next attempt will.
         key = claimed.id, claimed.attempt
         # Nor after it was given back: the word of it came late.
-        begun_before = key in self._starts or key in self._forgotten
-        if not begun_before:
-            self._starts[key] = start
+        begun_before = key in self._forgotten or self._starts.setdefault(key, start) is not start
         if handler is None:
             _log.warning(
                 "a job of kind %s waits in a queue of this worker, which has no handler for it",
@@ -94,7 +91,6 @@ class Running:
             self._end(start, Released())
         else:
             start.task = self._loop.create_task(self._conduct(start))
-            self._unwatched.append(start)
         # Last: those who watch can wait until the handler has begun.
         self._desk.hints.tell()
 
@@ -103,9 +99,9 @@ class Running:
         while True:
             begun = self._loop.time()
             await asyncio.sleep(WATCH_SECONDS)
-            starts, self._unwatched = self._unwatched, []
-            for start in starts:
-                if not start.ended:
+            # All that run, and not a list of the new ones: it would keep those that have ended.
+            for start in self._starts.values():
+                if not start.watched and not start.ended:
                     start.watch(begun)
 
     async def _conduct(self, start: Start) -> None:

@@ -62,6 +62,7 @@ class Start:
         "token",
         "units",
         "usage",
+        "watched",
         "worker",
     )
 
@@ -77,6 +78,7 @@ class Start:
         self.stuck_timer: asyncio.TimerHandle | None = None
         self.reason: Reason | None = None
         self.begun = False
+        self.watched = False
         self.cancelled = False
         """Asked to end: what `job.cancelled` shows."""
         self.ended = False
@@ -122,9 +124,9 @@ class Start:
 
         `begun`: when the start was, by the loop's clock.
         """
+        self.watched = True
         loop, claimed = self.desk.loop, self.claimed
-        allowed = (claimed.timeout_at - claimed.started_at).total_seconds()
-        unmoved = (claimed.deadline_at - claimed.started_at).total_seconds()
+        allowed, unmoved = claimed.timeout_seconds, claimed.unmoved_seconds
         if self.timer is None:
             self.timer = loop.call_at(begun + allowed, self.stop, "timeout")
         if unmoved < allowed:

@@ -10,6 +10,7 @@ handlers run through an outage, and the fence decides afterwards what counts.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -279,8 +280,8 @@ class Worker:
         self._begin(claimed, worker, give_back=not admitted)
 
     def _on_ended(self, queues: Sequence[str]) -> None:
-        for queue in queues:
-            self.claims.ended(queue)
+        for queue, jobs in Counter(queues).items():
+            self.claims.ended(queue, jobs)
         self._offers.look()
 
     # --- beside ----------------------------------------------------------------------------------
