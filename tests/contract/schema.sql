@@ -640,6 +640,10 @@ CREATE FUNCTION penstock._is_empty(p_account text) RETURNS boolean
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._is_told_of_few(p_table regclass) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._is_webhook_url(p_url text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -736,7 +740,8 @@ CREATE FUNCTION penstock._looked_at() RETURNS integer
 CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -917,7 +922,8 @@ CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid) R
 CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true, p_must_exist boolean DEFAULT true) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
@@ -1236,7 +1242,8 @@ CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
 
 CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.begin_drive(p_queue text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
@@ -1252,7 +1259,8 @@ CREATE FUNCTION penstock.cancel_batch_of(p_id uuid, p_account text, p_limit inte
 
 CREATE FUNCTION penstock.cancel_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.cancel_job_of(p_id uuid, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_only uuid DEFAULT NULL::uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1383,7 +1391,8 @@ CREATE FUNCTION penstock.find_accounts(p_prefix text, p_limit integer DEFAULT 10
 
 CREATE FUNCTION penstock.find_callbacks(p_jobs uuid[]) RETURNS TABLE(job_id uuid, kind text, queue text)
     LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1419,11 +1428,13 @@ CREATE FUNCTION penstock.grant_rights() RETURNS boolean
 
 CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]) RETURNS TABLE(job_id uuid, verdict text)
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.hold_end(p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.id_floor(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1436,7 +1447,8 @@ CREATE FUNCTION penstock.import_job(p_line jsonb) RETURNS boolean
 CREATE FUNCTION penstock.inspect_job(p_id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1550,7 +1562,8 @@ CREATE FUNCTION penstock.next_kind(p_queue text) RETURNS text
 
 CREATE FUNCTION penstock.offer_start(p_worker bigint, p_queues text[], p_channel text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1712,6 +1725,11 @@ CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace inter
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.refresh_statistics() RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET default_statistics_target TO '10';
+
 CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1758,7 +1776,8 @@ CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
 
 CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_stages text[] DEFAULT NULL::text[], p_progress jsonb[] DEFAULT NULL::jsonb[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.resume_queue(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1814,11 +1833,13 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off';
 
 CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_offers boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off';
 
 CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT place bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
     LANGUAGE plpgsql;

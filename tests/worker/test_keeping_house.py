@@ -47,6 +47,21 @@ async def test_a_worker_recovers_again_and_again(
             await eventually(is_back, "it is given back", seconds=30)
 
 
+async def test_a_worker_tells_the_planner_of_a_burst(
+    database: str, conn: asyncpg.Connection, app: Penstock
+) -> None:
+    """Plans made in a quiet time read every job, until the planner hears that there are many."""
+    await factory.queue(conn, "elsewhere")
+    await conn.execute("vacuum analyze penstock.job")
+    async with working(database, app):
+        await submit_many(conn, "elsewhere", 1_500, {})
+
+        async def is_told() -> bool:
+            return not await conn.fetchval("select penstock._is_told_of_few('penstock.job')")
+
+        await eventually(is_told, "the planner is told", seconds=30)
+
+
 async def test_a_worker_prunes_without_being_asked(
     database: str,
     conn: asyncpg.Connection,

@@ -149,6 +149,7 @@ $$;
 create or replace function penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off
 as $$
 begin
   -- Two of its starts may ask at the same moment. Not by the worker's row, which its heartbeat and

@@ -90,7 +90,7 @@ create or replace function penstock.submit_many(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- Sorting 50,000 jobs by key stays in memory; planning anew for each array took longer than the
   -- rest of a single submit (2026-11). Nothing below joins one array to another.
-  set work_mem = '64MB' set plan_cache_mode = force_generic_plan
+  set work_mem = '64MB' set plan_cache_mode = force_generic_plan set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -1,0 +1,145 @@
+"""Plans that a session made while there were few jobs, and what becomes of them when many come."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+import factory
+from effort import fill, measured
+from shapes import Connect
+
+
+@pytest.fixture
+async def worker(conn: asyncpg.Connection) -> int:
+    await factory.queue(conn)
+    return await factory.worker(conn, lease="1 day")
+
+
+# What is done with one job that is known by its key, in a session that did it when there was no
+# other.
+ONE_JOB = {
+    "submitted": "select * from penstock.submit_one('q', '{{}}')",
+    "offered": "select * from penstock.submit_one('q', '{{}}', p_offers => true)",
+    "of an account": "select * from penstock.submit_one('q', '{{}}', 'a')",
+    "deduplicated": "select * from penstock.submit_one('q', '{{}}', 'a', 'key')",
+    "idempotent": "select * from penstock.submit_one('q', '{{}}', p_key => 'key')",
+    "submitted in SQL": "select penstock.submit_job('q', '{{}}')",
+    "accepted": "select penstock.accept_job('q', '{{}}')",
+    "read": "select penstock.read_job('{job}')",
+    "read by its owner": "select * from penstock.read_jobs_of('{{{job}}}', '{{a}}')",
+    "watched": "select * from penstock.read_jobs('{{{job}}}', 50)",
+    "inspected": "select penstock.inspect_job('{job}')",
+    "cancelled": "select penstock.cancel_job('{job}')",
+    "begun alone": "select penstock.begin_alone({worker}, '{job}', 1)",
+    "found by its callback": "select * from penstock.find_callbacks('{{{job}}}')",
+    "held to its end": (
+        "select * from penstock.hold_end({worker}, '{job}', 1, 'succeeded', '{{}}', null)"
+    ),
+    "told with an offer": "select penstock.offer_start({worker}, '{{q}}', 'c')",
+}
+# What is done with as many as there are.
+SOME_JOBS = {
+    "accepted": "select * from penstock.accept_jobs('q', '{{q}}', array['{{}}'::jsonb])",
+    "claimed": "select * from penstock.claim_jobs({worker}, 'q', 1)",
+    "ended": "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{succeeded}}')",
+    "given back": "select * from penstock.finish_jobs({worker}, '{{{job}}}', '{{1}}', '{{retry}}')",
+    "handed over": (
+        "select * from penstock.hand_over_jobs({worker}, '{{{job}}}', '{{1}}', '{{{token}}}')"
+    ),
+    "called back for": (
+        "select * from penstock.resolve_callbacks('{{{job}}}', '{{1}}', '{{{token}}}',"
+        " '{{succeeded}}')"
+    ),
+}
+
+
+@pytest.fixture(params=[False, True], ids=["waiting", "running"])
+async def one_job(
+    conn: asyncpg.Connection, worker: int, request: pytest.FixtureRequest
+) -> dict[str, object]:
+    """All there is, and the planner is told of it."""
+    job = await factory.submit(conn, account="a")
+    if request.param:
+        await factory.claim(conn, worker)
+    await conn.execute("vacuum analyze penstock.job")
+    return {"job": job, "worker": worker, "token": "t" * 16}
+
+
+async def plan(conn: asyncpg.Connection, sql: str) -> None:
+    """Ten times, and undone: a statement's first plans may be for its arguments alone."""
+    for _ in range(10):
+        undone = conn.transaction()
+        await undone.start()
+        await conn.fetch(sql)
+        await undone.rollback()
+
+
+@pytest.mark.parametrize("call", ONE_JOB.values(), ids=list(ONE_JOB))
+async def test_plans_made_for_one_job_do_not_read_thousands(
+    conn: asyncpg.Connection, one_job: dict[str, object], call: str
+) -> None:
+    """A session keeps its plans: some read all that had come since."""
+    sql = call.format(**one_job)
+    await plan(conn, sql)
+    await fill(conn, 2_000)
+
+    work = await measured(conn, sql)
+
+    assert work.sequential_scans == 0
+    assert work.job_rows <= 500
+
+
+@pytest.mark.parametrize("call", SOME_JOBS.values(), ids=list(SOME_JOBS))
+async def test_plans_made_for_few_jobs_are_dropped_when_there_are_thousands(
+    conn: asyncpg.Connection, one_job: dict[str, object], call: str
+) -> None:
+    """Without it a burst after a quiet time ran at a fifteenth of its pace, for up to a minute."""
+    sql = call.format(**one_job)
+    await plan(conn, sql)
+    assert not await conn.fetchval("select penstock.refresh_statistics()")
+    await fill(conn, 2_000)
+
+    assert await conn.fetchval("select penstock.refresh_statistics()")
+
+    await plan(conn, sql)
+    work = await measured(conn, sql)
+    assert work.sequential_scans == 0
+    assert work.job_rows <= 500
+    assert not await conn.fetchval("select penstock.refresh_statistics()")
+
+
+async def test_the_planner_is_told_of_accounts_and_lanes(
+    conn: asyncpg.Connection, worker: int
+) -> None:
+    """A class of customers that all come at once, each with a line of its own."""
+    await factory.plan(conn, concurrency=1)
+    await conn.execute("vacuum analyze penstock.account, penstock.lane")
+    await fill(conn, 1_500, accounts=1_500)
+
+    assert await conn.fetchval("select penstock.refresh_statistics()")
+
+    told = await conn.fetch(
+        "select relname, reltuples from pg_class where oid = any ($1::regclass[])",
+        ["penstock.account", "penstock.lane"],
+    )
+    assert all(row["reltuples"] >= 1_500 for row in told), told
+    assert await factory.claim(conn, worker)
+
+
+async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
+    conn: asyncpg.Connection, worker: int, connect: Connect
+) -> None:
+    """Autovacuum holds this lock, and would be broken off for us."""
+    await conn.execute("vacuum analyze penstock.job")
+    await fill(conn, 2_000)
+    other = await connect()
+    async with other.transaction():
+        await other.execute("lock table penstock.job in share update exclusive mode")
+        async with asyncio.timeout(5):
+            await conn.fetchval("select penstock.refresh_statistics()")
+        few = "select penstock._is_told_of_few('penstock.job')"
+        assert await conn.fetchval(few)
+    assert await conn.fetchval("select penstock.refresh_statistics()")
+    assert not await conn.fetchval(few)
+    assert worker
