@@ -35,6 +35,8 @@ async def ids(client: httpx.AsyncClient, **params: Any) -> list[str]:
 
 
 async def make(site: Site, kind: str = "mark", **options: Any) -> str:
+    # Those of one millisecond are listed in any order.
+    await site.clock.advance(0.001, beats=True)
     options.setdefault("payload", {"answer": "a"})
     answer = await site.app_client.post("/v1/jobs", json={"kind": kind, **options})
     assert answer.status_code == 201, answer.text
