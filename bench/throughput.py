@@ -30,6 +30,8 @@ DONE_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 
 ALL_DONE = "select not exists (select from penstock.job)"
+# But for those that were there before.
+BURST_DONE = "select count(*) <= 3 from (select from penstock.job limit 4) j"
 # Its lanes are empty, and nothing of theirs runs: two small tables, however long the backlog.
 OTHERS_DONE = """
 select not exists (
@@ -70,9 +72,13 @@ class Bench:
                 "select count(*) from penstock.submit_many($1, $2, $3)", [kind] * n, [{}] * n, names
             )
 
-    async def seconds(self, queue: str, done: str = ALL_DONE) -> float:
-        """How long the workers need, once they may begin."""
+    async def settle(self) -> None:
         await bare.settle(self.conn, "penstock.job", "penstock.lane", "penstock.account")
+
+    async def seconds(self, queue: str, done: str = ALL_DONE, *, settled: bool = True) -> float:
+        """How long the workers need, once they may begin."""
+        if settled:
+            await self.settle()
         began = time.perf_counter()
         await self.conn.execute("select penstock.resume_queue($1)", queue)
         await self.conn.execute("select penstock.wake_workers(array[$1])", queue)
@@ -141,6 +147,26 @@ async def behind(running: Embedded, sizes: Sizes) -> float:
         await ready.fill("noop_laned", sizes.backlog, ["big"])
         await ready.fill("noop_laned", sizes.accounts * 20, sizes.names)
         return await ready.seconds("laned", OTHERS_DONE)
+
+
+async def after_a_quiet_time(running: Embedded, jobs: int) -> float:
+    """The planner was told of three jobs, and sessions have made their plans since."""
+    async with bench(running, "plain") as ready:
+        await ready.conn.execute("select penstock.resume_queue('plain')")
+        await ready.conn.execute(
+            "select count(*) from penstock.submit_many($1, $2)",
+            ["wait"] * 3,
+            [{"seconds": 3_600}] * 3,
+        )
+        await ready.settle()
+        for _ in range(10):
+            await ready.fill("noop", 1)
+            await ready.seconds("plain", BURST_DONE, settled=False)
+        await ready.conn.execute("select penstock.pause_queue('plain')")
+        await ready.fill("noop", jobs)
+        seconds = await ready.seconds("plain", BURST_DONE, settled=False)
+        await ready.conn.execute("select penstock.cancel_job(id) from penstock.job")
+    return jobs / seconds
 
 
 async def throughput(running: Embedded, *, quick: bool) -> Found:
@@ -223,6 +249,18 @@ async def backlog(running: Embedded, *, quick: bool) -> Found:
         ],
         rounds,
     )
+
+
+async def burst(running: Embedded, *, quick: bool) -> Found:
+    """Jobs that come all at once after a quiet time, beside the same at a busy one."""
+    sizes = Sizes.of(quick=quick)
+    rounds: Rounds = {"burst": [], "busy": []}
+    for _ in range(sizes.rounds):
+        rounds["burst"].append(await after_a_quiet_time(running, sizes.jobs))
+        rounds["busy"].append((await plain(running, sizes, processes=1))[0])
+    found = medians(rounds)
+    what = f"{sizes.jobs:,} no-op jobs at once after a quiet time"
+    return Found([Line(what, found["burst"], "/s", found["busy"], "at a busy time")], rounds)
 
 
 async def profile(running: Embedded, *, quick: bool) -> None:

@@ -2,7 +2,7 @@
 
     python bench/worker.py [PART ...] [--quick] [--profile]
 
-PART   throughput accounts backlog (throughput.py), pickup, submit, waiting, kill; all of them
+PART   throughput accounts backlog burst (throughput.py), pickup, submit, waiting, kill; all of them
        unless said. Each is kept by its name in results/worker.json.
 --quick    small sizes, to see that it runs; its figures mean nothing and are not kept
 --profile  one worker process under cProfile instead, and what takes most of its own time
@@ -18,11 +18,12 @@ from pickup import pickup
 from report import Found, Line
 from server import record_part, server
 from submit import submit
-from throughput import accounts, backlog, profile, throughput
+from throughput import accounts, backlog, burst, profile, throughput
 from waiting import waiting
 
 PARTS: dict[str, Callable[..., Awaitable[Found]]] = {
-    part.__name__: part for part in (throughput, accounts, backlog, pickup, submit, waiting, kill)
+    part.__name__: part
+    for part in (throughput, accounts, backlog, burst, pickup, submit, waiting, kill)
 }
 
 

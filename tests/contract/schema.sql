@@ -119,7 +119,8 @@ CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS S
 CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off';
+    SET enable_nestloop TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -166,7 +167,8 @@ CREATE FUNCTION penstock._book_once(p_account penstock.account, p_kind text, p_a
 CREATE FUNCTION penstock._boosts(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off';
+    SET enable_nestloop TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -321,14 +323,16 @@ CREATE FUNCTION penstock._count_starts(p_now timestamp with time zone) RETURNS T
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off';
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -393,7 +397,9 @@ CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uui
 
 CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
     LANGUAGE sql STABLE;
@@ -670,7 +676,8 @@ CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -741,7 +748,8 @@ CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_onl
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -824,7 +832,8 @@ CREATE FUNCTION penstock._page_finished(p_status penstock.job_status, p_kind int
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_sort TO 'off'
-    SET enable_bitmapscan TO 'off';
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._page_ids(p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT after uuid, OUT seen boolean) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -835,7 +844,8 @@ CREATE FUNCTION penstock._page_live(p_status penstock.job_status, p_kind integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_sort TO 'off'
-    SET enable_bitmapscan TO 'off';
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT rate_period interval) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -923,7 +933,8 @@ CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
@@ -945,6 +956,11 @@ CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
 
 CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._refresh_statistics() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET default_statistics_target TO '10';
 
 CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, p_field text DEFAULT NULL::text, p_members jsonb DEFAULT '{}'::jsonb, p_hint text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql
@@ -1059,7 +1075,8 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -1080,7 +1097,8 @@ CREATE FUNCTION penstock._slices_of_lane(p_queue integer, p_lane bigint, p_typic
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off';
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._slices_of_queue(p_queue integer, p_closed bigint[], p_typical double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
     LANGUAGE sql STABLE
@@ -1136,7 +1154,8 @@ CREATE FUNCTION penstock._submits_of(p_account penstock.account, p_now timestamp
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._submitted_before(p_job uuid, OUT balance bigint, OUT batch uuid, OUT ids uuid[]) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -1186,7 +1205,8 @@ CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place 
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._waiting_for(p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer, p_limit integer, p_ahead bigint, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE;
@@ -1195,7 +1215,8 @@ CREATE FUNCTION penstock._waiting_simply(p_job uuid, p_now timestamp with time z
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._whole(p_value jsonb, p_min bigint, p_max bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -1216,7 +1237,8 @@ CREATE FUNCTION penstock.accept_jobs(p_queue text, p_kinds text[], p_payloads js
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.add_upload_part(p_upload uuid, p_n integer, p_data bytea) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -1234,7 +1256,8 @@ CREATE FUNCTION penstock.append_chunks(p_worker bigint, p_jobs uuid[], p_attempt
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1243,7 +1266,8 @@ CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
 CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.begin_drive(p_queue text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
@@ -1260,7 +1284,8 @@ CREATE FUNCTION penstock.cancel_batch_of(p_id uuid, p_account text, p_limit inte
 CREATE FUNCTION penstock.cancel_job(id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.cancel_job_of(p_id uuid, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_only uuid DEFAULT NULL::uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1268,20 +1293,23 @@ CREATE FUNCTION penstock.cancel_job_of(p_id uuid, p_account text DEFAULT NULL::t
 
 CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, detail text)
     LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.claim_deliveries(p_limit integer, p_lease interval, p_after text DEFAULT ''::text) RETURNS TABLE(id uuid, try integer, job_id uuid, event text, url text, host text, trusted boolean, account text, created_at timestamp with time zone, job text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false, p_job uuid DEFAULT NULL::uuid, p_offered boolean DEFAULT false) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, losses integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1392,7 +1420,8 @@ CREATE FUNCTION penstock.find_accounts(p_prefix text, p_limit integer DEFAULT 10
 CREATE FUNCTION penstock.find_callbacks(p_jobs uuid[]) RETURNS TABLE(job_id uuid, kind text, queue text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1408,7 +1437,8 @@ CREATE FUNCTION penstock.find_recent(p_topics text[], p_accounts text[], p_since
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.find_upload(p_upload uuid, p_account text DEFAULT NULL::text) RETURNS TABLE(id uuid, account text, content_type text, size bigint, sha256 bytea)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1429,12 +1459,14 @@ CREATE FUNCTION penstock.grant_rights() RETURNS boolean
 CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]) RETURNS TABLE(job_id uuid, verdict text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.hold_end(p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.id_floor(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1448,7 +1480,8 @@ CREATE FUNCTION penstock.inspect_job(p_id uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.keep_step(p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1514,7 +1547,8 @@ CREATE FUNCTION penstock.look_at_batches(p_ids uuid[]) RETURNS TABLE(id uuid, pr
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.look_at_jobs(p_ids uuid[], p_versions integer[]) RETURNS TABLE(id uuid, version integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1522,7 +1556,8 @@ CREATE FUNCTION penstock.look_at_jobs(p_ids uuid[], p_versions integer[]) RETURN
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.look_at_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1530,13 +1565,15 @@ CREATE FUNCTION penstock.look_at_scopes(p_topics text[], p_accounts text[], p_pr
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.look_at_started(p_topics text[], p_accounts text[]) RETURNS TABLE(n bigint, id uuid, version integer)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.make_partitions() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1547,7 +1584,8 @@ CREATE FUNCTION penstock.may_watch(p_kinds text[], p_names text[], p_accounts te
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:01'::interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1563,7 +1601,8 @@ CREATE FUNCTION penstock.next_kind(p_queue text) RETURNS text
 CREATE FUNCTION penstock.offer_start(p_worker bigint, p_queues text[], p_channel text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1621,7 +1660,8 @@ CREATE FUNCTION penstock.read_balances(p_names text[]) RETURNS TABLE(name text, 
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1649,7 +1689,8 @@ CREATE FUNCTION penstock.read_chunks_after(p_ids uuid[], p_attempts integer[], p
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off';
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.read_gauges() RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1725,11 +1766,6 @@ CREATE FUNCTION penstock.recover_jobs(p_limit integer DEFAULT 500, p_grace inter
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.refresh_statistics() RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET default_statistics_target TO '10';
-
 CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFAULT NULL::text) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1762,7 +1798,8 @@ CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attem
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.reset_plan(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1777,7 +1814,8 @@ CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
 CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_stages text[] DEFAULT NULL::text[], p_progress jsonb[] DEFAULT NULL::jsonb[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.resume_queue(p_name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1834,12 +1872,14 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
     SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_offers boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off';
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p_account text, IN p_dedupe_key text, IN p_topic text, IN p_priority integer, IN p_run_at timestamp with time zone, IN p_delay interval, IN p_max_attempts integer, IN p_timeout interval, IN p_expires interval, IN p_metadata jsonb, IN p_key text, IN p_scope text, IN p_wake text, IN p_price bigint, IN p_webhook_url text, INOUT id uuid, INOUT status text, INOUT deduplicated boolean, INOUT replayed boolean, INOUT place bigint, INOUT eta_seconds double precision, INOUT balance bigint, INOUT batch uuid, INOUT ids text[])
     LANGUAGE plpgsql;

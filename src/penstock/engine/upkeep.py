@@ -120,12 +120,6 @@ class Upkeep:
         measured: bool = row["measured"]
         return measured
 
-    async def refresh_statistics(self) -> bool:
-        """Tell the planner of tables that have grown from nothing; whether there was any."""
-        [row] = await self._fetch("select penstock.refresh_statistics() as told", ())
-        told: bool = row["told"]
-        return told
-
     async def roll_up(self, *, steps: int = _STEPS) -> bool:
         """Add up by the hour what has ended since the last time; whether there is more to do.
 

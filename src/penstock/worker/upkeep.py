@@ -87,7 +87,6 @@ class Keeper:
                 may_judge = await self._clock.may_judge(upkeep)
             if may_judge:
                 await self.recover(upkeep, grace=timedelta(0))
-            await _on(conn, upkeep.refresh_statistics())
             if self._is_due("measure", MEASURE_SECONDS):
                 await _on(conn, upkeep.measure_waits())
             if self._is_due("roll up", ROLL_UP_SECONDS) and await _on(

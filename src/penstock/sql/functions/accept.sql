@@ -16,7 +16,7 @@ create or replace function penstock.accept_jobs(
 ) returns table (ordinal bigint, job jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- As submit_many; and a session that met the table empty shall not read all of it later.
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare

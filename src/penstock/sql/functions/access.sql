@@ -16,7 +16,7 @@ create or replace function penstock._may_see(
   p_id uuid, p_account text, p_topic text, p_only uuid
 ) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_account bigint;

@@ -24,7 +24,7 @@ create or replace function penstock.resolve_callbacks(
   p_progress jsonb[] default null, p_wait interval default null
 ) returns table (job_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 declare
   v_known text[] := '{succeeded, failed, retry, provisional, deferred, progress}';
@@ -180,7 +180,7 @@ $$;
 create or replace function penstock.find_callbacks(p_jobs uuid[])
 returns table (job_id uuid, kind text, queue text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
   select u.id, k.name, q.name
   from unnest(p_jobs) u (id)

@@ -138,7 +138,7 @@ create or replace function penstock.claim_jobs(
   timeout_at timestamptz, deadline_at timestamptz
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+  set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 #variable_conflict use_column
 declare

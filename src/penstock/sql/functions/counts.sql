@@ -28,6 +28,7 @@ returns table (
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -138,7 +139,7 @@ $$;
 create or replace function penstock._count_starts(p_now timestamptz)
 returns table (queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin

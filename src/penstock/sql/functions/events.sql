@@ -21,7 +21,7 @@ create or replace function penstock.may_watch(
   p_kinds text[], p_names text[], p_accounts text[], p_topics text[]
 ) returns table (n bigint, seen boolean)
 language sql stable security definer set search_path = pg_catalog, pg_temp
-  set enable_hashjoin = off set enable_mergejoin = off
+  set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
   select w.n, case w.kind
     when 'account' then exists (
@@ -57,7 +57,7 @@ create or replace function penstock.look_at_jobs(p_ids uuid[], p_versions intege
 returns table (id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 begin
   return query
@@ -80,7 +80,7 @@ create or replace function penstock.look_at_scopes(
 ) returns table (n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 declare
   -- In steps: what falls out at the end would change a print each time.
@@ -138,7 +138,7 @@ $$;
 create or replace function penstock.look_at_started(p_topics text[], p_accounts text[])
 returns table (n bigint, id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 begin
   return query
@@ -157,7 +157,7 @@ create or replace function penstock.find_recent(
 ) returns table (n bigint, ids uuid[], more boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 declare
   v_since timestamptz := penstock.clock() - p_since;
@@ -215,7 +215,7 @@ create or replace function penstock.read_chunks_after(
 ) returns table (n bigint, attempt integer, seq integer, data text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 begin
   return query
@@ -235,7 +235,7 @@ create or replace function penstock.look_at_batches(p_ids uuid[])
 returns table (id uuid, print bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
-  set enable_mergejoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 begin
   return query
@@ -253,7 +253,7 @@ $$;
 create or replace function penstock.read_balances(p_names text[])
 returns table (name text, account text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
-  set enable_hashjoin = off set enable_mergejoin = off
+  set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
   select a.name, jsonb_build_object('id', a.name, 'balance', a.balance, 'plan', a.plan,
     'running', c.running, 'queued', c.queued)::text

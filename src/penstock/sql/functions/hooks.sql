@@ -29,7 +29,7 @@ create or replace function penstock.hold_end(
   metadata jsonb, result jsonb, error jsonb, created_at timestamptz, finished_at timestamptz
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 begin

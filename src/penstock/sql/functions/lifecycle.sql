@@ -82,6 +82,7 @@ create or replace function penstock._end_waiting(
   p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]
 ) returns setof uuid
 language plpgsql set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
 as $$
 declare
   v_now timestamptz := penstock.clock();
@@ -138,7 +139,7 @@ $$;
 -- Cancels a job that waits; asks a running or awaiting one to end. A finished one is left alone.
 create or replace function penstock.cancel_job(id uuid) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 declare
   v_job penstock.job;
@@ -267,7 +268,7 @@ create or replace function penstock.hand_over_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]
 ) returns table (job_id uuid, verdict text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 begin
   if exists (

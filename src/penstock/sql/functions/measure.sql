@@ -72,6 +72,7 @@ create or replace function penstock._slices_of_lane(
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
 as $$
 declare
   v_slice record;
@@ -215,6 +216,8 @@ begin
       perform penstock._extend_snapshots(v_queue.id);
     end if;
   end loop;
+  -- Last: it keeps autovacuum from the tables until the end.
+  perform penstock._refresh_statistics();
   return true;
 end
 $$;

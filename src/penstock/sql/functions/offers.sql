@@ -18,7 +18,7 @@ create or replace function penstock.offer_start(
   p_worker bigint, p_queues text[], p_channel text
 ) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 declare
   v_now timestamptz := penstock.clock();

@@ -16,6 +16,7 @@ create or replace function penstock._page_live(
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
+  set jit = off
 as $$
 declare
   v_row record;
@@ -58,6 +59,7 @@ create or replace function penstock._page_finished(
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
+  set jit = off
 as $$
 declare
   v_row record;

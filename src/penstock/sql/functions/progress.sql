@@ -16,7 +16,7 @@ create or replace function penstock.report_progress(
   p_progress jsonb[], p_units bigint[] default null
 ) returns table (job_id uuid, verdict text, cancel boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -95,7 +95,7 @@ create or replace function penstock.append_chunks(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_seqs integer[], p_data jsonb[]
 ) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set plan_cache_mode = force_generic_plan
+  set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   v_added integer;
@@ -149,7 +149,7 @@ $$;
 create or replace function penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off
+  set enable_seqscan = off set jit = off
 as $$
 begin
   -- Two of its starts may ask at the same moment. Not by the worker's row, which its heartbeat and

@@ -57,7 +57,7 @@ create or replace function penstock._submits_of(
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   -- For a list of accounts: planned anew, each look at history takes milliseconds (2026-11).
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_from uuid;

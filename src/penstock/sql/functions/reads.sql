@@ -129,7 +129,7 @@ create or replace function penstock._read_job(
   p_id uuid, p_most integer, p_attempts boolean default true, p_must_exist boolean default true
 ) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_job penstock.job;

@@ -5,7 +5,7 @@
 -- read_job does, but without counting who is before it: for a page of them that would take long.
 create or replace function penstock._job_rows(p_ids uuid[]) returns setof jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_now timestamptz := penstock.clock();
@@ -168,7 +168,7 @@ as $$ select q.name from penstock.queue q order by q.name $$;
 -- works on it, what its starts have kept, how large its payload and result are.
 create or replace function penstock.inspect_job(p_id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_job jsonb := penstock._read_job(p_id, penstock._counted_places()) - 'result';

@@ -40,7 +40,7 @@ $$;
 create or replace function penstock._boosts(
   p_names text[], p_fresh bigint[], p_one_request boolean
 ) returns integer[]
-language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off
+language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
 as $$
   select array_agg(case when f.id is not null and (p_one_request or n.nth = 1)
       then coalesce(p.first_job, 0) end order by n.ordinal)
@@ -58,7 +58,7 @@ create or replace function penstock._asked(
   p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean,
   p_one_request boolean
 ) returns bigint[]
-language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off
+language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
 as $$
   select array_agg(u.owner) from (
     select u.owner, u.ordinal from unnest(p_owners, p_counted) with ordinality
@@ -91,6 +91,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
   -- Sorting 50,000 jobs by key stays in memory; planning anew for each array took longer than the
   -- rest of a single submit (2026-11). Nothing below joins one array to another.
   set work_mem = '64MB' set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set jit = off
 as $$
 #variable_conflict use_column
 declare

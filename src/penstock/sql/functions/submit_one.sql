@@ -45,8 +45,8 @@ create or replace function penstock.submit_one(
   ids uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  -- A session that met the table empty shall not read all of it later: nor what is called here.
-  set enable_seqscan = off
+  -- A session that met the table empty shall not read all of it later.
+  set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare

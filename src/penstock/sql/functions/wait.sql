@@ -102,7 +102,7 @@ create or replace function penstock._waiting(
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
-  set enable_hashjoin = off set enable_mergejoin = off
+  set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
   v_now timestamptz := penstock.clock();
@@ -157,7 +157,7 @@ create or replace function penstock._waiting_simply(
   out simple boolean, out place bigint, out eta_seconds double precision, out waiting_for text
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
   v_most constant integer := penstock._counted_at_submit();

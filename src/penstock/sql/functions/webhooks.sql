@@ -107,7 +107,7 @@ create or replace function penstock.claim_deliveries(
   account text, created_at timestamptz, job text
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
