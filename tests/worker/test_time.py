@@ -13,6 +13,8 @@ import pytest
 from clock import Clock
 from factory import read, submit
 from penstock import Cancel, Job, Penstock, Retries
+from penstock.worker import running
+from penstock.worker.start import Start
 from waiting import eventually
 from worker.crew import Crew, outcomes, submit_many, until_finished, working
 
@@ -114,6 +116,34 @@ async def test_a_handler_over_its_time_is_stopped_and_tried_again(
     assert await outcomes(conn, always) == ["timed_out", "timed_out", "failed"]
     error = ended[1]["error"]
     assert (error["class"], error["reason"]) == ("timeout", "attempts_exhausted")
+
+
+async def test_the_clocks_of_a_start_are_set_once(
+    database: str, conn: asyncpg.Connection, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs is looked through again and again; a clock set twice would be kept twice."""
+    watched: list[UUID] = []
+    set_clocks = Start.watch
+
+    def watch(start: Start, begun: float) -> None:
+        watched.append(start.claimed.id)
+        set_clocks(start, begun)
+
+    monkeypatch.setattr(Start, "watch", watch)
+    monkeypatch.setattr(running, "WATCH_SECONDS", 0.01)
+    async with working(database, stage.app):
+        jobs: list[UUID] = []
+        for _ in range(3):
+            jobs.append(await submit(conn, "polite", payload={"how": "return"}))
+
+            async def is_watched(job: UUID = jobs[-1]) -> bool:
+                return job in watched
+
+            await eventually(is_watched, "its clocks are set")
+        for job in jobs:
+            await conn.execute("select penstock.cancel_job($1)", job)
+        await until_finished(conn, jobs)
+    assert watched == jobs
 
 
 async def test_a_function_over_its_time_keeps_its_slot_until_it_returns(
