@@ -28,11 +28,29 @@ async def plan(conn: asyncpg.Connection, name: str = "free", **options: Any) -> 
     return name
 
 
-async def worker(conn: asyncpg.Connection, name: str = "w", *, lease: str = "15 seconds") -> int:
+async def worker(
+    conn: asyncpg.Connection,
+    name: str = "w",
+    *,
+    lease: str = "15 seconds",
+    queues: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,
+) -> int:
+    """It serves these queues and kinds; None: any."""
     number: int = await conn.fetchval(
-        "select penstock.register_worker($1, $2::text::interval)", name, lease
+        "select penstock.register_worker($1, $2::text::interval, $3, $4)",
+        name,
+        lease,
+        queues,
+        kinds,
     )
     return number
+
+
+async def kind(conn: asyncpg.Connection, name: str, queue: str = "q") -> str:
+    """One more kind in a queue."""
+    await conn.execute("select penstock.declare_kind($1, $2)", name, queue)
+    return name
 
 
 async def submit(conn: asyncpg.Connection, kind: str = "q", **fields: Any) -> UUID:

@@ -34,6 +34,7 @@ _SCENE = {
     "bounds": [100],
     "workers": 1,
     "stuck": 0,
+    "unhandled": [{"queue": "q", "kind": "k", "jobs": 1}],
 }
 
 

@@ -38,7 +38,7 @@ from studio import session as studio
 _FOLDER = Path(__file__).parent
 
 _AT_WORK = ("running", "awaiting")
-_NOTES = {"circuit_open": "paused", "no_worker": "no_worker"}
+_NOTES = {"circuit_open": "paused", "no_worker": "no_worker", "no_handler": "no_worker"}
 
 _templates = Environment(
     loader=FileSystemLoader(_FOLDER / "pages"),

@@ -42,7 +42,13 @@ _WHY = {
     "refused": REFUSED,
 }
 _TRIED_AGAIN = ("retried", "timed_out")
-_HELD_UP = {"circuit_open": OUTAGE, "paused": PAUSED, "rate_limit": OUTAGE, "no_worker": NO_WORKER}
+_HELD_UP = {
+    "circuit_open": OUTAGE,
+    "paused": PAUSED,
+    "rate_limit": OUTAGE,
+    "no_worker": NO_WORKER,
+    "no_handler": NO_WORKER,
+}
 
 
 def now(row: Row) -> Row:

@@ -44,6 +44,7 @@ _HELD_UP = {
     "rate_limit": AWAY,
     "paused": PAUSED,
     "no_worker": NO_WORKER,
+    "no_handler": NO_WORKER,
     "backoff": AGAIN,
 }
 

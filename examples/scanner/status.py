@@ -21,8 +21,10 @@ LIVE = ("scheduled", "queued", "running", "awaiting")
 
 AGAIN = "You can submit it again."
 OURS = f"That is our fault: nothing is wrong with your package as far as we know. {AGAIN}"
+NOBODY = "Nobody is at work at the moment; it goes on by itself."
 _HELD_UP = {
-    "no_worker": "Nobody is at work at the moment; it goes on by itself.",
+    "no_worker": NOBODY,
+    "no_handler": NOBODY,
     "paused": "The scanner has a break; it goes on by itself.",
     "queue_limit": "Others are being scanned; yours is next when one of them ends.",
 }

@@ -58,6 +58,7 @@ _HELD_UP = {
     "rate_limit": AWAY,
     "paused": PAUSED,
     "no_worker": NO_WORKER,
+    "no_handler": NO_WORKER,
     "account_limit": OWN_LIMIT,
     "queue_limit": OTHERS,
     "backoff": AGAIN,

@@ -58,6 +58,9 @@ class AppKinds:
         found = self._app.kinds.get(kind)
         return None if found is None else found.queue
 
+    def names(self) -> list[str]:
+        return list(self._app.handlers())
+
 
 class AppRunner:
     """Runs the jobs of one queue for as long as a call lasts; one call per queue at a time."""
@@ -160,7 +163,7 @@ def api(
         runner = AppRunner(app, engine)
         public = app.settings.public_url
         own = None if public else {handler.queue for handler in app.handlers().values()}
-        drives = Drives(engine, roots, public or base, own)
+        drives = Drives(engine, roots, public or base, own, kinds=lambda: list(app.handlers()))
         live = Hub(engine, app.dsn)
         hooks = AppHooks(engine, app)
         api.state.backend = Backend(

@@ -109,12 +109,9 @@ CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._ahead(p_job penstock.job, p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
+CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._anyone_alive(p_now timestamp with time zone) RETURNS SETOF boolean
-    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
@@ -131,7 +128,7 @@ CREATE FUNCTION penstock._await_disk() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._await_lane(p_queue integer) RETURNS void
+CREATE FUNCTION penstock._await_lane(p_queue integer, p_kinds integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '100ms';
@@ -170,7 +167,7 @@ CREATE FUNCTION penstock._boosts(p_names text[], p_fresh bigint[], p_one_request
     SET enable_nestloop TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -228,11 +225,11 @@ CREATE TABLE penstock.queue (
     CONSTRAINT times_are_positive CHECK (((aging_step >= '00:00:00'::interval) AND (timeout > '00:00:00'::interval) AND (stale_after > '00:00:00'::interval) AND (stuck_after > '00:00:00'::interval) AND (backoff_delay >= '00:00:00'::interval) AND (backoff_max >= '00:00:00'::interval)))
 );
 
-CREATE FUNCTION penstock._choose(p_queue penstock.queue, p_limit integer, p_accounts bigint[], p_heads bigint[], p_running integer[], p_limits integer[], p_weights integer[], p_plain uuid[], p_plain_ranks bigint[]) RETURNS uuid[]
+CREATE FUNCTION penstock._choose(p_queue penstock.queue, p_kinds integer[], p_limit integer, p_accounts bigint[], p_running integer[], p_limits integer[], p_weights integer[], p_plain uuid[], p_plain_ranks bigint[]) RETURNS uuid[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._choose_one(p_queue integer, p_job uuid) RETURNS uuid[]
+CREATE FUNCTION penstock._choose_one(p_queue integer, p_kinds integer[], p_job uuid) RETURNS uuid[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -279,7 +276,7 @@ CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp wit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -306,7 +303,7 @@ CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with tim
 CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._count_queued(p_queue integer, p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
+CREATE FUNCTION penstock._count_queued(p_queue integer, p_kinds integer[], p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -326,7 +323,7 @@ CREATE FUNCTION penstock._count_starts(p_now timestamp with time zone) RETURNS T
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean)
+CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean, handled boolean)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -493,7 +490,7 @@ CREATE FUNCTION penstock._eta_seconds(p_job penstock.job, p_queue penstock.queue
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._extend_snapshots(p_queue integer) RETURNS void
+CREATE FUNCTION penstock._extend_snapshots(p_queue integer, p_kinds integer[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -505,7 +502,7 @@ CREATE FUNCTION penstock._failing_hosts() RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_lane bigint, p_own bigint) RETURNS bigint
+CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_kinds integer[], p_account bigint, p_own bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -606,6 +603,14 @@ CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._hold_accounts(p_queue integer, p_kinds integer[], p_limit integer, OUT accounts bigint[], OUT heads bigint[], OUT running integer[], OUT limits integer[], OUT weights integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._hold_plain(p_queue integer, p_kinds integer[], p_limit integer, p_strays bigint[], p_now timestamp with time zone, OUT jobs uuid[], OUT ranks bigint[], OUT owners bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.plan (
     name text NOT NULL,
     declared jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -679,7 +684,7 @@ CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_ranks bigint[]) RETURNS void
+CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -711,6 +716,13 @@ CREATE FUNCTION penstock._key_json(p_key penstock.api_key) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._kinds_named(p_queue integer, p_kinds text[]) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._kinds_of_queue(p_queue integer, p_now timestamp with time zone) RETURNS TABLE(kind_id integer, name text, served boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._last_balance(p_account bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE;
 
@@ -718,7 +730,7 @@ CREATE FUNCTION penstock._leave_hooks(p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[]) RETURNS void
+CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -732,6 +744,9 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
 
 CREATE FUNCTION penstock._live_json(p_job penstock.job, p_kind text, p_queue text, p_recovery integer, p_account text, p_plan text, p_place bigint, p_eta_seconds double precision, p_waiting_for text, p_attempts boolean) RETURNS jsonb
     LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[])
+    LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
@@ -907,7 +922,7 @@ CREATE FUNCTION penstock._queue_rows(p_queue text, p_now timestamp with time zon
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._queue_waits_for(p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean, p_free boolean, p_running bigint, p_now timestamp with time zone) RETURNS text
+CREATE FUNCTION penstock._queue_waits_for(p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean, p_handled boolean, p_free boolean, p_running bigint, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._queued_by_snapshot(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, jobs bigint)
@@ -1053,6 +1068,13 @@ CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETU
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._served_kinds(p_queue integer, p_now timestamp with time zone) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._service(p_queue integer, p_kind integer, p_now timestamp with time zone) RETURNS TABLE(alive boolean, handled boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._session_age() RETURNS interval
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1092,7 +1114,7 @@ CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text)
 CREATE FUNCTION penstock._slice_size() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._slices_of_lane(p_queue integer, p_lane bigint, p_typical double precision, p_from bigint, p_done double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
+CREATE FUNCTION penstock._slices_of_lane(p_queue integer, p_kind integer, p_lane bigint, p_typical double precision, p_from bigint, p_done double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1100,7 +1122,7 @@ CREATE FUNCTION penstock._slices_of_lane(p_queue integer, p_lane bigint, p_typic
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._slices_of_queue(p_queue integer, p_closed bigint[], p_typical double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
+CREATE FUNCTION penstock._slices_of_lanes(p_queue integer, p_kinds integer[], p_account bigint, p_closed bigint[], p_typical double precision, OUT ranks bigint[], OUT work double precision[]) RETURNS record
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB';
@@ -1123,7 +1145,7 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._stop(p_queue integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
+CREATE FUNCTION penstock._stop(p_queue integer, p_kind integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._stop_account(p_account bigint, p_rows integer) RETURNS integer
@@ -1138,7 +1160,7 @@ CREATE FUNCTION penstock._stop_queue(p_queue integer, p_options jsonb) RETURNS v
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._stop_word(p_paused boolean, p_alive boolean, p_state text, p_class text) RETURNS text
+CREATE FUNCTION penstock._stop_word(p_paused boolean, p_alive boolean, p_handled boolean, p_state text, p_class text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time zone) RETURNS text
@@ -1161,7 +1183,11 @@ CREATE FUNCTION penstock._submitted_before(p_job uuid, OUT balance bigint, OUT b
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text) RETURNS void
+CREATE FUNCTION penstock._take_snapshot(p_queue integer, p_kinds integer[], p_account bigint, p_typical double precision, p_lowest bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text, p_kinds integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1182,11 +1208,17 @@ CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zon
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._unhandled_kinds(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
+CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1362,7 +1394,7 @@ CREATE FUNCTION penstock.delete_upload(p_upload uuid, p_account text DEFAULT NUL
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.drive_state(p_queue text, OUT due bigint, OUT paused boolean, OUT held boolean, OUT soon_seconds double precision) RETURNS record
+CREATE FUNCTION penstock.drive_state(p_queue text, p_kinds text[] DEFAULT NULL::text[], OUT due bigint, OUT paused boolean, OUT held boolean, OUT soon_seconds double precision) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1370,7 +1402,7 @@ CREATE FUNCTION penstock.driven_queues(p_kinds text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.due_drives() RETURNS SETOF text
+CREATE FUNCTION penstock.due_drives(p_kinds text[] DEFAULT NULL::text[]) RETURNS SETOF text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1533,6 +1565,10 @@ CREATE FUNCTION penstock.list_stuck(p_limit integer DEFAULT 100) RETURNS SETOF j
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.list_unhandled() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.list_workers() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1594,7 +1630,7 @@ CREATE FUNCTION penstock.measure_waits(p_every interval DEFAULT '00:00:01'::inte
 CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
     LANGUAGE sql PARALLEL SAFE;
 
-CREATE FUNCTION penstock.next_kind(p_queue text) RETURNS text
+CREATE FUNCTION penstock.next_kind(p_queue text, p_kinds text[] DEFAULT NULL::text[]) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1774,7 +1810,7 @@ CREATE FUNCTION penstock.refuse_computed(p_kinds text[], p_priced boolean[]) RET
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval) RETURNS bigint
+CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval, p_queues text[] DEFAULT NULL::text[], p_kinds text[] DEFAULT NULL::text[]) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -2132,6 +2168,7 @@ CREATE TABLE penstock.lane (
     head bigint NOT NULL,
     waiting integer DEFAULT 0 NOT NULL,
     open boolean DEFAULT true NOT NULL,
+    kind_id integer NOT NULL,
     CONSTRAINT waiting_is_not_negative CHECK ((waiting >= 0))
 )
 WITH (fillfactor='50');
@@ -2314,6 +2351,11 @@ ALTER TABLE penstock.queue ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE penstock.queue_kind (
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL
+);
+
 CREATE VIEW penstock.queue_stats AS
  SELECT q.name AS queue,
     q.concurrency,
@@ -2428,6 +2470,8 @@ CREATE TABLE penstock.worker (
     lost_jobs integer,
     cleared_at timestamp with time zone,
     locks boolean DEFAULT false NOT NULL,
+    queues text[],
+    kinds text[],
     CONSTRAINT lease_is_positive CHECK ((lease > '00:00:00'::interval)),
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 )
@@ -2522,7 +2566,7 @@ ALTER TABLE ONLY penstock.kind
     ADD CONSTRAINT kind_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY penstock.lane
-    ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id);
+    ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id, kind_id);
 
 ALTER TABLE ONLY penstock.ledger
     ADD CONSTRAINT ledger_pkey PRIMARY KEY (account_id, id);
@@ -2550,6 +2594,9 @@ ALTER TABLE ONLY penstock.plan
 
 ALTER TABLE penstock.job
     ADD CONSTRAINT priced_has_account CHECK (((reserved = 0) OR ((reserved > 0) AND (account_id <> 0)))) NOT VALID;
+
+ALTER TABLE ONLY penstock.queue_kind
+    ADD CONSTRAINT queue_kind_pkey PRIMARY KEY (queue_id, kind_id);
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_name_key UNIQUE (name);
@@ -2653,13 +2700,13 @@ CREATE INDEX job_parked_idx ON penstock.job USING btree (run_at) WHERE parked;
 
 CREATE INDEX job_provisional_idx ON penstock.job USING btree (queue_id, provisional_at) WHERE (provisional_at IS NOT NULL);
 
-CREATE INDEX job_ready_idx ON penstock.job USING btree (queue_id, lane, rank) WHERE (status = 'queued'::penstock.job_status);
+CREATE INDEX job_ready_idx ON penstock.job USING btree (queue_id, kind_id, lane, rank) WHERE (status = 'queued'::penstock.job_status);
 
 CREATE INDEX job_recovered_idx ON penstock.job USING btree (recovered_at) WHERE ((recovered_at IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status])));
 
 CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic IS NOT NULL);
 
-CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, head) WHERE (open AND (waiting > 0));
+CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, kind_id, head) WHERE (open AND (waiting > 0));
 
 CREATE UNIQUE INDEX ledger_ref_idx ON penstock.ledger USING btree (account_id, ref, kind) WHERE (ref IS NOT NULL);
 
@@ -2724,6 +2771,12 @@ ALTER TABLE ONLY penstock.pace
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_failed_class_fkey FOREIGN KEY (failed_class) REFERENCES penstock.retention_class(id);
+
+ALTER TABLE ONLY penstock.queue_kind
+    ADD CONSTRAINT queue_kind_kind_id_fkey FOREIGN KEY (kind_id) REFERENCES penstock.kind(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY penstock.queue_kind
+    ADD CONSTRAINT queue_kind_queue_id_fkey FOREIGN KEY (queue_id) REFERENCES penstock.queue(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY penstock.queue
     ADD CONSTRAINT queue_succeeded_class_fkey FOREIGN KEY (succeeded_class) REFERENCES penstock.retention_class(id);

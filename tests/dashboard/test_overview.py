@@ -7,6 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+import factory
 from api.site import Site
 from browser.scene import Scene
 from dashboard.visitor import Visitor, text
@@ -226,6 +227,14 @@ async def test_jobs_without_any_worker_are_the_first_alert(operator: Visitor, sc
     assert "No worker is alive, and 2 jobs wait for one." in await operator.read("/")
 
 
+async def test_jobs_of_a_kind_without_a_handler_are_named(operator: Visitor, scene: Scene) -> None:
+    await scene.queued()
+    await factory.worker(scene.conn, kinds=["another"], lease="1 day")
+    page = await operator.read("/")
+    assert "1 job waits in queue line, and no worker has a handler for kind" in page
+    assert "No worker has a handler for the kinds of job that wait" in await row(operator, "line")
+
+
 async def test_jobs_that_nothing_stops_and_nobody_runs_are_told(
     operator: Visitor, scene: Scene
 ) -> None:
@@ -233,7 +242,7 @@ async def test_jobs_that_nothing_stops_and_nobody_runs_are_told(
     await scene.queued()
     assert "Needs attention" not in await operator.read("/")
     await scene.clock.advance("10m")
-    assert "none of them runs its kinds" in await row(operator, "line")
+    assert "the workers are busy with other queues" in await row(operator, "line")
     page = await operator.read("/")
     assert "1 job waits in queue line for 10 min, although nothing stops them." in page
 

@@ -1,4 +1,4 @@
-"""Guards of claim.sql and lanes.sql: what may start, and who counts it."""
+"""Guards of claim.sql, choose.sql and lanes.sql: what may start, and who counts it."""
 
 from contextlib import suppress
 
@@ -85,22 +85,47 @@ async def _claim_beside_one_that_runs(s: Scene) -> None:
     assert await s.value("select max(attempt) from penstock.job") == 1
 
 
-@catches("claim_jobs: waits", raises=asyncpg.RaiseError, match="chose 1 jobs but started 0")
+@catches("_hold_plain: waits", raises=asyncpg.RaiseError, match="chose 1 jobs but started 0")
 async def what_runs_in_no_lane_is_not_chosen_again(s: Scene) -> None:
     await s.running()
     assert await factory.claim(s.conn, await s.worker()) == []
 
 
-@catches("claim_jobs: locked")
+async def _what_runs_is_not_chosen_again_among_several_kinds(s: Scene) -> None:
+    await s.running()
+    await factory.kind(s.conn, "another")
+    assert await factory.claim(s.conn, await s.worker()) == []
+
+
+for guard, beside in (("waits", "queued"), ("queued", "waits")):
+    catches(
+        f"_hold_plain: merged {guard}",
+        beside=[f"_hold_plain: merged {beside}"],
+        raises=asyncpg.RaiseError,
+        match="chose 1 jobs but started 0",
+    )(_what_runs_is_not_chosen_again_among_several_kinds)
+
+
+@catches("claim_jobs: has a handler")
+async def a_worker_starts_no_kind_that_it_has_no_handler_for(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.submit(s.conn)
+    worker = await factory.worker(s.conn, kinds=["another"])
+    assert await factory.claim(s.conn, worker) == []
+
+
+@catches("_hold_accounts: locked", "_hold_accounts: merged")
 async def two_claims_at_once_keep_the_limit_of_an_account(s: Scene) -> None:
     """In two queues, so that no gate and no job is between them."""
     await factory.plan(s.conn, concurrency=1)
-    for kind in ("q", "other"):
+    for kind in ("q", "other", "single"):
         await factory.queue(s.conn, kind)
         await factory.submit(s.conn, kind, account="a")
+    await factory.kind(s.conn, "second", "other")
     worker, one, other = await s.worker(), await s.connect(), await s.connect()
     async with one.transaction():
         await factory.claim(one, worker)
+        assert await s.does_not_wait(other, factory.claim(other, worker, "single")) == []
         assert await s.does_not_wait(other, factory.claim(other, worker, "other")) == []
 
 
@@ -184,7 +209,7 @@ async def what_has_expired_is_not_started(s: Scene) -> None:
     "claim_jobs: all expired",
     # A pass of one, so that two are too many for it.
     beside=[
-        "claim_jobs: in time",
+        "_hold_plain: in time",
         Edit(
             "claim_jobs", "expire_jobs(v_queue.id, 1000) = 1000", "expire_jobs(v_queue.id, 1) = 1"
         ),
@@ -199,7 +224,7 @@ async def what_has_expired_is_not_started_when_there_is_more_of_it_than_a_pass_t
     assert await factory.claim(s.conn, await s.worker()) == []
 
 
-@catches("claim_jobs: stray")
+@catches("_hold_plain: stray")
 async def a_job_older_than_its_accounts_limit_waits_while_the_account_is_held(s: Scene) -> None:
     """It can neither start nor join its lane, and stands in nobody's way."""
     worker, _ = await s.running(account="a")
@@ -208,6 +233,21 @@ async def a_job_older_than_its_accounts_limit_waits_while_the_account_is_held(s:
         await factory.submit(app, account="a")
         await s.unlimited_then("a", concurrency=1)
     behind = await factory.submit(s.conn)
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        rows = await s.does_not_wait(claimer, factory.claim(claimer, worker, limit=2))
+        assert [row["id"] for row in rows] == [behind]
+
+
+@catches("_hold_plain: merged stray")
+async def so_does_one_among_several_kinds(s: Scene) -> None:
+    worker, _ = await s.running(account="a")
+    await factory.kind(s.conn, "another")
+    app, claimer = await s.connect(), await s.connect()
+    async with app.transaction():
+        await factory.submit(app, account="a")
+        await s.unlimited_then("a", concurrency=1)
+    behind = await factory.submit(s.conn, "another")
     async with app.transaction():
         await factory.submit(app, account="a")
         rows = await s.does_not_wait(claimer, factory.claim(claimer, worker, limit=2))

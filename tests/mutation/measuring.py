@@ -44,7 +44,7 @@ async def who_cannot_start_is_not_ahead_in_a_fair_queue_either(s: Scene) -> None
     await _closed_lane(s, order="fair")
 
 
-@catches("_anyone_alive: not gone")
+@catches("_live_workers: not gone")
 async def a_worker_that_has_stopped_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker()
@@ -53,12 +53,20 @@ async def a_worker_that_has_stopped_starts_nothing(s: Scene) -> None:
     assert (await _told(s, job))["waiting_for"] == "no_worker"
 
 
-@catches("_anyone_alive: beats")
+@catches("_live_workers: beats")
 async def a_worker_that_is_silent_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.worker(lease="15 seconds")
     job = await factory.submit(s.conn)
     await s.clock.advance("16s")
+    assert (await _told(s, job))["waiting_for"] == "no_worker"
+
+
+@catches("_service: serves")
+async def a_worker_of_another_queue_starts_nothing_in_this_one(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.worker(s.conn, queues=["other"])
+    job = await factory.submit(s.conn)
     assert (await _told(s, job))["waiting_for"] == "no_worker"
 
 

@@ -43,6 +43,15 @@ async def nor_does_one_that_has_left(s: Scene) -> None:
     assert await _submitted(s) == "queued"
 
 
+@catches("_submit_plain: offer has a handler")
+async def nor_one_without_a_handler_for_the_kind(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await factory.worker(s.conn, lease="100 days", kinds=["another"])
+    await (await s.connect()).execute("select penstock.lock_worker($1)", worker)
+    await factory.offer(s.conn, worker)
+    assert await _submitted(s) == "queued"
+
+
 @catches("_submit_plain: key held")
 async def nor_one_that_is_dead(s: Scene) -> None:
     await factory.queue(s.conn)

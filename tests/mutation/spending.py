@@ -108,7 +108,7 @@ async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -
     assert (await factory.read(s.conn, other))["priority"] == 10
 
 
-@catches("claim_jobs: in time")
+@catches("_hold_plain: in time")
 async def a_job_whose_time_is_over_is_not_started(s: Scene) -> None:
     await priced(s)
     worker = await s.worker()
@@ -118,6 +118,13 @@ async def a_job_whose_time_is_over_is_not_started(s: Scene) -> None:
     async with app.transaction():
         await app.execute(GRANT, "u1", 1)
         assert await factory.claim(s.conn, worker) == []
+
+
+@catches("_hold_plain: merged in time")
+async def nor_one_among_several_kinds(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.kind(s.conn, "another")
+    await a_job_whose_time_is_over_is_not_started(s)
 
 
 @catches("_lock_slots: waits")

@@ -64,9 +64,9 @@ class Lifecycle(RuleBasedStateMachine):
         self.model.now += by
         self.world.set_clock(self.model.now)
 
-    def add_worker(self) -> int:
-        worker = self.world.register()
-        self.model.workers[worker] = Worker(worker, self.model.now)
+    def add_worker(self, kinds: Collection[str] = KINDS) -> int:
+        worker = self.world.register(kinds)
+        self.model.workers[worker] = Worker(worker, self.model.now, kinds)
         return worker
 
     @contextmanager

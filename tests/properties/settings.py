@@ -22,8 +22,9 @@ QUEUES: dict[str, dict[str, Any]] = {
 for _options in QUEUES.values():
     _options |= {"timeout_seconds": 60, "backoff_max_seconds": 40}
 
-# Kinds and their queues; `once` may fail only once.
-KINDS = {name: name for name in QUEUES} | {"once": "plain"}
+# Kinds and their queues; `once` may fail only once. Some workers have handlers for FEW only.
+KINDS = {name: name for name in QUEUES} | {"once": "plain", "also": "fair"}
+FEW = frozenset(QUEUES)
 KIND_OPTIONS: dict[str, dict[str, Any]] = {"once": {"attempts": 1}}
 
 PLANS: dict[str, dict[str, Any]] = {

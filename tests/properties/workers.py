@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from properties.base import Lifecycle, held_accounts, pick, refusal, which
 from properties.model import WAITING, Job, Start, Worker
-from properties.settings import QUEUES
+from properties.settings import FEW, QUEUES
 
 outcomes = st.sampled_from(
     ["succeeded", "failed", "cancelled", "retry", "retry", "deferred", "snoozed", "released"]
@@ -24,7 +24,7 @@ class Workers(Lifecycle):
     @initialize()
     def begin(self) -> None:
         self.add_worker()
-        self.add_worker()
+        self.add_worker(FEW)
 
     @rule(
         n=which,
@@ -66,7 +66,11 @@ class Workers(Lifecycle):
     def _claim(
         self, worker: Worker, queue: str, limit: int, held: tuple[str | None, ...], *, wait: bool
     ) -> None:
-        opened = any(lane.open for lane in self.seen.lanes if lane.queue == queue)
+        opened = any(
+            lane.open
+            for lane in self.seen.lanes
+            if lane.queue == queue and lane.kind in worker.kinds
+        )
         if queue in self.model.paused or (wait and not opened):
             assert self.world.claim(worker.id, queue, limit, wait=wait) == []
             return
@@ -79,19 +83,19 @@ class Workers(Lifecycle):
             rows = self.world.claim(worker.id, queue, limit, wait=wait)
         moved = self.model.expire(queue, self.pays_behind(held))
         moved += self.model.stage(queue, self.waits_behind(held))
-        self._assert_right_choice([row.id for row in rows], queue, limit, held, exact=not moved)
+        self._assert_right_choice(worker, [row.id for row in rows], queue, limit, held, not moved)
         for row in rows:
             self.model.start(self.model.jobs[row.id], worker.id, row.slot_account)
             assert row.attempt == self.model.jobs[row.id].attempt
 
     def _assert_right_choice(
         self,
+        worker: Worker,
         chosen: list[UUID],
         queue: str,
         limit: int,
         held: tuple[str | None, ...],
-        *,
-        exact: bool,
+        exact: bool,  # noqa: FBT001  # nothing was moved on the way
     ) -> None:
         """Within every limit, nothing left idle that could run, and the first in line first."""
         room = self.model.room(queue, limit)
@@ -99,7 +103,9 @@ class Workers(Lifecycle):
         waiting = [
             job
             for job in self.model.live("queued")
-            if job.queue == queue and not (job.expires_at and job.expires_at <= self.model.now)
+            if job.queue == queue
+            and job.kind in worker.kinds
+            and not (job.expires_at and job.expires_at <= self.model.now)
         ]
         # Jobs from before their account had a limit: the claim puts them into a lane on its way.
         strays = [
@@ -122,7 +128,7 @@ class Workers(Lifecycle):
         full = any(
             lane.open and self.model.slots(lane.account) == 0
             for lane in self.seen.lanes
-            if lane.queue == queue
+            if lane.queue == queue and lane.kind in worker.kinds
         )
         if not full and (exact or queue != "fair"):
             first = sorted(line.values())[:room]
@@ -131,7 +137,9 @@ class Workers(Lifecycle):
     def _line(self, ready: list[Job], queue: str) -> dict[UUID, tuple[int, int]]:
         """Where each job that may start stands: by rank, or by its lane's virtual time."""
         line: dict[UUID, tuple[int, int]] = {}
-        lanes = {lane.account: lane for lane in self.seen.lanes if lane.queue == queue}
+        lanes = {
+            lane.account: lane for lane in self.seen.lanes if lane.queue == queue and lane.waiting
+        }
         ahead: Counter[str | None] = Counter()
         for job in sorted(ready, key=lambda job: self.seen.live[job.id].rank):
             slots = self.model.slots(job.account)

@@ -1,6 +1,6 @@
 """The database under the machine: one for all examples, emptied between them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -50,8 +50,9 @@ join penstock.account a on a.id = f.account_id
 
 _LANES = """
 select q.name as queue, a.name as account, l.head, l.open and l.waiting > 0 as open,
-  penstock._fair_step(a.weight) as step
+  penstock._fair_step(a.weight) as step, k.name as kind, l.waiting
 from penstock.lane l join penstock.queue q on q.id = l.queue_id
+join penstock.kind k on k.id = l.kind_id
 join penstock.account a on a.id = l.account_id
 """
 
@@ -186,8 +187,10 @@ class World:
         finally:
             self._app.rollback()
 
-    def register(self) -> int:
-        worker: int = self.one("select penstock.register_worker('w', %s)", LEASE)
+    def register(self, kinds: Collection[str] = KINDS) -> int:
+        worker: int = self.one(
+            "select penstock.register_worker('w', %s, null, %s)", LEASE, sorted(kinds)
+        )
         return worker
 
     def claim(self, worker: int, queue: str, limit: int, *, wait: bool) -> list[Any]:

@@ -53,7 +53,9 @@ async def test_an_account_filled_from_another_queue_does_not_stand_in_front_for_
 ) -> None:
     """G6: one limit over all queues; the lane that is still open is closed at the next claim."""
     if naive:  # moves on only the lanes that it takes a job from
-        await spoil(conn, "claim.sql:_choose", (" or min(c.running) >= min(c.concurrency)", ""))
+        await spoil(
+            conn, "choose.sql:_choose", ("or t.running + t.total >= t.concurrency) --", ") --")
+        )
     worker = await one_at_a_time(conn)
     await factory.queue(conn, "other")
     await factory.submit(conn, "other", account="a")

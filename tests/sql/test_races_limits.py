@@ -60,7 +60,7 @@ async def test_two_claims_at_once_keep_the_limit_of_an_account(
     if naive:  # counts instead of locking; the rest is as it was
         await spoil(
             conn,
-            "claim.sql:claim_jobs",
+            "choose.sql:_hold_accounts",
             (
                 "l.head, a.running, a.concurrency",
                 """l.head, (select count(*) from penstock.job j
@@ -141,10 +141,10 @@ async def test_a_stray_job_of_a_busy_account_stands_in_nobodys_way(
     if naive:  # starts it all the same
         await spoil(
             conn,
-            "claim.sql:claim_jobs",
-            ("and j.account_id <> all (v_strays)", ""),
-            ("v_jobs := null;", ""),
+            "choose.sql:_hold_plain",
+            ("and j.account_id <> all (p_strays)", ""),
         )
+        await spoil(conn, "claim.sql:claim_jobs", ("v_jobs := null;", ""))
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn, account="a")

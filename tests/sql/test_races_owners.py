@@ -136,13 +136,13 @@ async def test_a_job_is_started_by_one_of_two_claims(
     if naive:  # looks, then takes, without a lock and without a second look
         await spoil(
             conn,
-            "claim.sql:claim_jobs",
+            "choose.sql:_hold_plain",
             (
-                "order by j.rank limit v_limit for no key update skip locked",
-                "order by j.rank limit v_limit",
+                "order by j.rank limit p_limit for no key update skip locked",
+                "order by j.rank limit p_limit",
             ),
-            ("and j.status = 'queued' -- guard: queued", ""),
         )
+        await spoil(conn, "claim.sql:claim_jobs", ("and j.status = 'queued' -- guard: queued", ""))
     await factory.queue(conn)
     first, second = [await factory.worker(conn, name) for name in ("first", "second")]
     job = await factory.submit(conn)

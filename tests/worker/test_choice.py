@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from resource import getpagesize
 from typing import Any
@@ -10,15 +11,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from clock import Clock
-from factory import read, submit
+from factory import plan, read, submit, submit_rows
 from penstock import Job, Penstock, Retries
 from penstock.errors import Misconfigured
 from penstock.worker.worker import Options, Worker
 from pooler import pooled
 from shapes import Scale
-from waiting import eventually
-from worker.crew import declare, outcomes, submit_many, until_finished, working
+from worker.crew import declare, submit_many, until_finished, working
 
 
 class Meter:
@@ -115,10 +114,10 @@ async def test_the_end_of_one_job_is_the_start_of_the_next(
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 2)}
 
 
-async def test_a_kind_it_does_not_know_is_left_to_another(
-    database: str, conn: asyncpg.Connection, clock: Clock
+async def test_a_kind_without_a_handler_waits_for_a_worker_that_has_one(
+    database: str, conn: asyncpg.Connection
 ) -> None:
-    """E9: put off, free of charge, until somebody comes who knows it."""
+    """E9: it is not claimed, and says what it waits for."""
     ours, theirs = Penstock(name="ours"), Penstock(name="theirs")
     for app in (ours, theirs):
         app.queue("q")
@@ -134,17 +133,42 @@ async def test_a_kind_it_does_not_know_is_left_to_another(
     await declare(database, theirs)
     async with working(database, ours, name="ours"):
         job = await submit(conn, "strange")
-
-        async def put_off() -> bool:
-            return bool((await read(conn, job))["status"] == "scheduled")
-
-        await eventually(put_off, "it is put off")
         await until_finished(conn, [await submit(conn, "known")])
-    async with working(database, theirs, name="theirs", poll=0.05):
-        await clock.advance("6s", beats=True)
+        told = await read(conn, job)
+        assert (told["status"], told["attempt"]) == ("queued", 0)
+        assert told["waiting_for"] == "no_handler"
+    async with working(database, theirs, name="theirs"):
         [row] = await until_finished(conn, [job])
-    assert (row["result"], row["failures"], row["crashes"]) == ("theirs", 0, 0)
-    assert await outcomes(conn, job) == ["snoozed", "succeeded"]
+    assert (row["result"], row["attempt"]) == ("theirs", 1)
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "account", "old"), [(1, False, 40), (4, False, 40), (4, True, 300)]
+)
+async def test_jobs_of_a_removed_kind_delay_no_others(
+    database: str, conn: asyncpg.Connection, concurrency: int, account: bool, old: int
+) -> None:
+    """M3, G6: five known jobs behind many that no worker has a handler for: all start in 2 s."""
+    app = Penstock(name="app")
+    app.queue("q", concurrency=concurrency)
+
+    @app.job(queue="q")
+    async def known() -> None:
+        await asyncio.sleep(0.05)
+
+    await declare(database, app)
+    await conn.execute("select penstock.declare_kind('removed', 'q')")
+    await plan(conn, concurrency=1)
+    names = [f"a{n}" for n in range(old)] if account else [None] * old
+    await submit_rows(conn, [{"kind": "removed", "account": name} for name in names])
+    jobs = await submit_rows(conn, [{"kind": "known", "account": name} for name in names[:5]])
+    async with working(database, app):
+        rows = await until_finished(conn, jobs, seconds=10)
+        [waiting] = await conn.fetch("select * from penstock.list_unhandled() u (told)")
+    begun = min(row["started_at"] for row in rows)
+    assert max(row["started_at"] for row in rows) - begun < timedelta(seconds=2)
+    assert waiting["told"]["kind"] == "removed"
+    assert waiting["told"]["jobs"] == old
 
 
 async def test_only_the_queues_it_is_told(database: str, conn: asyncpg.Connection) -> None:

@@ -280,8 +280,8 @@ async def test_a_kind_that_moved_to_its_queue_from_another_runs_too(
     async with working(database, app, queues=("q",)):
         await eventually(standing(conn), "an offer")
         await conn.execute(
-            "update penstock.kind k set queue_id = q.id from penstock.queue q"
-            " where q.name = 'q' and k.name ~ 'moves'"
+            "select penstock.declare_kind(k.name, 'q', k.declared - 'queue', k.declared_by)"
+            " from penstock.kind k where k.name ~ 'moves'"
         )
         for kind in ("moves", "moves_apart", "moves"):
             await eventually(standing(conn), "an offer")

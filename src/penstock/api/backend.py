@@ -33,6 +33,9 @@ class Kinds(Protocol):
     def queue_of(self, kind: str) -> str | None:
         """Where its jobs wait; None: the kind is not of this app."""
 
+    def names(self) -> list[str]:
+        """The kinds that this process has handlers for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Worked:

@@ -70,7 +70,7 @@ async def process(
     worked = await asyncio.shield(task)
     # After it has let go of the queue: what was submitted until then is seen here, and what comes
     # later starts a call itself.
-    state = await behind.engine.drive.state(name)
+    state = await behind.engine.drive.state(name, behind.kinds.names())
     chained = False
     if not worked.busy and state.due and not state.held:
         chain = said.chain

@@ -29,6 +29,7 @@ def render(gauges: Mapping[str, Any], requests: Counts, open_streams: int) -> st
         *_of_ends(gauges["ended"], gauges["bounds"]),
         *_of_requests(requests),
         _single("penstock_workers", "Workers that are alive", gauges["workers"]),
+        _unhandled(gauges["unhandled"]),
         _single("penstock_stuck_jobs", "What admin/status lists as stuck", gauges["stuck"]),
         _single("penstock_open_streams", "Live streams of this process", open_streams),
     ):
@@ -39,6 +40,15 @@ def render(gauges: Mapping[str, Any], requests: Counts, open_streams: int) -> st
 
 def _single(name: str, told: str, value: float) -> Family:
     return name, "gauge", told, [("", {}, value)]
+
+
+def _unhandled(kinds: Sequence[Mapping[str, Any]]) -> Family:
+    return (
+        "penstock_unhandled_jobs",
+        "gauge",
+        "Queued jobs of kinds that no live worker has a handler for; 1,000 at most of each kind",
+        [("", {"queue": one["queue"], "kind": one["kind"]}, one["jobs"]) for one in kinds],
+    )
 
 
 def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:

@@ -6,7 +6,7 @@ time and no job, since the next submit, any call and every standing server begin
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +65,20 @@ class Drives:
     """The same in a server, which learns from the database which queues are driven."""
 
     def __init__(
-        self, engine: Engine, roots: Roots, base: str | None, own: Collection[str] | None = None
+        self,
+        engine: Engine,
+        roots: Roots,
+        base: str | None,
+        own: Collection[str] | None = None,
+        *,
+        kinds: Callable[[], Sequence[str]],
     ) -> None:
-        """`own`: the queues that are worked on at `base`, where that is this server itself."""
+        """`own`: the queues that are worked on at `base`, where that is this server itself.
+
+        `kinds`: those that this server has handlers for.
+        """
         self._own = own
+        self._kinds = kinds
         self._engine = engine
         self._roots = roots
         self._base = base
@@ -107,7 +117,7 @@ class Drives:
         """For ever: begin calls for driven queues with work that nobody drives."""
         while True:
             with suppress(PenstockError, OSError):
-                for queue in await self._engine.drive.due():
+                for queue in await self._engine.drive.due(self._kinds()):
                     self._waker.tell(queue)
             await asyncio.sleep(LOOK_SECONDS)
 

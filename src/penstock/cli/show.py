@@ -26,7 +26,8 @@ WAITS_FOR = {
     "rate_limit": "the rate of its queue, or of the provider: see `penstock queues`",
     "circuit_open": "the provider, which is away: see `penstock queues`",
     "paused": "its queue, which is paused: see `penstock queues`",
-    "no_worker": "a worker: none is alive",
+    "no_worker": "a worker: none is alive that serves its queue",
+    "no_handler": "a worker that has a handler for its kind",
     "backoff": "its next try",
     "callback": "the answer to its call",
 }

@@ -94,6 +94,11 @@ async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
             return await _why_stopped(lists, job)
         case "no_worker":
             return "No worker is alive: start one with `penstock worker APP`."
+        case "no_handler":
+            return (
+                f"No live worker has a handler for kind {job['kind']}: start a worker with an app"
+                " that declares it."
+            )
         case "backoff":
             why = clean((job["error"] or {}).get("message") or "it failed")
             used = f"{job['failures']} of {job['max_attempts']} attempts are used"

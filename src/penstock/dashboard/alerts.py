@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 from penstock import moments
 from penstock.dashboard.standing import Count, Standing, waiting
@@ -33,6 +34,7 @@ def alerts(
     """The worst first. `room`: for how long history has partitions; None: not known."""
     made = [
         *_nobody(found, rows),
+        *_unhandled(found),
         *_of_circuits(found),
         *_silent(found),
         *_stuck(found),
@@ -47,12 +49,30 @@ def _nobody(found: dict[str, Any], rows: Sequence[Standing]) -> Iterator[Alert]:
     waits = {queue["name"] for queue in found["queues"] if queue["waiting_for"] == "no_worker"}
     if waits:
         jobs = waiting([row for row in rows if row.name in waits])
+        others = any(worker["alive"] for worker in found["workers"])
+        which = f" that serves {_listed(sorted(waits))}" if others else ""
         yield Alert(
             "no-worker",
-            f"No worker is alive, and {_waiting(jobs)} for one.",
+            f"No worker{which} is alive, and {_waiting(jobs)} for one.",
             "Start one: `penstock worker`. Nothing is lost meanwhile.",
             bad=True,
             link=("workers", "Workers"),
+        )
+
+
+def _unhandled(found: dict[str, Any]) -> Iterator[Alert]:
+    """Jobs of a kind that was removed or renamed, or whose worker has not been started."""
+    for of in found["unhandled"]:
+        queue, kind = of["queue"], of["kind"]
+        yield Alert(
+            f"unhandled-{queue}-{kind}",
+            f"{_waiting(Count(of['jobs'], about=of['about']))} in queue {queue}, and no worker has"
+            f" a handler for kind {kind}.",
+            f"Start a worker whose app declares {kind}. Was it renamed or removed? Keep its handler"
+            " until these jobs have finished, or cancel them on the page.",
+            bad=True,
+            since=of["oldest_at"],
+            link=(f"jobs?kind={quote(kind)}&status=queued", f"Jobs of kind {kind}"),
         )
 
 
@@ -134,8 +154,7 @@ def _queues(rows: Sequence[Standing]) -> Iterator[Alert]:
             "unexplained",
             f"{_waiting(waiting(idle))} in queue{'' if len(idle) == 1 else 's'} {_listed(names)}"
             f" for {moments.seconds(longest)}, although nothing stops them.",
-            f"Look whether a worker runs the kinds of {'this queue' if len(idle) == 1 else 'these'}"
-            ", or start more workers.",
+            "The workers are busy with other queues: start more of them.",
             link=_to_queues(names),
         )
 

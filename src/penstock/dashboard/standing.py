@@ -106,7 +106,7 @@ def _standing(queue: dict[str, Any], ended: dict[str, int], now: datetime) -> St
     lingers = waiting and why is None and (waits or 0) >= UNEXPLAINED_SECONDS
     unexplained = lingers and not at_work
     style, state = _state(queue)
-    is_stopped = style in ("off", "bad") or why == "no_worker"
+    is_stopped = style in ("off", "bad") or why in ("no_worker", "no_handler")
     rank = IDLE
     if waiting and (is_stopped or unexplained):
         rank = STOPPED
@@ -161,10 +161,7 @@ def _reason(queue: dict[str, Any], *, at_work: bool, lingers: bool) -> str | Non
         return "The workers run as many as they take on at once. More of them would start more."
     if queue["drive"] != "worker":
         return "No call has come to run them. The next submit, or any standing server, begins one."
-    return (
-        "Nothing stops it, and none of it runs: the workers are busy with other queues, or none of"
-        " them runs its kinds."
-    )
+    return "Nothing stops it, and none of it runs: the workers are busy with other queues."
 
 
 def _stopped(queue: dict[str, Any]) -> str | None:
@@ -177,7 +174,12 @@ def _stopped(queue: dict[str, Any]) -> str | None:
         case "paused":
             return _HELD[circuit["class"]]
         case "no_worker":
-            return "No worker is alive. Start one: `penstock worker`."
+            return "No worker that serves it is alive. Start one: `penstock worker`."
+        case "no_handler":
+            return (
+                "No worker has a handler for the kinds of job that wait in it. Start one whose app"
+                " declares them, or cancel these jobs."
+            )
         case "circuit_open" if circuit["class"] is None:
             return f"It was stopped by hand. `penstock circuit close {name}` lets jobs start again."
         case "circuit_open":

@@ -54,6 +54,7 @@ WAITING = {
     "circuit_open": "the provider is not available; it goes on by itself when it is back",
     "paused": "its queue is paused",
     "no_worker": "no worker is there for it; penstock worker starts one",
+    "no_handler": "no live worker has a handler for its kind",
     "backoff": "it failed before, and is tried again later",
     "callback": "the function that it was handed to has not called back yet",
 }

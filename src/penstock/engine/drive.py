@@ -41,9 +41,11 @@ class Drive:
         """Let go of it."""
         await self._fetch("select penstock.end_drive($1)", (queue,))
 
-    async def state(self, queue: str) -> State:
+    async def state(self, queue: str, kinds: Sequence[str] | None = None) -> State:
+        """`kinds`: count jobs of these alone, which the caller has handlers for."""
         [row] = await self._fetch(
-            "select due, paused, held, soon_seconds from penstock.drive_state($1)", (queue,)
+            "select due, paused, held, soon_seconds from penstock.drive_state($1, $2)",
+            (queue, _listed(kinds)),
         )
         return State(row["due"], row["paused"], row["held"], row["soon_seconds"])
 
@@ -53,15 +55,19 @@ class Drive:
         )
         return [Expected(row["kind"], row["seconds"], row["timeout_seconds"]) for row in rows]
 
-    async def next_kind(self, queue: str) -> str | None:
-        """Of which kind the job is whose turn is next."""
-        [row] = await self._fetch("select penstock.next_kind($1) as kind", (queue,))
+    async def next_kind(self, queue: str, kinds: Sequence[str] | None = None) -> str | None:
+        """The kind of the job that starts next, of these kinds."""
+        [row] = await self._fetch(
+            "select penstock.next_kind($1, $2) as kind", (queue, _listed(kinds))
+        )
         kind: str | None = row["kind"]
         return kind
 
-    async def due(self) -> list[str]:
-        """Driven queues with work that could start now, and that nobody drives."""
-        rows = await self._fetch("select q as queue from penstock.due_drives() q", ())
+    async def due(self, kinds: Sequence[str] | None = None) -> list[str]:
+        """Driven queues with work of these kinds that could start now, and that nobody drives."""
+        rows = await self._fetch(
+            "select q as queue from penstock.due_drives($1) q", (_listed(kinds),)
+        )
         return [row["queue"] for row in rows]
 
     async def is_driven(self, queue: str) -> bool:
@@ -73,6 +79,10 @@ class Drive:
         """Which queues of these kinds, or of all, are driven by calls."""
         rows = await self._fetch(
             "select q as queue from penstock.driven_queues($1) q",
-            (None if kinds is None else list(kinds),),
+            (_listed(kinds),),
         )
         return [row["queue"] for row in rows]
+
+
+def _listed(kinds: Sequence[str] | None) -> list[str] | None:
+    return None if kinds is None else list(kinds)

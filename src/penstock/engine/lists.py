@@ -94,6 +94,11 @@ class Lists:
         rows = await self._fetch("select loss from penstock.list_losses() loss", ())
         return [row["loss"] for row in rows]
 
+    async def unhandled(self) -> list[dict[str, Any]]:
+        """Kinds with queued jobs that no live worker of their queue has a handler for."""
+        rows = await self._fetch("select kind from penstock.list_unhandled() kind", ())
+        return [row["kind"] for row in rows]
+
     async def workers(self) -> list[dict[str, Any]]:
         """Workers that are alive, silent, or were lost in the last day."""
         rows = await self._fetch("select worker from penstock.list_workers() worker", ())

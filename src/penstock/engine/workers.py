@@ -14,9 +14,27 @@ class Workers:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def register(self, name: str, *, lease: timedelta = LEASE) -> int:
-        """A new identity, good for one boot; `name` is for people."""
-        [row] = await self._fetch("select penstock.register_worker($1, $2) as id", (name, lease))
+    async def register(
+        self,
+        name: str,
+        *,
+        lease: timedelta = LEASE,
+        queues: Sequence[str] | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> int:
+        """A new identity, good for one boot; `name` is for people.
+
+        It claims jobs of these queues and kinds only; None: of any.
+        """
+        [row] = await self._fetch(
+            "select penstock.register_worker($1, $2, $3, $4) as id",
+            (
+                name,
+                lease,
+                None if queues is None else list(queues),
+                None if kinds is None else list(kinds),
+            ),
+        )
         worker: int = row["id"]
         return worker
 

@@ -165,7 +165,7 @@ class Claims:
             self._ahead[queue] = asyncio.create_task(self._take(queue))
             for _ in range(2):
                 await asyncio.sleep(0)
-        self._open[queue] += sum(one.kind in self._handlers for one in taken.jobs)
+        self._open[queue] += len(taken.jobs)
         # Found nothing while jobs of ours run: one of them may hold what the next one waits for.
         self._fed[queue] = bool(taken.jobs) or (self._fed[queue] and self._open[queue] > 0)
         for one in taken.jobs:
@@ -214,7 +214,7 @@ class Claims:
         finally:
             self._asked.pop(queue, None)
             self._give_rest(modes, room, jobs)
-            self._count(room - sum(job.kind in self._handlers for job in jobs))
+            self._count(room - len(jobs))
         return _Taken(jobs, worker, more=len(jobs) == room)
 
     def _count(self, n: int) -> None:
@@ -225,13 +225,12 @@ class Claims:
         """Slots were taken in every mode of the queue; a job uses one, in its own mode."""
         used = dict.fromkeys(modes, 0)
         for job in jobs:
-            # A kind that is not ours is given back at once and uses none.
-            if handler := self._handlers.get(job.kind):
-                if handler.mode in used:
-                    used[handler.mode] += 1
-                else:
-                    # It has moved here from another queue: its slot was not asked for.
-                    self._slots.overdraw(handler.mode)
+            mode = self._handlers[job.kind].mode
+            if mode in used:
+                used[mode] += 1
+            else:
+                # Its kind was declared in this queue before: its slot was not asked for.
+                self._slots.overdraw(mode)
         for mode in modes:
             self._slots.give(mode, room - used[mode])
 

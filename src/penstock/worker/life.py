@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import asyncpg
@@ -32,6 +32,8 @@ class Life:
         dsn: str,
         *,
         name: str,
+        queues: Sequence[str],
+        kinds: Sequence[str],
         lease: timedelta,
         beat: timedelta,
         locks: bool,
@@ -40,6 +42,8 @@ class Life:
         self._engine = engine
         self._dsn = dsn
         self._name = name
+        self._queues = queues
+        self._kinds = kinds
         self._lease = lease
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -53,9 +57,14 @@ class Life:
         self.worker: int | None = None
 
     async def begin(self) -> None:
-        self.worker = await self._engine.workers.register(self._name, lease=self._lease)
+        self.worker = await self._register()
         self._heart.start(self.worker)
         self._known.set()
+
+    async def _register(self) -> int:
+        return await self._engine.workers.register(
+            self._name, lease=self._lease, queues=self._queues, kinds=self._kinds
+        )
 
     async def identity(self, *, unless: asyncio.Event | None = None) -> int:
         """Who we are; waits while we are between two lives. 0 when `unless` happens before."""
@@ -87,7 +96,7 @@ class Life:
         tries = 0
         while self.worker is None:
             try:
-                self.worker = await self._engine.workers.register(self._name, lease=self._lease)
+                self.worker = await self._register()
             except Exception as error:  # noqa: BLE001  # without an identity there is no work
                 _log.info("not registered again yet: %s", whereabouts(error))
                 tries += 1

@@ -10,20 +10,17 @@ from typing import Any
 from uuid import UUID
 
 from penstock.engine import Engine
-from penstock.engine.outcomes import Error, Outcome, Released, Retry, Snoozed
+from penstock.engine.outcomes import Error, Outcome, Released, Retry
 from penstock.engine.starts import Claimed, Told
 from penstock.worker.ends import Ends
 from penstock.worker.handed import take_back
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.hooks import Hooks
-from penstock.worker.parameters import Parameters
 from penstock.worker.reports import Desk
 from penstock.worker.run import Runner, told
 from penstock.worker.slots import Slots
 from penstock.worker.start import Start
 
-# For another worker's kind of job in one of our queues: somebody who knows it may come by.
-STRANGER_WAIT = timedelta(seconds=5)
 # What the database takes us to be running for so long, and we do not know of, was claimed for us by
 # a call whose answer was lost on the way.
 FORGOTTEN = timedelta(seconds=5)
@@ -73,20 +70,14 @@ class Running:
         return [start for start in self._starts.values() if not start.ended]
 
     def begin(self, claimed: Claimed, worker: int, *, give_back: bool) -> None:
-        handler = self._handlers.get(claimed.kind)
-        start = Start(claimed, handler or _STRANGER, worker, self._desk)
+        handler = self._handlers[claimed.kind]
+        start = Start(claimed, handler, worker, self._desk)
         # An attempt begins once, unless the database has forgotten it: a standby was promoted that
         # had not heard of it. What runs goes on, and does not count; the next attempt will.
         key = claimed.id, claimed.attempt
         # Nor after it was given back: the word of it came late.
         begun_before = key in self._forgotten or self._starts.setdefault(key, start) is not start
-        if handler is None:
-            _log.warning(
-                "a job of kind %s waits in a queue of this worker, which has no handler for it",
-                claimed.kind,
-            )
-            self._end(start, Snoozed(STRANGER_WAIT))
-        elif give_back or begun_before:
+        if give_back or begun_before:
             self._slots.give(handler.mode)
             self._end(start, Released())
         else:
@@ -213,9 +204,3 @@ class Running:
             verdicts = await self._engine.jobs.finish_told(worker, forgotten)
             _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
         return len(forgotten)
-
-
-async def _nothing() -> None: ...
-
-
-_STRANGER = Handler("", "", _nothing, Parameters.of(_nothing, "stranger"), "async")

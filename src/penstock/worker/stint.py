@@ -63,12 +63,15 @@ class Stint:
         }
         if not all(fits.values()):
             # One at a time, and only if it is the turn of one that fits: nobody is passed over.
-            kind = await self._engine.drive.next_kind(queue) if any(fits.values()) else ""
+            kind = await self._next_kind(queue) if any(fits.values()) else ""
             # None: what is due next has waited for its time, and only the claim will see it.
             self._full = kind is not None and not fits.get(kind, False)
             return 0 if self._full else 1
         self._full = False
         return BATCH
+
+    async def _next_kind(self, queue: str) -> str | None:
+        return await self._engine.drive.next_kind(queue, list(self._handlers))
 
     async def run(self, claims: Claims, running: Running) -> End:
         """Until nothing is due, nothing can start before somebody else acts, or time is over."""
@@ -96,7 +99,7 @@ class Stint:
 
     async def _end(self, queue: str) -> End | None:
         """Why to leave, when a claim has brought nothing and nothing runs here."""
-        state = await self._engine.drive.state(queue)
+        state = await self._engine.drive.state(queue, list(self._handlers))
         if state.due == 0 and state.soon is not None and state.soon <= min(SOON_SECONDS, self.left):
             return None
         if state.due == 0:

@@ -163,10 +163,13 @@ class Worker:
         self._running = Running(
             engine, self._handlers, runner, slots, self._desk, on_ended=self._on_ended
         )
+        modes = modes_by_queue(self._handlers, options.queues)
         self._life = Life(
             engine,
             self._dsn,
             name=options.name,
+            queues=list(modes),
+            kinds=list(self._handlers),
             lease=options.lease,
             beat=options.beat,
             # A worker with one session only: to lose that for a moment is not to be dead.
@@ -175,7 +178,6 @@ class Worker:
         )
         if options.stint is not None:
             self._stint = Stint(options.stint, engine, self._handlers)
-        modes = modes_by_queue(self._handlers, options.queues)
         self._offers = Offers(
             engine,
             self._life,
@@ -275,8 +277,7 @@ class Worker:
 
     def _begin_given(self, claimed: Claimed, worker: int) -> None:
         """What nobody claimed. The last that may be started may have been claimed meanwhile."""
-        handler = self._handlers.get(claimed.kind)
-        admitted = handler is None or self.claims.admit(handler.queue)
+        admitted = self.claims.admit(self._handlers[claimed.kind].queue)
         self._begin(claimed, worker, give_back=not admitted)
 
     def _on_ended(self, queues: Sequence[str]) -> None:

@@ -167,6 +167,18 @@ async def queues(fetch: Fetch) -> Finding:
             f"{count(total, 'job')} queued in {_names(waiting)} and no worker is alive",
             "Start one: `penstock worker APP`.",
         )
+    if unhandled := await Lists(fetch).unhandled():
+        return Finding(
+            "queues",
+            "bad",
+            "no live worker has a handler for "
+            + "; ".join(
+                f"kind {one['kind']} ({count(one['jobs'], 'job')} queued in {one['queue']})"
+                for one in unhandled[:5]
+            ),
+            "Start a worker whose app declares it. Was it renamed or removed? Keep its handler"
+            " until these jobs have finished, or cancel them.",
+        )
     if status["alerts"]:
         acts = any(alert["class"] in ("auth", "quota", "config") for alert in status["alerts"])
         return Finding(

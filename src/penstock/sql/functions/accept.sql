@@ -27,6 +27,7 @@ declare
   v_ids uuid[];
   v_any_due boolean;
   v_at record; -- what is so of the whole queue
+  v_served integer[]; -- kinds that some worker has a handler for
   v_heads bigint[]; -- the ranks of those that start first
   v_one record;
   v_job penstock.job;
@@ -89,13 +90,18 @@ begin
       select from penstock.snapshot n where n.queue_id = v_queue.id and n.lane = -2) as counted
   into v_at
   from penstock.gate g join penstock.circuit c on c.queue_id = g.queue_id
-  cross join lateral penstock._stop(g.queue_id, v_queue.paused_at, v_now) s (stop)
+  cross join lateral penstock._stop(g.queue_id, null, v_queue.paused_at, v_now) s (stop)
   where g.queue_id = v_queue.id;
   -- One look for all of them: each alone would count the same ones.
+  v_served := penstock._served_kinds(v_queue.id, v_now);
   v_heads := array(
-    select j.rank from penstock.job j
-    where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued'
-    order by j.rank limit v_most + 1);
+    select f.rank
+    from unnest(v_served) k (id) cross join lateral (
+      select j.rank from penstock.job j
+      where j.queue_id = v_queue.id and j.kind_id = k.id and j.lane = -1 and j.status = 'queued'
+      order by j.rank limit v_most + 1
+    ) f
+    order by f.rank limit v_most + 1);
   for v_one in
     select penstock._n_of_id(v_seed, j.id) as ordinal, width_bucket(j.rank - 1, v_heads) as ahead,
       j as job
@@ -103,7 +109,9 @@ begin
     order by j.status, j.priority, j.id
   loop
     v_job := v_one.job;
-    if v_job.status = 'queued' and v_one.ahead > v_most and v_job.priority = v_priority then
+    if v_job.status = 'queued' and v_one.ahead > v_most and v_job.priority = v_priority
+      and v_job.kind_id = any (v_served)
+    then
       -- Its rank is the next, and only the one before has come between.
       v_eta_seconds := round((v_eta_seconds * v_place / (v_place - 1))::numeric, 1);
       v_place := v_place + 1;
@@ -114,18 +122,20 @@ begin
       v_priority := null;
       if v_job.status = 'scheduled' then
         null; -- as its caller wanted
-      elsif v_at.stop is not null and not v_at.laned
+      elsif v_at.stop is not null and not v_at.laned and v_job.kind_id = any (v_served)
         and (v_one.ahead <= v_most or not v_at.counted)
       then
         v_place := case when v_one.ahead <= v_most then v_one.ahead + 1 end;
         v_waiting_for := v_at.stop;
-      elsif v_one.ahead = 0 and v_at.free and not v_at.laned then
+      elsif v_one.ahead = 0 and v_at.free and not v_at.laned and v_job.kind_id = any (v_served)
+      then
         v_place := 1;
         v_eta_seconds := 0;
       else
         select w.place, w.eta_seconds, w.waiting_for into v_place, v_eta_seconds, v_waiting_for
         from penstock._waiting(v_job, v_most) w;
-        v_priority := case when v_one.ahead > v_most then v_job.priority end;
+        v_priority := case when v_one.ahead > v_most and v_job.kind_id = any (v_served)
+          then v_job.priority end;
       end if;
     end if;
     ordinal := v_one.ordinal;

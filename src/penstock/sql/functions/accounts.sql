@@ -175,11 +175,13 @@ begin
   where j.id = n.id and j.priority <> n.priority;
   update penstock.lane l set head = f.first
   from (
-    select j.queue_id, j.lane, min(j.rank) as first from penstock.job j
-    where j.lane = any (p_accounts) and j.status = 'queued' group by j.queue_id, j.lane
+    select j.queue_id, j.lane, j.kind_id, min(j.rank) as first from penstock.job j
+    where j.lane = any (p_accounts) and j.status = 'queued'
+    group by j.queue_id, j.lane, j.kind_id
   ) f
   join penstock.queue q on q.id = f.queue_id
-  where l.queue_id = f.queue_id and l.account_id = f.lane and l.head <> f.first
+  where l.queue_id = f.queue_id and l.account_id = f.lane and l.kind_id = f.kind_id
+    and l.head <> f.first
     and q.ordering <> 'fair'; -- guard: not its virtual time
 end
 $$;

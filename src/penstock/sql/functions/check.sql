@@ -73,21 +73,37 @@ as $$
   from penstock.account a left join penstock.plan p on p.name = a.plan
   where (a.concurrency, a.weight) is distinct from (p.concurrency, coalesce(p.weight, 1))
   union all
-  select 'L6 a lane counts and orders what waits', format('%s/%s', l.queue_id, l.account_id),
+  select 'L6 a lane counts and orders what waits',
+    format('%s/%s/%s', l.queue_id, l.account_id, l.kind_id),
     format('waiting %s, head %s; found %s, first %s', l.waiting, l.head, coalesce(c.n, 0), c.first)
   from penstock.lane l join penstock.queue q on q.id = l.queue_id
   left join (
-    select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
-    from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
-  ) c on c.queue_id = l.queue_id and c.lane = l.account_id
+    select j.queue_id, j.lane, j.kind_id, count(*) as n, min(j.rank) as first
+    from penstock.job j where j.status = 'queued' and j.lane >= 0
+    group by j.queue_id, j.lane, j.kind_id
+  ) c on c.queue_id = l.queue_id and c.lane = l.account_id and c.kind_id = l.kind_id
   where l.waiting <> coalesce(c.n, 0) or (q.ordering <> 'fair' and c.n > 0 and l.head <> c.first)
   union all
   select 'L6 a queued job of a lane has one', j.id::text, format('lane %s', j.lane)
   from penstock.job j
   where j.status = 'queued' and j.lane >= 0 and not exists (
-    select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
+    select from penstock.lane l
+    where l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id)
   union all
-  select 'L6 a lane with a free slot is open', format('%s/%s', l.queue_id, l.account_id),
+  select 'L6 an account has one virtual time in a fair queue', format('%s/%s', l.queue_id,
+    l.account_id), format('heads from %s to %s', min(l.head), max(l.head))
+  from penstock.lane l join penstock.queue q on q.id = l.queue_id
+  where q.ordering = 'fair' and l.waiting > 0
+  group by l.queue_id, l.account_id having min(l.head) <> max(l.head)
+  union all
+  select 'L6 the kind of a queued job is known to its queue', j.id::text,
+    format('kind %s in queue %s', j.kind_id, j.queue_id)
+  from penstock.job j
+  where not exists (
+    select from penstock.queue_kind k where k.queue_id = j.queue_id and k.kind_id = j.kind_id)
+  union all
+  select 'L6 a lane with a free slot is open',
+    format('%s/%s/%s', l.queue_id, l.account_id, l.kind_id),
     format('%s of %s run, %s wait', a.running, a.concurrency, l.waiting)
   from penstock.lane l join penstock.account a on a.id = l.account_id
   where l.waiting > 0 and not l.open and (a.concurrency is null or a.running < a.concurrency)

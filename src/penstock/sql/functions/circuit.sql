@@ -358,6 +358,6 @@ create or replace function penstock._stopped_by(p_queue integer, p_now timestamp
 returns text
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select penstock._stop_word(false, true, c.state, c.class)
+  select penstock._stop_word(false, true, true, c.state, c.class)
   from penstock.circuit c where c.queue_id = p_queue and c.state = 'open'
 $$;

@@ -19,12 +19,13 @@ $$;
 
 -- How many jobs wait in each queue, up to p_most + 1 of each status; of those that are scheduled,
 -- how many are due, which the next claim would see; since when the oldest has been due; and whether
--- any may start, as far as accounts' limits go. The oldest is looked for among those next in line
--- and among the oldest jobs that live: in a deep queue one in a closed lane may be missed.
+-- any may start, as far as accounts' limits go; handled: a live worker has a handler for some. The
+-- oldest is looked for among those next in line and among the oldest jobs that live: in a deep
+-- queue one in a closed lane may be missed.
 create or replace function penstock._count_waiting(p_most integer, p_now timestamptz)
 returns table (
   queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamptz,
-  free boolean
+  free boolean, handled boolean
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
@@ -42,13 +43,14 @@ begin
     group by o.queue_id
   )
   select q.id, w.n, s.n, d.n, least(h.at, l.at, d.at, o.at),
-    h.plain or l.at is not null or d.n > 0
+    h.plain or l.at is not null or d.n > 0, h.handled or d.n > 0
   from penstock.queue q
+  cross join lateral penstock._served_kinds(q.id, p_now) v (kinds)
   cross join lateral (
     -- From the end: at the beginning lies what the claims of the last moments left in the index.
     select count(*) as n from (
       select from penstock.job j where j.queue_id = q.id and j.status = 'queued'
-      order by j.lane desc, j.rank desc limit p_most + 1
+      order by j.kind_id desc, j.lane desc, j.rank desc limit p_most + 1
     ) c
   ) w
   cross join lateral (
@@ -66,21 +68,30 @@ begin
     where not f.parked
   ) d
   cross join lateral (
-    select min(f.run_at) as at, coalesce(bool_or(f.lane = -1), false) as plain from (
+    select min(f.run_at) as at, coalesce(bool_or(k.served), false) as handled,
+      coalesce(bool_or(f.lane = -1 and k.kind_id = any (v.kinds)), false) as plain
+    from (
+      select s.kind_id, s.served, count(*) over () as n
+      from penstock._kinds_of_queue(q.id, p_now) s
+    ) k
+    cross join lateral (
       select j.run_at, j.lane from penstock.job j
-      where j.queue_id = q.id and j.status = 'queued'
-      order by j.lane, j.rank limit 100
+      where j.queue_id = q.id and j.kind_id = k.kind_id and j.status = 'queued'
+      order by j.lane, j.rank limit 1 + 100 / k.n
     ) f
   ) h
   cross join lateral (
-    select min(f.run_at) as at from (
+    select min(f.run_at) as at
+    from unnest(v.kinds) k (id)
+    cross join lateral (
       select l.account_id from penstock.lane l
-      where l.queue_id = q.id and l.open and l.waiting > 0
-      order by l.head limit 20
+      where l.queue_id = q.id and l.kind_id = k.id and l.open and l.waiting > 0
+      order by l.head limit 1 + 20 / cardinality(v.kinds)
     ) a
     cross join lateral (
       select j.run_at from penstock.job j
-      where j.queue_id = q.id and j.lane = a.account_id and j.status = 'queued'
+      where j.queue_id = q.id and j.kind_id = k.id and j.lane = a.account_id
+        and j.status = 'queued'
       order by j.rank limit 1
     ) f
   ) l
@@ -159,12 +170,13 @@ $$;
 -- provider is back, and jobs start more and more.
 create or replace function penstock._queue_waits_for(
   p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean,
-  p_free boolean, p_running bigint, p_now timestamptz
+  p_handled boolean, p_free boolean, p_running bigint, p_now timestamptz
 ) returns text
 language sql stable
 as $$
   select coalesce(
-    penstock._stop_word(p_queue.paused_at is not null, p_alive, p_circuit.state, p_circuit.class),
+    penstock._stop_word(p_queue.paused_at is not null, p_alive or p_queue.drive <> 'worker',
+      p_handled or p_queue.drive <> 'worker', p_circuit.state, p_circuit.class),
     case when penstock._rate_seconds(p_queue, p_gate.rate_next_at, 1, p_now) > 1e-6
         then 'rate_limit'
       when p_gate.running >= p_queue.concurrency then 'queue_limit'
@@ -183,7 +195,6 @@ as $$
 declare
   v_most integer := greatest(least(1000, p_counted),
     p_counted / greatest(1, (select count(*) from penstock.queue))::integer);
-  v_alive boolean := (select a from penstock._anyone_alive(p_now) a);
 begin
   return (
     with waiting as materialized (select * from penstock._count_waiting(v_most, p_now)),
@@ -245,9 +256,10 @@ begin
             'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end),
           'waiting_for', case when w.queued > 0 or w.due > 0 then penstock._queue_waits_for(q, g, c,
-            v_alive or q.drive <> 'worker', w.free, (k.jobs ->> 'running')::bigint, p_now)
+            v.alive, w.handled, w.free, (k.jobs ->> 'running')::bigint, p_now)
             end) order by q.name), '[]')
         from penstock.queue q join waiting w on w.queue_id = q.id
+        cross join lateral penstock._service(q.id, null, p_now) v
         join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
         left join known k on k.queue_id = q.id),
       'workers', (
@@ -262,6 +274,8 @@ begin
         ) s on s.worker_id = w.id
         where w.stopped_at is null
           and (w.lost_at is null or w.lost_at > p_now - interval '1 day')),
+      'unhandled', (
+        select coalesce(jsonb_agg(u), '[]') from penstock.list_unhandled() u),
       'stale', (select coalesce(sum(s.stale), 0) from started s)));
 end
 $$;

@@ -350,6 +350,9 @@ begin
     webhook = penstock._option_webhook(p_options)
   where id = v_kind.id;
   perform penstock._refuse_odd_split(k) from penstock.kind k where k.id = v_kind.id;
+  -- For ever: jobs that were submitted before a kind moved stay in the queue it was in.
+  insert into penstock.queue_kind (queue_id, kind_id) values (v_queue.id, v_kind.id)
+  on conflict do nothing;
   return v_kind.id;
 end
 $$;

@@ -23,8 +23,8 @@ declare
   v_circuit penstock.circuit;
 begin
   select * into v_circuit from penstock.circuit c where c.queue_id = p_queue.id;
-  paused := penstock._stop_word(p_queue.paused_at is not null, true, v_circuit.state,
-    v_circuit.class) is not distinct from 'paused';
+  paused := penstock._stop_word(p_queue.paused_at is not null, true, true,
+    v_circuit.state, v_circuit.class) is not distinct from 'paused';
   -- What has started has a deadline, and an index of its own.
   held := paused or (
     exists (
@@ -41,9 +41,9 @@ end
 $$;
 
 -- What is left to do. due: jobs that wait for a start. soon_seconds: until the next job that waits
--- for its time is due.
+-- for its time is due. p_kinds: of these kinds only, which the caller has handlers for.
 create or replace function penstock.drive_state(
-  p_queue text, out due bigint, out paused boolean, out held boolean,
+  p_queue text, p_kinds text[] default null, out due bigint, out paused boolean, out held boolean,
   out soon_seconds double precision
 )
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -51,14 +51,16 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_queue);
   v_now timestamptz := penstock.clock();
+  v_kinds integer[] := penstock._kinds_named(v_queue.id, p_kinds);
 begin
   select count(*) into due from penstock.job j
-  where j.queue_id = v_queue.id and j.status = 'queued';
+  where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'queued';
   due := due + (select count(*) from penstock.job j
-    where j.queue_id = v_queue.id and j.status = 'scheduled' and j.run_at <= v_now
-      and not j.parked);
+    where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'scheduled'
+      and j.run_at <= v_now and not j.parked);
   select date_part('epoch', min(j.run_at) - v_now) into soon_seconds from penstock.job j
-  where j.queue_id = v_queue.id and j.status = 'scheduled' and j.run_at > v_now and not j.parked;
+  where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'scheduled'
+    and j.run_at > v_now and not j.parked;
   select s.paused, s.held into paused, held from penstock._drive_stops(v_queue) s;
 end
 $$;
@@ -87,39 +89,55 @@ as $$
   where q.name = p_queue
 $$;
 
--- Of which kind the job is whose turn is next: of the smallest rank, in no lane or in an open one.
-create or replace function penstock.next_kind(p_queue text) returns text
-language sql stable security definer set search_path = pg_catalog, pg_temp
+-- Kinds of the queue among these names; null: all of them.
+create or replace function penstock._kinds_named(p_queue integer, p_kinds text[])
+returns integer[]
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select k.name
-  from penstock.queue q
-  cross join lateral (
-    (select j.kind_id, j.rank as tag from penstock.job j
-     where j.queue_id = q.id and j.lane = -1 and j.status = 'queued'
-     order by j.rank limit 1)
-    union all
-    (select j.kind_id, case when q.ordering = 'fair' then l.head else j.rank end
-     from (
-       select o.account_id, o.head from penstock.lane o
-       where o.queue_id = q.id and o.open and o.waiting > 0 order by o.head limit 1
-     ) l
-     cross join lateral (
-       select w.kind_id, w.rank from penstock.job w
-       where w.queue_id = q.id and w.lane = l.account_id and w.status = 'queued'
-       order by w.rank limit 1
-     ) j)
-  ) n
-  join penstock.kind k on k.id = n.kind_id
-  where q.name = p_queue
-  order by n.tag limit 1
+  select coalesce(array_agg(k.id), '{}')
+  from penstock.queue_kind qk join penstock.kind k on k.id = qk.kind_id
+  where qk.queue_id = p_queue and (p_kinds is null or k.name = any (p_kinds))
 $$;
 
--- Driven queues with work that could start now, and that nobody drives.
-create or replace function penstock.due_drives() returns setof text
+-- The kind of the job that starts next: of the smallest rank, in no lane or in an open one, among
+-- p_kinds, which the caller has handlers for.
+create or replace function penstock.next_kind(p_queue text, p_kinds text[] default null)
+returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select n.name
+  from penstock.queue q
+  cross join lateral unnest(penstock._kinds_named(q.id, p_kinds)) m (id)
+  join penstock.kind n on n.id = m.id
+  cross join lateral (
+    (select j.rank as tag, j.rank from penstock.job j
+     where j.queue_id = q.id and j.kind_id = m.id and j.lane = -1 and j.status = 'queued'
+     order by j.rank limit 1)
+    union all
+    (select case when q.ordering = 'fair' then l.head else j.rank end, j.rank
+     from (
+       select o.account_id, o.head from penstock.lane o
+       where o.queue_id = q.id and o.kind_id = m.id and o.open and o.waiting > 0
+       order by o.head limit 1
+     ) l
+     cross join lateral (
+       select w.rank from penstock.job w
+       where w.queue_id = q.id and w.kind_id = m.id and w.lane = l.account_id
+         and w.status = 'queued'
+       order by w.rank limit 1
+     ) j)
+  ) f
+  where q.name = p_queue
+  order by f.tag, f.rank limit 1
+$$;
+
+-- Driven queues with work that could start now, and that nobody drives. p_kinds: see drive_state.
+create or replace function penstock.due_drives(p_kinds text[] default null) returns setof text
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
   select q.name
   from penstock.queue q
+  cross join lateral penstock._kinds_named(q.id, p_kinds) k (ids)
   where q.drive = 'http'
     and not exists (
       select from pg_locks l
@@ -127,10 +145,12 @@ as $$
         and l.database = (select d.oid from pg_database d where d.datname = current_database())
         and l.classid = 1886413178 and l.objid = q.id)
     and (
-      exists (select from penstock.job j where j.queue_id = q.id and j.status = 'queued')
+      exists (
+        select from penstock.job j
+        where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'queued')
       or exists (
-        select from penstock.job j where j.queue_id = q.id and j.status = 'scheduled'
-          and j.run_at <= penstock.clock() and not j.parked))
+        select from penstock.job j where j.queue_id = q.id and j.kind_id = any (k.ids)
+          and j.status = 'scheduled' and j.run_at <= penstock.clock() and not j.parked))
     -- Not drive_state, which counts them all: every server asks every few seconds.
     and not (select s.held from penstock._drive_stops(q) s)
   order by q.name

@@ -248,6 +248,7 @@ as $$
 declare
   v_queues integer[];
   v_lanes bigint[];
+  v_kinds integer[];
   v_ranks bigint[];
 begin
   with held as materialized (
@@ -314,7 +315,7 @@ begin
       callback_hash = null, holds = 0,
       timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
     from held h where j.id = h.id
-    returning j.id, j.status, j.lane, j.rank, j.queue_id
+    returning j.id, j.status, j.lane, j.rank, j.queue_id, j.kind_id
   ),
   logged as (
     insert into penstock.attempt (job_id, attempt, worker_id, started_at, ended_at, outcome, error,
@@ -331,11 +332,13 @@ begin
     array_agg(h.account_id) filter (where h.holds >= 2),
     array_agg(g.queue_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
+    array_agg(g.kind_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.rank) filter (where g.lane >= 0 and g.status = 'queued')
-  into ids, attempts, statuses, queues, starts, gates, accounts, v_queues, v_lanes, v_ranks
+  into ids, attempts, statuses, queues, starts, gates, accounts, v_queues, v_lanes, v_kinds,
+    v_ranks
   from gone_on g join held h on h.id = g.id;
   if v_lanes is not null then
-    perform penstock._join_lanes(v_queues, v_lanes, v_ranks);
+    perform penstock._join_lanes(v_queues, v_lanes, v_kinds, v_ranks);
   end if;
 end
 $$;

@@ -1,4 +1,6 @@
--- A lane is all that one limited account has waiting in one queue, seen as one thing.
+-- A lane is all that one limited account has waiting of one kind in one queue, seen as one thing.
+-- One for each kind, because a worker starts only kinds that it has a handler for: the claim passes
+-- over the other lanes without reading them.
 --
 -- The claim walks open lanes by `head` and never looks into a closed one, so a million blocked
 -- jobs cost it nothing. Whoever calls a function of this file holds the accounts' row locks: the
@@ -7,58 +9,84 @@
 -- Under `fair`, `head` is the lane's virtual time in nanoseconds: each start adds 10 us / weight.
 -- At under 100,000 starts a second it cannot run ahead of the wall clock, so a lane that begins to
 -- wait in an idle queue starts at "now" and no shared row has to remember where the queue was.
+-- That time belongs to the account: all its lanes in one queue have the same.
 
 create or replace function penstock._fair_step(p_weight integer) returns bigint
 language sql immutable parallel safe
 as $$ select 10000 / greatest(coalesce(p_weight, 1), 1) $$;
 
--- Where a fair queue is: the smallest head among those that compete. A lane that begins to, or
--- does so again after its account was full, begins there: with the head of long ago it would stay
--- in front of everyone who came meanwhile.
+-- The virtual time of a fair queue: the smallest head among the lanes that compete, of kinds that
+-- some worker serves. A lane that begins to compete, or does so again after its account was full,
+-- begins there: with an older head it would stay in front of all other accounts.
 create or replace function penstock._fair_floor(p_queue integer) returns bigint
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select l.head from penstock.lane l
-  where l.queue_id = p_queue and l.open and l.waiting > 0 order by l.head limit 1
+  select min(f.head)
+  from unnest(penstock._served_kinds(p_queue, penstock.clock())) k (id)
+  cross join lateral (
+    select l.head from penstock.lane l
+    where l.queue_id = p_queue and l.kind_id = k.id and l.open and l.waiting > 0
+    order by l.head limit 1
+  ) f
 $$;
 
 -- Counts jobs into their lanes, one array element per job.
 create or replace function penstock._join_lanes(
-  p_queues integer[], p_accounts bigint[], p_ranks bigint[]
+  p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_fair boolean;
 begin
-  insert into penstock.lane as l (queue_id, account_id, head, waiting, open)
-  select g.queue_id, g.account_id,
-    case when q.ordering = 'fair'
-      then coalesce(penstock._fair_floor(g.queue_id),
-        (date_part('epoch', penstock.clock()) * 1e9)::bigint)
-      else g.head end,
-    g.waiting,
-    coalesce(a.running < a.concurrency, true) -- guard: slot free => true
-  from (
-    select u.queue_id, u.account_id, min(u.rank) as head, count(*) as waiting
-    from unnest(p_queues, p_accounts, p_ranks) u (queue_id, account_id, rank)
-    group by u.queue_id, u.account_id
-  ) g
-  join penstock.queue q on q.id = g.queue_id
-  join penstock.account a on a.id = g.account_id
-  order by g.account_id, g.queue_id
-  on conflict (account_id, queue_id) do update set
-    waiting = l.waiting + excluded.waiting,
-    head = case
-      when (select q.ordering = 'fair' from penstock.queue q where q.id = excluded.queue_id)
-        then case when l.waiting = 0 then greatest(l.head, excluded.head) else l.head end
-      when l.waiting = 0 then excluded.head
-      else least(l.head, excluded.head) end,
-    open = excluded.open;
+  with joined as (
+    insert into penstock.lane as l (queue_id, account_id, kind_id, head, waiting, open)
+    select g.queue_id, g.account_id, g.kind_id,
+      case when q.ordering = 'fair'
+        then coalesce(penstock._fair_floor(g.queue_id),
+          (date_part('epoch', penstock.clock()) * 1e9)::bigint)
+        else g.head end,
+      g.waiting,
+      coalesce(a.running < a.concurrency, true) -- guard: slot free => true
+    from (
+      select u.queue_id, u.account_id, u.kind_id, min(u.rank) as head, count(*) as waiting
+      from unnest(p_queues, p_accounts, p_kinds, p_ranks) u (queue_id, account_id, kind_id, rank)
+      group by u.queue_id, u.account_id, u.kind_id
+    ) g
+    join penstock.queue q on q.id = g.queue_id
+    join penstock.account a on a.id = g.account_id
+    order by g.account_id, g.queue_id, g.kind_id
+    on conflict (account_id, queue_id, kind_id) do update set
+      waiting = l.waiting + excluded.waiting,
+      head = case
+        when (select q.ordering = 'fair' from penstock.queue q where q.id = excluded.queue_id)
+          then case when l.waiting = 0 then greatest(l.head, excluded.head) else l.head end
+        when l.waiting = 0 then excluded.head
+        else least(l.head, excluded.head) end,
+      open = excluded.open
+    returning l.queue_id
+  )
+  select bool_or(q.ordering = 'fair') into v_fair
+  from joined j join penstock.queue q on q.id = j.queue_id;
+  if v_fair then
+    -- An account has one virtual time in a queue, whatever the number of its lanes there.
+    update penstock.lane l set head = g.head
+    from (
+      select o.queue_id, o.account_id, max(o.head) as head
+      from unnest(p_queues, p_accounts) u (queue_id, account_id)
+      join penstock.queue q on q.id = u.queue_id and q.ordering = 'fair'
+      join penstock.lane o on o.queue_id = u.queue_id and o.account_id = u.account_id
+      group by o.queue_id, o.account_id
+    ) g
+    where l.queue_id = g.queue_id and l.account_id = g.account_id and l.head < g.head;
+  end if;
 end
 $$;
 
 -- Counts jobs out that leave without having been started: cancelled, expired.
-create or replace function penstock._leave_lanes(p_queues integer[], p_accounts bigint[])
-returns void
+create or replace function penstock._leave_lanes(
+  p_queues integer[], p_accounts bigint[], p_kinds integer[]
+) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -67,16 +95,17 @@ begin
     head = case when q.ordering = 'fair' then l.head
       else coalesce(
         (select j.rank from penstock.job j
-         where j.queue_id = l.queue_id and j.lane = l.account_id and j.status = 'queued'
+         where j.queue_id = l.queue_id and j.kind_id = l.kind_id and j.lane = l.account_id
+           and j.status = 'queued'
          order by j.rank limit 1),
         l.head) end
   from (
-    select u.queue_id, u.account_id, count(*) as gone
-    from unnest(p_queues, p_accounts) u (queue_id, account_id)
-    group by u.queue_id, u.account_id
+    select u.queue_id, u.account_id, u.kind_id, count(*) as gone
+    from unnest(p_queues, p_accounts, p_kinds) u (queue_id, account_id, kind_id)
+    group by u.queue_id, u.account_id, u.kind_id
   ) g
   join penstock.queue q on q.id = g.queue_id
-  where l.queue_id = g.queue_id and l.account_id = g.account_id;
+  where l.queue_id = g.queue_id and l.account_id = g.account_id and l.kind_id = g.kind_id;
 end
 $$;
 
@@ -107,13 +136,13 @@ begin
     where j.id = any (p_jobs)
       and j.status = 'queued' -- guard: queued
       and j.lane = -1 -- guard: in no lane
-    returning j.queue_id, j.account_id, j.rank
+    returning j.queue_id, j.account_id, j.kind_id, j.rank
   )
   select array_agg(m.queue_id) as queues, array_agg(m.account_id) as accounts,
-    array_agg(m.rank) as ranks
+    array_agg(m.kind_id) as kinds, array_agg(m.rank) as ranks
   into v_moved from moved m;
   if v_moved.queues is not null then
-    perform penstock._join_lanes(v_moved.queues, v_moved.accounts, v_moved.ranks);
+    perform penstock._join_lanes(v_moved.queues, v_moved.accounts, v_moved.kinds, v_moved.ranks);
   end if;
 end
 $$;
@@ -156,15 +185,21 @@ begin
 end
 $$;
 
--- Waits, briefly, for the account of the first open lane. Only before the gate is taken: a finish
--- may hold that account and want the gate.
-create or replace function penstock._await_lane(p_queue integer) returns void
+-- Waits, briefly, for the account of the first open lane of these kinds. Only before the gate is
+-- taken: a finish may hold that account and want the gate.
+create or replace function penstock._await_lane(p_queue integer, p_kinds integer[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
 as $$
 begin
   perform from penstock.account a
-  where a.id = (select l.account_id from penstock.lane l
-                where l.queue_id = p_queue and l.open and l.waiting > 0 order by l.head limit 1)
+  where a.id = (
+    select f.account_id
+    from unnest(p_kinds) k (id) cross join lateral (
+      select l.account_id, l.head from penstock.lane l
+      where l.queue_id = p_queue and l.kind_id = k.id and l.open and l.waiting > 0
+      order by l.head limit 1
+    ) f
+    order by f.head limit 1)
   for no key update;
 exception when lock_not_available then
   null;

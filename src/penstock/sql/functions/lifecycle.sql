@@ -114,6 +114,7 @@ begin
   select array_agg(e.id) as ids,
     array_agg(e.queue_id) filter (where e.lane >= 0 and e.status = 'queued') as queues,
     array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts,
+    array_agg(e.kind_id) filter (where e.lane >= 0 and e.status = 'queued') as kinds,
     array_agg(e.id) filter (where e.reserved > 0) as priced,
     array_agg(e.account_id) filter (where e.reserved > 0) as payers,
     array_agg(e.reserved) filter (where e.reserved > 0) as reserved,
@@ -123,7 +124,7 @@ begin
   into v_ended
   from ended e;
   if v_ended.queues is not null then
-    perform penstock._leave_lanes(v_ended.queues, v_ended.accounts);
+    perform penstock._leave_lanes(v_ended.queues, v_ended.accounts, v_ended.kinds);
   end if;
   if v_ended.priced is not null then
     perform penstock._resolve(v_ended.priced, v_ended.payers, v_ended.reserved, v_ended.charged);
@@ -218,16 +219,18 @@ begin
   staged as (
     update penstock.job j set status = 'queued', updated_at = v_now, version = j.version + 1
     from due d where j.id = d.id
-    returning j.queue_id, j.lane, j.rank
+    returning j.queue_id, j.lane, j.kind_id, j.rank
   )
   select count(*) as n,
     array_agg(s.queue_id) filter (where s.lane >= 0) as queues,
     array_agg(s.lane) filter (where s.lane >= 0) as lanes,
+    array_agg(s.kind_id) filter (where s.lane >= 0) as kinds,
     array_agg(s.rank) filter (where s.lane >= 0) as ranks
   into v_staged
   from staged s;
   if v_staged.lanes is not null then
-    perform penstock._join_lanes(v_staged.queues, v_staged.lanes, v_staged.ranks);
+    perform penstock._join_lanes(
+      v_staged.queues, v_staged.lanes, v_staged.kinds, v_staged.ranks);
   end if;
   return v_staged.n;
 end

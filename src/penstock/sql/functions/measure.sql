@@ -56,18 +56,19 @@ as $$
   where exists (
       select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
     -- What is stopped runs empty, and says nothing of how it goes otherwise.
-    and (select s from penstock._stop(q.id, q.paused_at, p_now) s) is null -- guard: not stopped
+    and ( -- guard: not stopped
+      select s from penstock._stop(q.id, null, q.paused_at, p_now) s) is null
   on conflict (queue_id) do update set
     parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
     seen_at = excluded.seen_at
 $$;
 
--- The first job of each slice of one lane (-1: of no lane), in order, slice by slice along the
--- index. One statement with a window took four times as long, and while it runs nothing that
--- claims leave behind can be cleared away (2026-11). p_from, p_done: where to begin, and the work
--- before it.
+-- The first job of each slice of one lane (-1: of no lane) of one kind, in order, slice by slice
+-- along the index. One statement with a window took four times as long, and while it runs nothing
+-- that claims leave behind can be cleared away (2026-11). p_from, p_done: where to begin, and the
+-- work before it.
 create or replace function penstock._slices_of_lane(
-  p_queue integer, p_lane bigint, p_typical double precision, p_from bigint,
+  p_queue integer, p_kind integer, p_lane bigint, p_typical double precision, p_from bigint,
   p_done double precision, out ranks bigint[], out work double precision[]
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -78,18 +79,18 @@ declare
   v_slice record;
   v_done double precision := p_done;
   v_after bigint := p_from - 1;
+  v_seconds double precision := coalesce(
+    (select p.seconds from penstock.pace p where p.kind_id = p_kind), p_typical);
 begin
   loop
-    select min(s.rank) as first, max(s.rank) as last,
-      sum(coalesce(p.seconds, p_typical)) as seconds
+    select min(s.rank) as first, max(s.rank) as last, count(*) * v_seconds as seconds
     into v_slice
     from (
-      select j.rank, j.kind_id from penstock.job j
-      where j.queue_id = p_queue and j.lane = p_lane and j.status = 'queued'
-        and j.rank > v_after
+      select j.rank from penstock.job j
+      where j.queue_id = p_queue and j.kind_id = p_kind and j.lane = p_lane
+        and j.status = 'queued' and j.rank > v_after
       order by j.rank limit penstock._slice_size()
-    ) s
-    left join penstock.pace p on p.kind_id = s.kind_id;
+    ) s;
     exit when v_slice.first is null;
     ranks := ranks || v_slice.first;
     work := work || v_done;
@@ -99,10 +100,10 @@ begin
 end
 $$;
 
--- The same of all lanes that are not closed, together.
-create or replace function penstock._slices_of_queue(
-  p_queue integer, p_closed bigint[], p_typical double precision,
-  out ranks bigint[], out work double precision[]
+-- The same of several lanes and kinds together: of one account, or (null) of all but these.
+create or replace function penstock._slices_of_lanes(
+  p_queue integer, p_kinds integer[], p_account bigint, p_closed bigint[],
+  p_typical double precision, out ranks bigint[], out work double precision[]
 )
 language sql stable set search_path = pg_catalog, pg_temp set work_mem = '64MB'
 as $$
@@ -111,16 +112,18 @@ as $$
     select j.rank, row_number() over by_rank as nth,
       sum(coalesce(p.seconds, p_typical)) over by_rank - coalesce(p.seconds, p_typical) as work
     from penstock.job j left join penstock.pace p on p.kind_id = j.kind_id
-    where j.queue_id = p_queue and j.status = 'queued' and j.lane <> all (p_closed)
+    where j.queue_id = p_queue and j.kind_id = any (p_kinds) and j.status = 'queued'
+      and (j.lane = p_account or (p_account is null and j.lane <> all (p_closed)))
     window by_rank as (order by j.rank rows unbounded preceding)
   ) n
   where n.nth % penstock._slice_size() = 1
 $$;
 
--- Snapshots of a deep queue: as a whole, and of lanes that are deep by themselves. Not in a fair
--- queue, where lanes say how many wait in them, as a whole.
-create or replace function penstock._take_snapshots(p_queue integer, p_ordering text)
-returns void
+-- Snapshots of a deep queue: as a whole, and of accounts that are deep by themselves. Not in a fair
+-- queue, where lanes say how many wait in them, as a whole. Of kinds that can run only.
+create or replace function penstock._take_snapshots(
+  p_queue integer, p_ordering text, p_kinds integer[]
+) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -129,30 +132,27 @@ declare
   v_typical double precision := coalesce(
     (select t.seconds from penstock._typical_pace(p_queue) t), 0);
   v_closed bigint[] := array(
-    select l.account_id from penstock.lane l
+    select distinct l.account_id from penstock.lane l
     where l.queue_id = p_queue and l.waiting > 0 and not l.open);
-  v_deep bigint[] := array(
-    select l.account_id from penstock.lane l
-    where l.queue_id = p_queue and l.waiting > penstock._counted_at_submit());
+  v_deep record;
 begin
   delete from penstock.snapshot s where s.queue_id = p_queue;
-  insert into penstock.snapshot (queue_id, lane, ranks, work)
-  select p_queue, d.lane, s.ranks, s.work
-  from unnest(v_deep) d (lane)
-  cross join lateral penstock._slices_of_lane(p_queue, d.lane, v_typical, v_lowest, 0) s
-  where s.ranks is not null;
+  for v_deep in
+    select l.account_id, array_agg(l.kind_id) as kinds from penstock.lane l
+    where l.queue_id = p_queue and l.kind_id = any (p_kinds) and l.waiting > 0
+    group by l.account_id having sum(l.waiting) > penstock._counted_at_submit()
+  loop
+    perform penstock._take_snapshot(p_queue, v_deep.kinds, v_deep.account_id, v_typical, v_lowest);
+  end loop;
   if p_ordering <> 'fair' and exists (
     select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0 and l.open)
   then
     insert into penstock.snapshot (queue_id, lane, ranks, work)
     select p_queue, -2, s.ranks, s.work
-    from penstock._slices_of_queue(p_queue, v_closed, v_typical) s
+    from penstock._slices_of_lanes(p_queue, p_kinds, null, v_closed, v_typical) s
     where s.ranks is not null;
   elsif p_ordering <> 'fair' then
-    insert into penstock.snapshot (queue_id, lane, ranks, work)
-    select p_queue, -2, s.ranks, s.work
-    from penstock._slices_of_lane(p_queue, -1, v_typical, v_lowest, 0) s
-    where s.ranks is not null;
+    perform penstock._take_snapshot(p_queue, p_kinds, -1, v_typical, v_lowest);
   end if;
   insert into penstock.flow as f (queue_id, closed, snapshot_due_at)
   values (p_queue, v_closed, penstock.clock()
@@ -162,19 +162,46 @@ begin
 end
 $$;
 
+-- The snapshot of one account (-1: of what is in no lane, which is kept as -2).
+create or replace function penstock._take_snapshot(
+  p_queue integer, p_kinds integer[], p_account bigint, p_typical double precision,
+  p_lowest bigint
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_slices record;
+begin
+  if cardinality(p_kinds) = 1 then
+    select * into v_slices
+    from penstock._slices_of_lane(p_queue, p_kinds[1], p_account, p_typical, p_lowest, 0);
+  else
+    select * into v_slices
+    from penstock._slices_of_lanes(p_queue, p_kinds, p_account, null, p_typical);
+  end if;
+  insert into penstock.snapshot (queue_id, lane, ranks, work)
+  select p_queue, case when p_account = -1 then -2 else p_account end, v_slices.ranks,
+    v_slices.work
+  where v_slices.ranks is not null;
+end
+$$;
+
 -- Between two snapshots: what came at the end, from the last slice on. Or all of it would have to
 -- be counted for each reader that stands there, ten thousands of jobs where many are submitted.
-create or replace function penstock._extend_snapshots(p_queue integer) returns void
+-- Only where one kind can run: several have no end that could be followed along the index.
+create or replace function penstock._extend_snapshots(p_queue integer, p_kinds integer[])
+returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   update penstock.snapshot s set ranks = o.ranks[:cardinality(o.ranks) - 1] || e.ranks,
     work = o.work[:cardinality(o.work) - 1] || e.work
   from penstock.snapshot o cross join lateral penstock._typical_pace(p_queue) t
-  cross join lateral penstock._slices_of_lane(p_queue, greatest(o.lane, -1),
+  cross join lateral penstock._slices_of_lane(p_queue, p_kinds[1], greatest(o.lane, -1),
     coalesce(t.seconds, 0), o.ranks[cardinality(o.ranks)], o.work[cardinality(o.work)]) e
   where o.queue_id = p_queue and s.queue_id = o.queue_id and s.lane = o.lane
+    and cardinality(p_kinds) = 1
     and e.ranks is not null
-    -- Of several lanes together there is no end that could be gone along.
+    -- Nor have several lanes together.
     and (o.lane >= 0 or not exists (
       select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0))
 $$;
@@ -200,7 +227,7 @@ begin
   perform penstock._measure_paces();
   perform penstock._measure_flows(v_now);
   for v_queue in
-    select q.id, q.ordering, f.snapshot_due_at,
+    select q.id, q.ordering, f.snapshot_due_at, penstock._served_kinds(q.id, v_now) as kinds,
       (select count(*) from (
          select from penstock.job j where j.queue_id = q.id and j.status = 'queued'
          limit penstock._counted_at_submit() + 1) d) > penstock._counted_at_submit() as deep
@@ -211,9 +238,9 @@ begin
     elsif v_queue.snapshot_due_at is null
       or v_queue.snapshot_due_at <= v_now or v_queue.snapshot_due_at > v_now + interval '10 minutes'
     then
-      perform penstock._take_snapshots(v_queue.id, v_queue.ordering);
+      perform penstock._take_snapshots(v_queue.id, v_queue.ordering, v_queue.kinds);
     else
-      perform penstock._extend_snapshots(v_queue.id);
+      perform penstock._extend_snapshots(v_queue.id, v_queue.kinds);
     end if;
   end loop;
   -- Last: it keeps autovacuum from the tables until the end.

@@ -1,6 +1,7 @@
 -- The place of a job that waits: 1 is next to start. Ahead of it are the queued jobs that a claim
 -- would take before: those of smaller rank in no lane, in open lanes and in its own; in a fair
--- queue those of a smaller tag, by the lanes' virtual times as claim.sql does.
+-- queue those of a smaller tag, by the lanes' virtual times as claim.sql does. Jobs of kinds that
+-- no worker has a handler for are not counted.
 --
 -- Near the head they are counted. Deeper, the snapshot that upkeep takes says how many are between
 -- two slices, and only the jobs before the first untouched slice and those in the last one are
@@ -34,13 +35,15 @@ as $$
   where k.queue_id = p_queue
 $$;
 
--- Queued jobs of these lanes from rank p_from up to (p_rank, p_id), p_limit at most, and their
+-- Queued jobs of these lanes (kind and account; account -1: in no lane) from rank p_from up to
+-- (p_rank, p_id), p_limit at most, and their
 -- work; the work is null where nothing is known. Not as a row comparison, which would read every
 -- job of the lane: the range of ranks is for the index, equal ranks are looked at by themselves.
 -- p_mixed: by kind, which has to read each row; else the index is enough, in a third of the time.
 create or replace function penstock._count_queued(
-  p_queue integer, p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer,
-  p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision
+  p_queue integer, p_kinds integer[], p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid,
+  p_limit integer, p_typical double precision, p_mixed boolean, out jobs bigint,
+  out work double precision
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -50,10 +53,10 @@ begin
     into jobs, work
     from (
       select f.kind_id, count(*) as n from (
-        select w.kind_id from unnest(p_lanes) l (lane) cross join lateral (
-          select j.kind_id from penstock.job j
-          where j.queue_id = p_queue and j.lane = l.lane and j.status = 'queued'
-            and j.rank >= p_from and j.rank < p_rank
+        select l.kind_id from unnest(p_kinds, p_lanes) l (kind_id, lane) cross join lateral (
+          select from penstock.job j
+          where j.queue_id = p_queue and j.kind_id = l.kind_id and j.lane = l.lane
+            and j.status = 'queued' and j.rank >= p_from and j.rank < p_rank
         ) w
         limit p_limit
       ) f
@@ -62,10 +65,10 @@ begin
     left join penstock.pace p on p.kind_id = k.kind_id;
   else
     select count(*) into jobs from (
-      select from unnest(p_lanes) l (lane) cross join lateral (
+      select from unnest(p_kinds, p_lanes) l (kind_id, lane) cross join lateral (
         select from penstock.job j
-        where j.queue_id = p_queue and j.lane = l.lane and j.status = 'queued'
-          and j.rank >= p_from and j.rank < p_rank
+        where j.queue_id = p_queue and j.kind_id = l.kind_id and j.lane = l.lane
+          and j.status = 'queued' and j.rank >= p_from and j.rank < p_rank
       ) w
       limit p_limit
     ) f;
@@ -75,10 +78,10 @@ begin
     select jobs + count(*), work + count(*) * coalesce(p_typical, 0)
     into jobs, work
     from (
-      select e.id from unnest(p_lanes) l (lane) cross join lateral (
+      select e.id from unnest(p_kinds, p_lanes) l (kind_id, lane) cross join lateral (
         select j.id from penstock.job j
-        where j.queue_id = p_queue and j.lane = l.lane and j.status = 'queued'
-          and j.rank = p_rank
+        where j.queue_id = p_queue and j.kind_id = l.kind_id and j.lane = l.lane
+          and j.status = 'queued' and j.rank = p_rank
         offset 0 -- or the planner may think of the primary key, and read half of it
       ) e
     ) t
@@ -90,17 +93,18 @@ $$;
 -- The same from the beginning of these lanes, by the snapshot of them where counting would take
 -- too long. p_lanes: jobs in no lane first, then lanes by their heads.
 create or replace function penstock._count_ahead(
-  p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_most integer,
+  p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_most integer,
   p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 begin
-  select * into jobs, work from penstock._count_queued(p_job.queue_id, p_lanes,
+  select * into jobs, work from penstock._count_queued(p_job.queue_id, p_kinds, p_lanes,
     -9223372036854775808, p_job.rank, p_job.id, p_most + 1, p_typical, p_mixed);
   if jobs > p_most then
     select * into jobs, work
-    from penstock._by_snapshot(p_job, p_lanes, p_snapshot, null, p_most, p_typical, p_mixed);
+    from penstock._by_snapshot(p_job, p_kinds, p_lanes, p_snapshot, null, p_most, p_typical,
+      p_mixed);
   end if;
 end
 $$;
@@ -108,8 +112,9 @@ $$;
 -- The same for a job that has more than p_most before it. p_edge: the rank that has just p_most
 -- before it, where that is known. Null: there is no snapshot, and p_most forbids to count further.
 create or replace function penstock._by_snapshot(
-  p_job penstock.job, p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer,
-  p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision
+  p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_edge bigint,
+  p_most integer, p_typical double precision, p_mixed boolean, out jobs bigint,
+  out work double precision
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -121,6 +126,7 @@ declare
   v_snapshot penstock.snapshot;
   v_ranks bigint[];
   v_head bigint := p_edge;
+  v_unordered integer;
   v_first integer; -- the first slice of which nothing has been claimed
   v_last integer; -- the one the job is in
   v_front record;
@@ -131,9 +137,15 @@ begin
   if found then
     v_ranks := v_snapshot.ranks;
     if p_edge is null then
-      select min(h.rank) into v_head from unnest(p_lanes[1:2]) l (lane) cross join lateral (
+      -- Where jobs in no lane come first, the next lane has the smallest head of the others.
+      v_unordered := case when p_lanes[1] = -1 then 1 + cardinality(array_positions(p_lanes, -1))
+        else cardinality(p_lanes) end;
+      select min(h.rank) into v_head
+      from unnest(p_kinds[1:v_unordered], p_lanes[1:v_unordered]) l (kind_id, lane)
+      cross join lateral (
         select j.rank from penstock.job j
-        where j.queue_id = p_job.queue_id and j.lane = l.lane and j.status = 'queued'
+        where j.queue_id = p_job.queue_id and j.kind_id = l.kind_id and j.lane = l.lane
+          and j.status = 'queued'
         order by j.rank limit 1
       ) h;
     end if;
@@ -151,9 +163,9 @@ begin
     work := v_snapshot.work[v_last] - v_snapshot.work[v_first]
       + (v_counted + v_slice) * p_typical;
   elsif v_last >= v_first then
-    select * into v_front from penstock._count_queued(p_job.queue_id, p_lanes, v_from,
+    select * into v_front from penstock._count_queued(p_job.queue_id, p_kinds, p_lanes, v_from,
       v_ranks[v_first], null, case when v_hurried then v_slice end, p_typical, p_mixed);
-    select * into v_rear from penstock._count_queued(p_job.queue_id, p_lanes,
+    select * into v_rear from penstock._count_queued(p_job.queue_id, p_kinds, p_lanes,
       v_ranks[v_last], p_job.rank, p_job.id, case when v_hurried then v_slice end, p_typical,
       p_mixed);
     jobs := greatest(p_most + 1,
@@ -162,7 +174,7 @@ begin
       + v_snapshot.work[v_last] - v_snapshot.work[v_first] + v_rear.work;
   elsif not v_hurried or v_first is not null then
     select c.jobs + v_counted, c.work + v_counted * p_typical into jobs, work
-    from penstock._count_queued(p_job.queue_id, p_lanes, v_from, p_job.rank, p_job.id,
+    from penstock._count_queued(p_job.queue_id, p_kinds, p_lanes, v_from, p_job.rank, p_job.id,
       case when v_hurried then p_most + v_slice end, p_typical, p_mixed) c;
   end if;
 end
@@ -177,10 +189,10 @@ as $$
     / nullif(p_ranks[p_slice + 1] - p_ranks[p_slice], 0), 0)
 $$;
 
--- What is ahead of a job, and of that what is in its own lane. p_laned: whether the queue has open
--- lanes; p_mixed: whether its kinds differ.
+-- What is ahead of a job among jobs of p_kinds, and of that what is of its own account. p_laned:
+-- whether the queue has open lanes; p_mixed: whether the paces of its kinds differ.
 create or replace function penstock._ahead(
-  p_job penstock.job, p_ordering text, p_laned boolean, p_most integer,
+  p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer,
   p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision,
   out own_jobs bigint, out own_work double precision
 )
@@ -188,16 +200,18 @@ language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_edge bigint;
+  v_kinds integer[];
   v_lanes bigint[];
+  v_own bigint[] := array_fill(p_job.lane, array[cardinality(p_kinds)]);
   v_left_out boolean := false; -- the snapshot is without its lane
 begin
-  if p_job.lane = -1 and not p_laned and not p_mixed then
+  if p_job.lane = -1 and not p_laned and not p_mixed and cardinality(p_kinds) = 1 then
     -- As most submits find it: the same as below, in one look.
     select n.jobs + case when n.jobs > p_most then 0 else (
       select count(*) from (
         select j.id from penstock.job j
-        where j.queue_id = p_job.queue_id and j.lane = -1 and j.status = 'queued'
-          and j.rank = p_job.rank
+        where j.queue_id = p_job.queue_id and j.kind_id = p_kinds[1] and j.lane = -1
+          and j.status = 'queued' and j.rank = p_job.rank
         offset 0
       ) t
       where t.id < p_job.id) end, -- guard: not itself => where true) end,
@@ -206,8 +220,8 @@ begin
     from (
       select count(*) as jobs, max(f.rank) as edge from (
         select j.rank from penstock.job j
-        where j.queue_id = p_job.queue_id and j.lane = -1 and j.status = 'queued'
-          and j.rank < p_job.rank
+        where j.queue_id = p_job.queue_id and j.kind_id = p_kinds[1] and j.lane = -1
+          and j.status = 'queued' and j.rank < p_job.rank
         order by j.rank limit p_most + 1
       ) f
     ) n;
@@ -215,15 +229,15 @@ begin
       work := case when jobs = 0 then 0 else jobs * p_typical end;
     else
       select * into jobs, work
-      from penstock._by_snapshot(p_job, array[-1], -2, v_edge, p_most, p_typical, p_mixed);
+      from penstock._by_snapshot(p_job, p_kinds, array[-1], -2, v_edge, p_most, p_typical, p_mixed);
     end if;
     return;
   end if;
   if p_job.lane >= 0 then
     select * into own_jobs, own_work
-    from penstock._count_ahead(p_job, array[p_job.lane], p_job.lane, p_most, p_typical, p_mixed);
+    from penstock._count_ahead(p_job, p_kinds, v_own, p_job.lane, p_most, p_typical, p_mixed);
     if p_ordering = 'fair' then
-      jobs := own_jobs + penstock._fair_ahead(p_job.queue_id, p_job.lane, own_jobs);
+      jobs := own_jobs + penstock._fair_ahead(p_job.queue_id, p_kinds, p_job.lane, own_jobs);
       work := own_work + (jobs - own_jobs) * p_typical;
       return;
     end if;
@@ -231,17 +245,26 @@ begin
       select from penstock.flow f
       where f.queue_id = p_job.queue_id and p_job.lane = any (f.closed));
   end if;
-  v_lanes := array[-1::bigint] || array(
-    select l.account_id from penstock.lane l
-    where l.queue_id = p_job.queue_id
-      and l.open -- guard: open
-      and l.waiting > 0 and l.head <= p_job.rank and l.account_id <> p_job.lane
-    order by l.head limit p_most + 1);
+  select array_agg(o.kind_id), array_agg(o.account_id) into v_kinds, v_lanes
+  from (
+    select f.kind_id, f.account_id
+    from unnest(p_kinds) k (id) cross join lateral (
+      select l.kind_id, l.account_id, l.head from penstock.lane l
+      where l.queue_id = p_job.queue_id and l.kind_id = k.id
+        and l.open -- guard: open
+        and l.waiting > 0 and l.head <= p_job.rank and l.account_id <> p_job.lane
+      order by l.head limit p_most + 1
+    ) f
+    order by f.head limit p_most + 1
+  ) o;
+  v_kinds := p_kinds || v_kinds;
+  v_lanes := array_fill(-1::bigint, array[cardinality(p_kinds)]) || v_lanes;
   if p_job.lane >= 0 and not v_left_out then
-    v_lanes := v_lanes || p_job.lane;
+    v_kinds := v_kinds || p_kinds;
+    v_lanes := v_lanes || v_own;
   end if;
   select * into jobs, work
-  from penstock._count_ahead(p_job, v_lanes, -2, p_most, p_typical, p_mixed);
+  from penstock._count_ahead(p_job, v_kinds, v_lanes, -2, p_most, p_typical, p_mixed);
   if v_left_out then
     jobs := jobs + own_jobs;
     work := work + own_work;
@@ -249,34 +272,38 @@ begin
 end
 $$;
 
--- How many jobs of other open lanes come before the one in a fair queue that has p_own before it
--- in its lane. The n-th of a lane has the tag head + (n - 1) * step; equal tags go by n.
-create or replace function penstock._fair_ahead(p_queue integer, p_lane bigint, p_own bigint)
-returns bigint
+-- How many jobs of other open lanes of p_kinds come before the one in a fair queue that has p_own
+-- before it in its account's lanes. The n-th of an account has the tag head + (n - 1) * step; equal
+-- tags go by n.
+create or replace function penstock._fair_ahead(
+  p_queue integer, p_kinds integer[], p_account bigint, p_own bigint
+) returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_tag bigint;
 begin
   -- A lane that opens again, or begins to wait again, begins where the queue is then.
-  select case when l.open and l.waiting > 0 then l.head
-      else greatest(l.head, penstock._fair_floor(p_queue)) end
-    + p_own * penstock._fair_step(a.weight)
+  select coalesce(max(l.head) filter (where l.open and l.waiting > 0),
+      greatest(max(l.head), penstock._fair_floor(p_queue)))
+    + p_own * penstock._fair_step(min(a.weight))
   into v_tag
   from penstock.lane l join penstock.account a on a.id = l.account_id
-  where l.queue_id = p_queue and l.account_id = p_lane;
+  where l.queue_id = p_queue and l.account_id = p_account;
   return (
     select coalesce(sum(least(o.waiting,
       (v_tag - o.head + o.step - 1) / o.step
       + ((v_tag - o.head) % o.step = 0
-         and ((v_tag - o.head) / o.step, o.account_id) < (p_own, p_lane))::integer)), 0)
+         and ((v_tag - o.head) / o.step, o.account_id) < (p_own, p_account))::integer)), 0)
     from (
-      select l.account_id, l.waiting, l.head, penstock._fair_step(a.weight) as step
+      select l.account_id, sum(l.waiting) as waiting, max(l.head) as head,
+        penstock._fair_step(min(a.weight)) as step
       from penstock.lane l join penstock.account a on a.id = l.account_id
-      where l.queue_id = p_queue
+      where l.queue_id = p_queue and l.kind_id = any (p_kinds)
         and l.open -- guard: open
         and l.waiting > 0
-        and l.head <= v_tag and l.account_id <> p_lane
+        and l.head <= v_tag and l.account_id <> p_account
+      group by l.account_id
     ) o);
 end
 $$;

@@ -24,7 +24,8 @@ begin
     select l.account_id from penstock._unsound_lanes(null) l
     union
     select j.lane from penstock.job j where j.status = 'queued' and j.lane >= 0 and not exists (
-      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
+      select from penstock.lane l
+      where l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id)
   ) s;
   select array_agg(l.id) into v_accounts from (
     select a.id from penstock.account a where a.id = any (v_accounts)
@@ -43,16 +44,18 @@ begin
 
   -- A lane that is not there stops its jobs for ever, since no claim looks for them elsewhere.
   for v_lost in
-    select j.queue_id, j.lane, array_agg(j.rank) as ranks
+    select j.queue_id, j.lane, j.kind_id, array_agg(j.rank) as ranks
     from penstock.job j
     where j.status = 'queued' and j.lane = any (v_accounts) and not exists (
-      select from penstock.lane l where l.queue_id = j.queue_id and l.account_id = j.lane)
-    group by j.queue_id, j.lane
+      select from penstock.lane l
+      where l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id)
+    group by j.queue_id, j.lane, j.kind_id
   loop
     perform penstock._join_lanes(
       array_fill(v_lost.queue_id, array[cardinality(v_lost.ranks)]),
-      array_fill(v_lost.lane, array[cardinality(v_lost.ranks)]), v_lost.ranks);
-    what := 'lane'; subject := format('%s/%s', v_lost.queue_id, v_lost.lane);
+      array_fill(v_lost.lane, array[cardinality(v_lost.ranks)]),
+      array_fill(v_lost.kind_id, array[cardinality(v_lost.ranks)]), v_lost.ranks);
+    what := 'lane'; subject := format('%s/%s/%s', v_lost.queue_id, v_lost.lane, v_lost.kind_id);
     was := 'none'; now := format('%s waiting', cardinality(v_lost.ranks));
     return next;
   end loop;
@@ -60,8 +63,8 @@ begin
   with sound as materialized (select * from penstock._unsound_lanes(v_accounts))
   update penstock.lane l set waiting = s.waiting, head = s.head, open = s.open
   from sound s
-  where l.queue_id = s.queue_id and l.account_id = s.account_id
-  returning 'lane', format('%s/%s', l.queue_id, l.account_id),
+  where l.queue_id = s.queue_id and l.account_id = s.account_id and l.kind_id = s.kind_id
+  returning 'lane', format('%s/%s/%s', l.queue_id, l.account_id, l.kind_id),
     format('%s waiting, head %s, open %s', s.was_waiting, s.was_head, s.was_open),
     format('%s waiting, head %s, open %s', s.waiting, s.head, s.open);
 
@@ -109,25 +112,31 @@ $$;
 -- or of all.
 create or replace function penstock._unsound_lanes(p_accounts bigint[])
 returns table (
-  queue_id integer, account_id bigint, was_waiting integer, was_head bigint, was_open boolean,
-  waiting integer, head bigint, open boolean
+  queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint,
+  was_open boolean, waiting integer, head bigint, open boolean
 )
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select s.queue_id, s.account_id, s.was_waiting, s.was_head, s.was_open, s.waiting, s.head, s.open
+  select s.queue_id, s.account_id, s.kind_id, s.was_waiting, s.was_head, s.was_open, s.waiting,
+    s.head, s.open
   from (
-    select l.queue_id, l.account_id, l.waiting as was_waiting, l.head as was_head,
+    select l.queue_id, l.account_id, l.kind_id, l.waiting as was_waiting, l.head as was_head,
       l.open as was_open, coalesce(c.n, 0)::integer as waiting,
-      case when q.ordering = 'fair' then l.head else coalesce(c.first, l.head) end as head,
+      case when q.ordering = 'fair'
+        then case when coalesce(c.n, 0) = 0 then l.head else (
+          select max(o.head) from penstock.lane o
+          where o.queue_id = l.queue_id and o.account_id = l.account_id and o.waiting > 0) end
+        else coalesce(c.first, l.head) end as head,
       case when coalesce(c.n, 0) = 0 then l.open
         when a.concurrency is null or a.running < a.concurrency then true
         else l.open end as open
     from penstock.lane l join penstock.queue q on q.id = l.queue_id
     join penstock.account a on a.id = l.account_id
     left join (
-      select j.queue_id, j.lane, count(*) as n, min(j.rank) as first
-      from penstock.job j where j.status = 'queued' and j.lane >= 0 group by j.queue_id, j.lane
-    ) c on c.queue_id = l.queue_id and c.lane = l.account_id
+      select j.queue_id, j.lane, j.kind_id, count(*) as n, min(j.rank) as first
+      from penstock.job j where j.status = 'queued' and j.lane >= 0
+      group by j.queue_id, j.lane, j.kind_id
+    ) c on c.queue_id = l.queue_id and c.lane = l.account_id and c.kind_id = l.kind_id
     where p_accounts is null or l.account_id = any (p_accounts)
   ) s
   where s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open

@@ -16,10 +16,12 @@ begin
     join penstock.job j on j.id = u.id
   ),
   stop as materialized (
-    select q.id, q as queue, g as gate, s.word
-    from penstock.queue q join penstock.gate g on g.queue_id = q.id
-    cross join lateral penstock._stop(q.id, q.paused_at, v_now) s (word)
-    where q.id in (select l.queue_id from live l where l.status in ('scheduled', 'queued'))
+    select l.queue_id, l.kind_id, q as queue, g as gate, s.word
+    from (
+      select distinct w.queue_id, w.kind_id from live w where w.status in ('scheduled', 'queued')
+    ) l
+    join penstock.queue q on q.id = l.queue_id join penstock.gate g on g.queue_id = q.id
+    cross join lateral penstock._stop(q.id, l.kind_id, q.paused_at, v_now) s (word)
   ),
   shown as (
     select l.n, l.id, l.kind_id, l.queue_id, l.account_id, l.topic, l.batch_id, l.status, l.attempt,
@@ -37,7 +39,8 @@ begin
           from penstock.attempt t
           where t.job_id = l.id and t.attempt = l.attempt
             and t.outcome not in ('snoozed', 'released')) end as waiting_for
-    from live l left join stop s on s.id = l.queue_id left join penstock.account a on a.id = l.lane
+    from live l left join stop s on s.queue_id = l.queue_id and s.kind_id = l.kind_id
+    left join penstock.account a on a.id = l.lane
     union all
     select u.n, f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id, f.status, f.attempt,
       f.failures, f.max_attempts, f.created_at, f.run_at, f.started_at, f.finished_at, f.stage,

@@ -251,7 +251,8 @@ begin
       -- Two batches with the same keys meet them in the same order.
       order by i.kind_id, i.account_id, i.key, i.ordinal
       on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
-      returning job.id, job.status, job.queue_id, job.lane, job.rank, job.account_id, job.reserved
+      returning job.id, job.status, job.queue_id, job.lane, job.kind_id, job.rank, job.account_id,
+        job.reserved
     )
     -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
     select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
@@ -263,6 +264,7 @@ begin
       array_agg(c.id order by c.id) filter (where c.reserved > 0) as priced,
       array_agg(c.queue_id) filter (where c.lane >= 0 and c.status = 'queued') as queues,
       array_agg(c.lane) filter (where c.lane >= 0 and c.status = 'queued') as lanes,
+      array_agg(c.kind_id) filter (where c.lane >= 0 and c.status = 'queued') as kinds,
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
     into v_new
     from accepted c;
@@ -276,13 +278,13 @@ begin
         -- open is not for us to say: the claim will put these jobs into it.
         update penstock.job j set lane = -1
         where j.id = any (v_new.ids) and j.lane = any (v_strays);
-        select array_agg(u.queue), array_agg(u.lane), array_agg(u.rank)
-        into v_new.queues, v_new.lanes, v_new.ranks
-        from unnest(v_new.queues, v_new.lanes, v_new.ranks) u (queue, lane, rank)
+        select array_agg(u.queue), array_agg(u.lane), array_agg(u.kind), array_agg(u.rank)
+        into v_new.queues, v_new.lanes, v_new.kinds, v_new.ranks
+        from unnest(v_new.queues, v_new.lanes, v_new.kinds, v_new.ranks) u (queue, lane, kind, rank)
         where u.lane <> all (v_strays);
       end if;
       if v_new.lanes is not null then
-        perform penstock._join_lanes(v_new.queues, v_new.lanes, v_new.ranks);
+        perform penstock._join_lanes(v_new.queues, v_new.lanes, v_new.kinds, v_new.ranks);
       end if;
     end if;
     v_accepted := v_accepted + coalesce(cardinality(v_new.ids), 0);

@@ -21,6 +21,8 @@ declare
   v_run_at timestamptz;
   v_priority integer;
   v_rank bigint;
+  v_alive boolean;
+  v_handled boolean;
   v_worker bigint;
   v_channel text;
   v_started_at timestamptz;
@@ -90,13 +92,14 @@ begin
       and o.offered_at > v_now - interval '3 seconds' -- guard: fresh
       and exists ( -- guard: worker lives
         select from penstock.worker w
-        where w.id = o.worker_id and w.lost_at is null and w.stopped_at is null)
+        where w.id = o.worker_id and w.lost_at is null and w.stopped_at is null
+          and (w.kinds is null or p_kind = any (w.kinds))) -- guard: offer has a handler
       and exists ( -- guard: closed
         select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
       -- Ordered as the indexes are: else all jobs would be read to find that there is none.
       and ( -- guard: nobody before
         select j.id from penstock.job j where j.queue_id = v_queue.id and j.status = 'queued'
-        order by j.lane, j.rank limit 1) is null
+        order by j.kind_id, j.lane, j.rank limit 1) is null
       and ( -- guard: nobody due
         select j.id from penstock.job j
         where j.queue_id = v_queue.id and j.status = 'scheduled' and not j.parked
@@ -140,21 +143,28 @@ begin
     return;
   end if;
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
-  if status = 'queued' and not (select a from penstock._anyone_alive(v_now) a) then
+  select s.alive, s.handled into v_alive, v_handled
+  from penstock._service(v_queue.id, v_kind.id, v_now) s;
+  if status = 'queued' and not v_alive then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
-      select from penstock.job j
-      where j.queue_id = v_queue.id and j.lane = -1 and j.status = 'queued' and j.rank < v_rank
-      order by j.rank limit penstock._counted_at_submit() + 1) f;
+      select from penstock.queue_kind k cross join lateral (
+        select from penstock.job j
+        where j.queue_id = v_queue.id and j.kind_id = k.kind_id and j.lane = -1
+          and j.status = 'queued' and j.rank < v_rank
+        order by j.rank limit penstock._counted_at_submit() + 1) o
+      where k.queue_id = v_queue.id
+      limit penstock._counted_at_submit() + 1) f;
     waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
     is_told := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
       and (place is not null
         or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
-  elsif status = 'queued' and v_queue.concurrency is null and v_queue.rate_count is null
+  elsif status = 'queued' and v_handled
+    and v_queue.concurrency is null and v_queue.rate_count is null
     and v_queue.paused_at is null
     and (select count(*) from (
            select from penstock.job j
            where j.queue_id = v_queue.id and j.status = 'queued'
-           order by j.lane, j.rank limit 2) f) = 1
+           order by j.kind_id, j.lane, j.rank limit 2) f) = 1
     and exists (
       select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
   then

@@ -107,6 +107,7 @@ as $$
 declare
   v_now timestamptz := penstock.clock();
   v_backs_off boolean := false;
+  v_kinds integer[];
   v_at record;
   v_ahead record;
 begin
@@ -122,18 +123,22 @@ begin
       return; -- as its caller wanted
     end if;
   end if;
+  v_kinds := penstock._served_kinds(p_job.queue_id, v_now);
+  if p_job.kind_id <> all (v_kinds) then
+    v_kinds := v_kinds || p_job.kind_id;
+  end if;
   select q as queue, g as gate, a.running, a.concurrency, s.stop, t.seconds as typical, t.mixed,
     exists (
       select from penstock.lane l
-      where l.queue_id = q.id and l.open and l.waiting > 0) as laned
+      where l.queue_id = q.id and l.kind_id = any (v_kinds) and l.open and l.waiting > 0) as laned
   into v_at
   from penstock.queue q join penstock.gate g on g.queue_id = q.id
   cross join lateral penstock._typical_pace(q.id) t
-  cross join lateral penstock._stop(q.id, q.paused_at, v_now) s (stop)
+  cross join lateral penstock._stop(q.id, p_job.kind_id, q.paused_at, v_now) s (stop)
   left join penstock.account a on a.id = p_job.lane
   where q.id = p_job.queue_id;
-  v_ahead := penstock._ahead(p_job, (v_at.queue).ordering, v_at.laned, p_most, v_at.typical,
-    v_at.mixed and v_at.stop is null);
+  v_ahead := penstock._ahead(p_job, v_kinds, (v_at.queue).ordering, v_at.laned, p_most,
+    v_at.typical, v_at.mixed and v_at.stop is null);
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
   end if;
@@ -163,23 +168,27 @@ declare
   v_most constant integer := penstock._counted_at_submit();
   v_at record;
 begin
-  select penstock._stop_word(q.paused_at is not null, a.alive, c.state, c.class) as stop,
+  select penstock._stop_word(q.paused_at is not null, s.alive, s.handled, c.state, c.class) as stop,
     q.rate_count is null and (q.concurrency is null or g.running < q.concurrency)
       and c.state = 'closed' as free,
     j.lane = -1 and j.status = 'queued' and not exists (
       select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as plain,
     (select count(*) from (
-       select from penstock.job o
-       where o.queue_id = j.queue_id and o.lane = -1 and o.status = 'queued' and o.rank < j.rank
+       select from unnest(penstock._served_kinds(j.queue_id, p_now)) k (id) cross join lateral (
+         select from penstock.job o
+         where o.queue_id = j.queue_id and o.kind_id = k.id and o.lane = -1
+           and o.status = 'queued' and o.rank < j.rank
+         limit v_most + 1) n
        limit v_most + 1) f) as ahead,
     not exists (
       select from penstock.snapshot s where s.queue_id = q.id and s.lane = -2) as uncounted
   into v_at
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
-  cross join penstock._anyone_alive(p_now) a (alive)
+  cross join lateral penstock._service(q.id, j.kind_id, p_now) s
   where j.id = p_job;
-  simple := v_at.plain and case when v_at.ahead <= v_most
+  simple := v_at.plain and v_at.stop is distinct from 'no_handler'
+    and case when v_at.ahead <= v_most
     then v_at.stop is not null or (v_at.free and v_at.ahead = 0)
     else v_at.stop is not null and v_at.uncounted end;
   place := case when v_at.ahead <= v_most then v_at.ahead + 1 end;

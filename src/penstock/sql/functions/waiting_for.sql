@@ -1,39 +1,111 @@
 -- What keeps a job from starting, in one word; when several things do, the first of: paused,
--- no_worker, circuit_open, rate_limit, account_limit, queue_limit.
+-- no_worker, no_handler, circuit_open, rate_limit, account_limit, queue_limit.
 
--- Whether there is a worker that beats. One row, for FROM: only there Postgres inlines a function
--- that looks into tables, and calling it took 15 us (2026-11).
-create or replace function penstock._anyone_alive(p_now timestamptz) returns setof boolean
+-- Workers that live: registered, not gone, and not silent for longer than their lease.
+create or replace function penstock._live_workers(p_now timestamptz)
+returns table (queues text[], kinds text[])
 language sql stable parallel safe
 as $$
-  select exists (
-    select from penstock.worker w
-    where w.cleared_at is null
-      and w.lost_at is null and w.stopped_at is null -- guard: not gone
-      and w.beat_at + w.lease >= p_now) -- guard: beats => )
+  select w.queues, w.kinds
+  from penstock.worker w
+  where w.cleared_at is null
+    and w.lost_at is null and w.stopped_at is null -- guard: not gone
+    and w.beat_at + w.lease >= p_now -- guard: beats
+$$;
+
+-- alive: some worker serves the queue. handled: one of them has a handler for the kind (null: any).
+-- One row, for FROM: only there Postgres inlines a function that reads tables.
+create or replace function penstock._service(
+  p_queue integer, p_kind integer, p_now timestamptz
+) returns table (alive boolean, handled boolean)
+language sql stable parallel safe
+as $$
+  select count(*) > 0,
+    coalesce(bool_or(w.kinds is null or k.name is null or k.name = any (w.kinds)), false)
+  from penstock._live_workers(p_now) w
+  join penstock.queue q on q.id = p_queue
+  left join penstock.kind k on k.id = p_kind
+  where w.queues is null or q.name = any (w.queues) -- guard: serves
+$$;
+
+-- Kinds whose jobs may lie in the queue, and whether some live worker starts them.
+create or replace function penstock._kinds_of_queue(p_queue integer, p_now timestamptz)
+returns table (kind_id integer, name text, served boolean)
+language sql stable parallel safe
+as $$
+  select k.id, k.name, exists (
+    select from penstock._live_workers(p_now) w
+    where (w.queues is null or q.name = any (w.queues))
+      and (w.kinds is null or k.name = any (w.kinds)))
+  from penstock.queue_kind qk
+  join penstock.queue q on q.id = qk.queue_id join penstock.kind k on k.id = qk.kind_id
+  where qk.queue_id = p_queue
+$$;
+
+-- Kinds of the queue that can run; all of them where no worker serves any, since then nothing tells
+-- one from another.
+create or replace function penstock._served_kinds(p_queue integer, p_now timestamptz)
+returns integer[]
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select case when bool_or(k.served) then array_agg(k.kind_id) filter (where k.served)
+    else array_agg(k.kind_id) end
+  from penstock._kinds_of_queue(p_queue, p_now) k
+$$;
+
+-- Kinds with queued jobs that no worker of their queue has a handler for, with the number of these
+-- jobs, p_most + 1 at most. Queues that no worker serves are left out: that has a word of its own.
+create or replace function penstock._unhandled_kinds(p_most integer, p_now timestamptz)
+returns table (queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamptz)
+language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+as $$
+  select q.id, q.name, k.name, j.jobs, j.oldest_at
+  from penstock.queue q
+  cross join lateral penstock._service(q.id, null, p_now) s
+  cross join lateral penstock._kinds_of_queue(q.id, p_now) k
+  cross join lateral (
+    select count(*) as jobs, min(f.run_at) as oldest_at from (
+      select j.run_at from penstock.job j
+      where j.queue_id = q.id and j.kind_id = k.kind_id and j.status = 'queued'
+      order by j.lane, j.rank limit p_most + 1
+    ) f
+  ) j
+  where s.alive and q.drive = 'worker' and not k.served and j.jobs > 0
+$$;
+
+-- The same for programs.
+create or replace function penstock.list_unhandled() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('queue', u.queue, 'kind', u.kind, 'jobs', least(u.jobs, 1000),
+    'about', u.jobs > 1000, 'oldest_at', penstock._rfc3339(u.oldest_at))
+  from penstock._unhandled_kinds(1000, penstock.clock()) u
+  order by u.queue, u.kind
 $$;
 
 -- What stops the whole queue, of what is known about it: see _stopped_by.
 create or replace function penstock._stop_word(
-  p_paused boolean, p_alive boolean, p_state text, p_class text
+  p_paused boolean, p_alive boolean, p_handled boolean, p_state text, p_class text
 ) returns text
 language sql immutable parallel safe
 as $$
   select case
     when p_paused or (p_state = 'open' and p_class in ('auth', 'quota', 'config')) then 'paused'
     when not p_alive then 'no_worker'
+    when not p_handled then 'no_handler'
     when p_state = 'open' and p_class = 'rate_limited' then 'rate_limit'
     when p_state = 'open' then 'circuit_open' end
 $$;
 
--- What stops the whole queue: nothing is known then about when a job will start. One row, for FROM.
+-- What stops the whole queue, or its jobs of one kind: nothing is known then about when a job will
+-- start. One row, for FROM.
 create or replace function penstock._stop(
-  p_queue integer, p_paused_at timestamptz, p_now timestamptz
+  p_queue integer, p_kind integer, p_paused_at timestamptz, p_now timestamptz
 ) returns setof text
 language sql stable parallel safe
 as $$
-  select penstock._stop_word(p_paused_at is not null, a.alive, c.state, c.class)
-  from penstock.circuit c cross join penstock._anyone_alive(p_now) a (alive)
+  select penstock._stop_word(p_paused_at is not null, s.alive, s.handled, c.state, c.class)
+  from penstock.circuit c cross join penstock._service(p_queue, p_kind, p_now) s
   where c.queue_id = p_queue
 $$;
 

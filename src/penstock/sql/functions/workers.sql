@@ -1,8 +1,10 @@
 -- Workers and their leases. A lease belongs to the worker, not to each job: one row, one beat.
 -- A worker once given up for lost stays lost: it drops what it runs and registers again.
 
+-- p_queues, p_kinds: whose jobs it claims and has handlers for; null: any.
 create or replace function penstock.register_worker(
-  p_name text, p_lease interval default '15 seconds'
+  p_name text, p_lease interval default '15 seconds', p_queues text[] default null,
+  p_kinds text[] default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -18,9 +20,9 @@ begin
       'the lease must be more than 0 and at most ten years', 'lease');
   end if;
   -- Random: no worker of an earlier life, or of a database restored from a backup, shares it.
-  insert into penstock.worker (id, name, lease, started_at, beat_at)
+  insert into penstock.worker (id, name, lease, started_at, beat_at, queues, kinds)
   values (('x' || left(replace(gen_random_uuid()::text, '-', ''), 15))::bit(60)::bigint,
-    p_name, p_lease, penstock.clock(), penstock.clock())
+    p_name, p_lease, penstock.clock(), penstock.clock(), p_queues, p_kinds)
   returning id into v_id;
   return v_id;
 end

@@ -2,7 +2,7 @@
 
 const LIVE = new Set(["scheduled", "queued", "running", "awaiting"]);
 // Nothing is known about when: what waits for these has no wait to show.
-const STOPPED = new Set(["circuit_open", "paused", "no_worker"]);
+const STOPPED = new Set(["circuit_open", "paused", "no_worker", "no_handler"]);
 
 export function isLive(job) {
   return job !== null && LIVE.has(job.status);
@@ -44,7 +44,9 @@ function queued(job, language, { now, wait, outageAt }) {
   if (STOPPED.has(why)) {
     const since = why === "circuit_open" && outageAt !== null;
     const time = since ? language.moment(outageAt, now) : "";
-    const banner = language.say(since ? `${why}_since` : why, { time });
+    // To the person who waits, both mean that no worker is there.
+    const key = why === "no_handler" ? "no_worker" : why;
+    const banner = language.say(since ? `${key}_since` : key, { time });
     return { ...view, mood: "warning", banner };
   }
   if (wait !== null) {
