@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from properties.model import Job, Model, Worker
-from properties.settings import ACCOUNTS
+from properties.settings import ACCOUNTS, KINDS
 from properties.world import World
 
 T = TypeVar("T")

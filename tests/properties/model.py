@@ -84,7 +84,7 @@ class Job:
 class Worker:
     id: int
     beat_at: datetime
-    kinds: Collection[str] = KINDS
+    kinds: Collection[str] = frozenset(KINDS)
     lost: bool = False
     stopped: bool = False
     lost_jobs: int | None = None

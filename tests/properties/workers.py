@@ -83,7 +83,8 @@ class Workers(Lifecycle):
             rows = self.world.claim(worker.id, queue, limit, wait=wait)
         moved = self.model.expire(queue, self.pays_behind(held))
         moved += self.model.stage(queue, self.waits_behind(held))
-        self._assert_right_choice(worker, [row.id for row in rows], queue, limit, held, not moved)
+        chosen = [row.id for row in rows]
+        self._assert_right_choice(worker, chosen, queue, limit, held, exact=not moved)
         for row in rows:
             self.model.start(self.model.jobs[row.id], worker.id, row.slot_account)
             assert row.attempt == self.model.jobs[row.id].attempt
@@ -95,7 +96,8 @@ class Workers(Lifecycle):
         queue: str,
         limit: int,
         held: tuple[str | None, ...],
-        exact: bool,  # noqa: FBT001  # nothing was moved on the way
+        *,
+        exact: bool,
     ) -> None:
         """Within every limit, nothing left idle that could run, and the first in line first."""
         room = self.model.room(queue, limit)

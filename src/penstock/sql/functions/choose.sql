@@ -125,7 +125,7 @@ begin
     held as materialized (
       select f.account_id, f.head, a.running, a.concurrency, a.weight
       from first f join penstock.account a on a.id = f.account_id
-      order by f.head limit p_limit
+      order by f.head, f.account_id limit p_limit
       for no key update of a skip locked -- guard: merged - for no key update of a skip locked
     )
     select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),

@@ -110,11 +110,11 @@ as $$
   cross join lateral unnest(penstock._kinds_named(q.id, p_kinds)) m (id)
   join penstock.kind n on n.id = m.id
   cross join lateral (
-    (select j.rank as tag, j.rank from penstock.job j
+    (select j.rank as tag, 0 as account_id, j.rank from penstock.job j
      where j.queue_id = q.id and j.kind_id = m.id and j.lane = -1 and j.status = 'queued'
      order by j.rank limit 1)
     union all
-    (select case when q.ordering = 'fair' then l.head else j.rank end, j.rank
+    (select case when q.ordering = 'fair' then l.head else j.rank end, l.account_id, j.rank
      from (
        select o.account_id, o.head from penstock.lane o
        where o.queue_id = q.id and o.kind_id = m.id and o.open and o.waiting > 0
@@ -128,7 +128,7 @@ as $$
      ) j)
   ) f
   where q.name = p_queue
-  order by f.tag, f.rank limit 1
+  order by f.tag, f.account_id, f.rank limit 1
 $$;
 
 -- Driven queues with work that could start now, and that nobody drives. p_kinds: see drive_state.
