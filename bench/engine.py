@@ -27,12 +27,15 @@ BACKLOG = 20_000 if SMALL else 1_000_000
 BULK = 5_000 if SMALL else 50_000
 
 
-async def core(conn: asyncpg.Connection, kind: str, accounts: Sequence[str | None]) -> Rate:
-    """The SQL functions, called as the bare SQL is."""
-    await fill(conn, kind, JOBS, accounts)
+async def core(
+    conn: asyncpg.Connection, queue: str, accounts: Sequence[str | None], kinds: int = 1
+) -> Rate:
+    """The SQL functions, called as the bare SQL is; jobs of so many kinds in turn."""
+    names = [queue, *(f"{queue}-{n}" for n in range(2, kinds + 1))]
+    await fill(conn, names, JOBS, accounts)
     worker = await conn.fetchval("select penstock.register_worker('bench', '1 day')")
     await settle(conn, "penstock.job", "penstock.lane", "penstock.account")
-    return await timed(JOBS, lambda: drain(conn, worker, kind, JOBS))
+    return await timed(JOBS, lambda: drain(conn, worker, queue, JOBS))
 
 
 async def drain(conn: asyncpg.Connection, worker: int, queue: str, jobs: int) -> None:
@@ -61,7 +64,7 @@ async def drain(conn: asyncpg.Connection, worker: int, queue: str, jobs: int) ->
 
 async def python(engine: Engine, conn: asyncpg.Connection) -> Rate:
     """The same through the Python engine, with its values."""
-    await fill(conn, "plain", JOBS, [None])
+    await fill(conn, ["plain"], JOBS, [None])
     worker = await engine.workers.register("bench")
     await settle(conn, "penstock.job")
 
@@ -73,11 +76,14 @@ async def python(engine: Engine, conn: asyncpg.Connection) -> Rate:
 
 
 async def fill(
-    conn: asyncpg.Connection, kind: str, jobs: int, accounts: Sequence[str | None]
+    conn: asyncpg.Connection, kinds: Sequence[str], jobs: int, accounts: Sequence[str | None]
 ) -> None:
     names = list(islice(cycle(accounts), jobs)) if any(accounts) else None
     await conn.execute(
-        "select count(*) from penstock.submit_many($1, $2, $3)", [kind] * jobs, [{}] * jobs, names
+        "select count(*) from penstock.submit_many($1, $2, $3)",
+        list(islice(cycle(kinds), jobs)),
+        [{}] * jobs,
+        names,
     )
 
 
@@ -107,7 +113,12 @@ async def main() -> None:
         for conn in (small, large):
             await conn.execute(
                 "select penstock.declare_queue(q), penstock.declare_kind(q, q)"
-                " from unnest(array['plain', 'laned', 'bulk', 'deep']) q"
+                " from unnest(array['plain', 'laned', 'bulk', 'deep', 'some', 'many']) q"
+            )
+            await conn.execute(
+                "select penstock.declare_kind(format('%s-%s', q.name, n), q.name)"
+                " from (values ('some', 10), ('many', 50)) q (name, kinds),"
+                " generate_series(2, q.kinds) n"
             )
             await conn.execute("""select penstock.declare_plan('one', '{"concurrency": 1}')""")
         await small.execute(bare.TABLES)
@@ -116,8 +127,8 @@ async def main() -> None:
 
         print(f"filling a backlog of {BACKLOG:,} jobs")
         for _ in range(BACKLOG // BULK or 1):
-            await fill(large, "deep", min(BULK, BACKLOG), [None])
-        await fill(small, "deep", JOBS, [None])
+            await fill(large, ["deep"], min(BULK, BACKLOG), [None])
+        await fill(small, ["deep"], JOBS, [None])
         await settle(large, "penstock.job")
         deep = {
             conn: await conn.fetchval("select penstock.register_worker('bench', '1 day')")
@@ -131,14 +142,16 @@ async def main() -> None:
                 note("core", await core(small, "plain", [None]))
                 note("python", await python(engine, small))
                 note("accounts", await core(small, "laned", accounts))
+                note("ten kinds", await core(small, "some", [None], 10))
+                note("fifty kinds", await core(small, "many", [None], 50))
                 for name, conn in (("backlog small", small), ("backlog large", large)):
                     work = lambda conn=conn: drain(conn, deep[conn], "deep", JOBS // 2)  # noqa: E731
                     note(name, await timed(JOBS // 2, work))
-                await fill(small, "deep", JOBS // 2, [None])
+                await fill(small, ["deep"], JOBS // 2, [None])
                 await settle(small, "penstock.job")
                 note("copy", await bare.copy(small, BULK))
                 note("bulk", await bulk(small))
-                await fill(small, "deep", JOBS, [None])
+                await fill(small, ["deep"], JOBS, [None])
 
         unsound = [await conn.fetch("select * from penstock.check()") for conn in (small, large)]
         assert not any(unsound), unsound
@@ -150,6 +163,8 @@ GOALS = (
     ("claim + finish, SQL functions / bare SQL", "core", "bare", 0.6),
     ("claim + finish, Python engine / bare SQL", "python", "bare", 0.6),
     (f"the same with {ACCOUNTS:,} accounts, one running each / bare SQL", "accounts", "bare", 0.3),
+    ("the same with 10 kinds in the queue / with one", "ten kinds", "core", 0.7),
+    ("the same with 50 kinds in the queue / with one", "fifty kinds", "core", 0.5),
     (f"at a backlog of {BACKLOG:,} / of {JOBS:,}", "backlog large", "backlog small", 0.9),
     (f"bulk submit of {BULK:,} / COPY with the same indexes", "bulk", "copy", 0.3),
 )
