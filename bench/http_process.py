@@ -12,6 +12,7 @@ import asyncio
 import cProfile
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-SECRET = "the-secret-of-a-benchmark"  # noqa: S105  # of a database that lives for a minute
+SECRET = secrets.token_hex(32)
 READY_SECONDS = 30.0
 STOP_SECONDS = 40.0
 _POLL_SECONDS = 0.02

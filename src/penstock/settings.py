@@ -14,11 +14,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock.errors import Invalid, Misconfigured
+from penstock.secret_strength import HOW_TO_MAKE, why_weak
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 _LONGEST_NAME = 200
-_SHORTEST_SECRET = 16
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
@@ -75,12 +75,20 @@ class Settings:
 def _secrets(written: str) -> tuple[str, ...]:
     """One, or the new one and the old one with a comma between, while they are exchanged."""
     found = tuple(one.strip() for one in written.split(",")) if written else ()
-    if any(len(one) < _SHORTEST_SECRET or not one.isascii() or " " in one for one in found):
-        raise Misconfigured(
-            f"PENSTOCK_SECRET must have at least {_SHORTEST_SECRET} ASCII characters without "
-            "spaces, such as `openssl rand -hex 32` prints; two of them with a comma between while "
-            "they are exchanged, the new one first"
-        )
+    for number, one in enumerate(found, start=1):
+        which = f"value {number} of PENSTOCK_SECRET" if len(found) > 1 else "PENSTOCK_SECRET"
+        if not one.isascii() or " " in one:
+            raise Misconfigured(
+                f"{which} must consist of ASCII characters without spaces; {HOW_TO_MAKE}. While "
+                "two are exchanged, both are set with a comma between, the new one first"
+            )
+        weakness = why_weak(one)
+        if weakness is not None:
+            # Without the value itself: this text goes into logs.
+            raise Misconfigured(
+                f"{which} {weakness}; it signs all tokens, callbacks and webhooks, and opens "
+                f"everything: {HOW_TO_MAKE}"
+            )
     return found
 
 

@@ -13,8 +13,8 @@ from penstock.engine import Engine
 from penstock.errors import Conflict
 from penstock.server import api
 from penstock.worker.worker import Options, Worker
+from signing import SECRET as SECRET  # noqa: PLC0414  # others take it from here
 
-SECRET = "the-operators-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
 START_SECONDS = 20
 
 

@@ -11,6 +11,7 @@ from api import kinds
 from api.site import SECRET, Site, problem
 from penstock.api import auth
 from penstock.engine.keys import parts
+from signing import NEXT_SECRET
 from waiting import eventually
 
 
@@ -178,7 +179,7 @@ async def test_the_key_of_an_erased_account_opens_nothing(
 async def test_two_secrets_are_good_while_they_are_exchanged(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_SECRET", f"the-next-secret-of-these-tests,{SECRET}")
+    monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     assert (await site.admin.get("/v1/keys")).status_code == 200
-    new = site.client("the-next-secret-of-these-tests")
+    new = site.client(NEXT_SECRET)
     assert (await new.get("/v1/keys")).status_code == 200

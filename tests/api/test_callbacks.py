@@ -25,6 +25,7 @@ from penstock.providers.roots import Roots
 from penstock.providers.secret import Secret
 from penstock.providers.signature import Signer
 from shapes import Connect
+from signing import NEXT_SECRET
 from waiting import eventually
 
 ROOTS = Roots((SECRET,))
@@ -458,7 +459,7 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R-S28: handed over under the old secret, called back under the new one."""
-    monkeypatch.setenv("PENSTOCK_SECRET", f"the-new-secret-of-these-tests,{SECRET}")
+    monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     queue = site.penstock.queue("q")
 
     @site.penstock.job(queue=queue, name="f")
@@ -470,7 +471,7 @@ async def test_while_the_secret_is_exchanged_old_tokens_count(
     job = await jobs.handed()
     assert await jobs.say(job, status="succeeded") == "accepted"
     job = await jobs.handed()
-    both = signature.of_functions(Roots(("the-new-secret-of-these-tests", SECRET)))
+    both = signature.of_functions(Roots((NEXT_SECRET, SECRET)))
     said = {"job_id": str(job), "attempt": 1, "status": "progress"}
     body = json.dumps(said).encode()
     headers = signed(body, both)

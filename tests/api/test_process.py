@@ -15,6 +15,7 @@ from penstock.errors import Misconfigured
 from penstock.providers import drive
 from penstock.providers.roots import Roots
 from shapes import Connect
+from signing import SECRET
 from waiting import eventually
 
 
@@ -79,7 +80,7 @@ async def test_who_may_drive(site: Site) -> None:
     problem(await site.anonymous.post(call), 401, "unauthorized")
     problem(await site.app_client.post(call), 403, "not_allowed")
     problem(await (await site.account_client("u1")).post(call), 403, "not_allowed")
-    roots = Roots(("the-operators-secret-of-these-tests",))
+    roots = Roots((SECRET,))
     ours = site.client(drive.make_token(roots, "marks"))
     assert (await ours.post(call)).status_code == 200
     problem(await ours.post("/v1/queues/other/process"), 401, "unauthorized")

@@ -14,9 +14,8 @@ from penstock.app.toml import load
 from penstock.errors import Invalid
 from penstock.providers import drive
 from penstock.providers.roots import Roots
+from signing import SECRET
 from waiting import eventually
-
-SECRET = "the-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
 
 
 class Api:

@@ -19,6 +19,7 @@ from penstock.app import model_jobs
 from penstock.app.toml import load
 from penstock.errors import Invalid, WrongApp
 from penstock.providers.simulated import simulated
+from signing import SECRET
 from waiting import eventually
 from worker.crew import until_finished, working
 
@@ -231,7 +232,7 @@ def test_a_function_is_signed_for_where_there_is_a_secret(
     load_text: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert config_of(load_text(HTTP)).signer is None
-    monkeypatch.setenv("PENSTOCK_SECRET", "of-the-whole-house")
+    monkeypatch.setenv("PENSTOCK_SECRET", SECRET)
     house = config_of(load_text(HTTP)).signer
     monkeypatch.setenv("OWN", "of this function")
     own = config_of(load_text(HTTP + "secret = '$OWN'")).signer

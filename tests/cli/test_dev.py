@@ -20,8 +20,8 @@ from penstock.app.toml import load
 from penstock.cli import dev, serving, systems
 from penstock.settings import Settings
 from shapes import Penstock
+from signing import SECRET
 
-SECRET = "a-secret-that-is-long-enough"  # noqa: S105  # of this test only
 WAIT_SECONDS = 40
 
 

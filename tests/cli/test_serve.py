@@ -20,8 +20,8 @@ import pytest
 
 from penstock.cli.children import Children
 from shapes import Penstock
+from signing import SECRET
 
-SECRET = "the-operators-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
 WAIT_SECONDS = 20
 
 SLOW = """
@@ -331,6 +331,22 @@ def test_what_is_missing_is_a_sentence(
         done = penstock("serve", named, "--port", "0", "--processes", processes)
         assert (done.code, done.out) == (1, "")
         assert "run `penstock migrate up`" in done.err
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "dev", "status"])
+@pytest.mark.parametrize("weak", ["changemechangeme", "a" * 16, "changeme" * 8])
+def test_a_secret_that_can_be_guessed_is_refused(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, weak: str
+) -> None:
+    """By whatever reads it, with the way to make a good one, and without showing it."""
+    name = f"weak_{command}_{len(weak)}_{weak[0]}"  # an app reads its settings once
+    (tmp_path / f"{name}.py").write_text(SLOW)
+    monkeypatch.setenv("PENSTOCK_SECRET", weak)
+    words = [] if command == "status" else [f"{name}:app"]
+    done = penstock(command, *words, *(["--port", "0"] if command in ("serve", "dev") else []))
+    assert (done.code, done.out) == (1, "")
+    assert "openssl rand -hex 32" in done.err
+    assert weak not in done.err
 
 
 def test_without_the_extra_it_says_what_to_install(

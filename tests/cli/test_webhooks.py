@@ -9,8 +9,7 @@ import pytest
 from penstock.providers import signature
 from penstock.providers.roots import Roots
 from shapes import Penstock
-
-SECRET = "the-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
+from signing import NEXT_SECRET, SECRET
 
 
 @pytest.fixture
@@ -66,5 +65,5 @@ def test_receivers_are_given_their_secret(
     assert penstock("webhooks", "secret", "--functions").out.split() == functions
     assert len({*own, *account, *functions}) == 3
     assert penstock("webhooks", "secret", "--functions", "--account", "u1").code == 2
-    monkeypatch.setenv("PENSTOCK_SECRET", f"the-new-secret-of-these-tests,{SECRET}")
+    monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     assert penstock("webhooks", "secret").out.split()[1:] == own

@@ -14,6 +14,7 @@ from penstock.dashboard import session
 from penstock.dashboard.session import Doors
 from penstock.engine.keys import parts
 from penstock.providers.roots import Roots
+from signing import NEXT_SECRET
 from waiting import eventually
 
 OURS = Doors(Roots((SECRET,)))
@@ -257,7 +258,7 @@ async def test_the_old_secret_opens_while_two_are_exchanged(
     site: Site, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is thrown out by the exchange; with the old one gone, they are."""
-    monkeypatch.setenv("PENSTOCK_SECRET", f"a-new-secret-of-these-tests,{SECRET}")
+    monkeypatch.setenv("PENSTOCK_SECRET", f"{NEXT_SECRET},{SECRET}")
     await visitor.sign_in(SECRET)
     assert await is_in(visitor)
     bring(visitor, OURS.open(None)[1])

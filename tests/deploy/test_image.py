@@ -36,6 +36,7 @@ from deploy.files import (
     main_container,
 )
 from penstock.db.embedded import Embedded
+from signing import SECRET
 
 # Its steps fetch what this machine does not have yet, in the set-up of whichever test is first.
 pytestmark = pytest.mark.timeout(300)
@@ -44,7 +45,6 @@ WAIT_SECONDS = 60
 STEP_SECONDS = 120
 USER = 10_001
 PASSWORD = "written-by-a-test"  # noqa: S105  # of a server that ends with it
-SECRET = "the-operators-secret-of-these-tests"  # noqa: S105
 
 
 def test_a_linter_finds_nothing() -> None:

@@ -19,12 +19,12 @@ import yaml
 from docs.pages import ROOT, Block, Ending, Page, Wrong
 from docs.shims import write_shims
 from penstock.app.toml import load
+from signing import SECRET
 
 BLOCK_SECONDS = 90
 READY_SECONDS = 60
 END_SECONDS = 40
 LOOK_SECONDS = 0.02
-SECRET = "the-secret-of-a-page-under-test"  # noqa: S105
 # Ports that pages name; each page gets free ones in their place.
 PORTS = ("8484", "11434", "8000", "5000", "3000", "9000", "6432")
 # Languages that say something to people only.

@@ -26,10 +26,10 @@ from penstock.db.postgres_files import TENANT
 from penstock.providers.roots import Roots
 from penstock.providers.signature import of_webhooks
 from postmaster import Postmaster
+from signing import SECRET as SECRET  # noqa: PLC0414  # others take it from here
 from waiting import eventually
 
 ROLE = DATABASE = "fire"
-SECRET = "the-operators-secret-of-the-campaign"  # noqa: S105  # of a database that lives for a test
 WORKERS = ("w1", "w2", "w3")
 APIS = ("a1", "a2")
 SUBMITTER = "submitter"

@@ -9,6 +9,7 @@ from uuid import uuid4
 import httpx
 
 from journeys.processes import LOOK_SECONDS, Program, close_up, free_port
+from signing import SECRET
 from waiting import eventually
 
 ESSAY = "However, the sea is blue because light scatters. Therefore it looks cold in winter."
@@ -89,7 +90,7 @@ class Essays:
         self.model_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": "signs-what-these-tests-are-given",
+            "PENSTOCK_SECRET": SECRET,
             "AI_SERVICE_URL": f"http://127.0.0.1:{self.model_port}",
             "ESSAYS_SECRET": "the same for all starts",
             "ESSAYS_RETRY_DELAY": "0.2",

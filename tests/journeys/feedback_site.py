@@ -11,6 +11,7 @@ import httpx
 import psycopg
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
+from signing import SECRET
 from waiting import eventually
 
 FOLDER = EXAMPLES / "feedback"
@@ -111,7 +112,7 @@ class Feedback:
         self.control_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": "signs-what-these-tests-are-given",
+            "PENSTOCK_SECRET": SECRET,
             "OLLAMA_URL": f"http://127.0.0.1:{self.model_port}",
             "OLLAMA_MODEL": "llama3.2",
             "MODEL_CONTROL_URL": f"http://127.0.0.1:{self.control_port}",

@@ -11,6 +11,7 @@ import asyncpg
 import httpx
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
+from signing import SECRET
 from waiting import eventually
 
 FOLDER = EXAMPLES / "marking"
@@ -133,7 +134,7 @@ class Marking:
         self.log = folder / "function.jsonl"
         self.env = {
             "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": "the-root-of-all-that-is-signed",
+            "PENSTOCK_SECRET": SECRET,
             "PENSTOCK_PUBLIC_URL": "",
             # The document's name for it.
             "AI_MARKING_CALLBACK_URL": f"http://127.0.0.1:{self.web_port}",

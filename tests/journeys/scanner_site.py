@@ -10,6 +10,7 @@ import asyncpg
 import httpx
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
+from signing import SECRET
 from waiting import eventually
 
 FOLDER = EXAMPLES / "scanner"
@@ -116,7 +117,7 @@ class Scanner:
         self.web_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": "the-root-of-all-that-is-signed",
+            "PENSTOCK_SECRET": SECRET,
             "SCANNER_ADMIN_SECRET": CODE,
             "SCANNER_TIME_SCALE": f"{scale:g}",
             "SCANNER_TIER_SECONDS": f"{tier_seconds:g}",

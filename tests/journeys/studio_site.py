@@ -10,6 +10,7 @@ from uuid import uuid4
 import httpx
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
+from signing import SECRET
 from waiting import eventually
 
 FOLDER = EXAMPLES / "studio"
@@ -141,7 +142,7 @@ class Studio:
         self.control_port = free_port()
         self.env = {
             "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": "the-root-of-all-that-is-signed",
+            "PENSTOCK_SECRET": SECRET,
             "IMAGE_URL": f"http://127.0.0.1:{self.model_port}",
             "MODEL_CONTROL_URL": f"http://127.0.0.1:{self.control_port}",
             "STUDIO_OPERATOR_CODE": CODE,

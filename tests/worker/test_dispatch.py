@@ -25,11 +25,11 @@ from penstock.providers import callback_token
 from penstock.providers.roots import Roots
 from penstock.worker.worker import Options, Worker
 from providers.answering import closed_port
+from signing import SECRET
 from waiting import eventually
 from worker.crew import declare, outcomes, until_finished, working
 from worker.outside import Function, call_back, function
 
-SECRET = "the secret of these tests".replace(" ", "-")
 TOML = """
 [queues.q]
 concurrency = {concurrency}

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from journeys.processes import free_port
+from signing import SECRET
 from waiting import eventually
 
-SECRET = "the-operators-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
 WAIT_SECONDS = 60
 
 APP = """

@@ -21,10 +21,10 @@ from penstock.app.toml import load
 from penstock.providers import signature
 from penstock.providers.roots import Roots
 from penstock.worker.worker import Options, Worker
+from signing import SECRET
 from waiting import eventually
 from worker.crew import declare, working
 
-SECRET = "the-secret-of-these-tests"  # noqa: S105  # of a database that lives for a test
 ROOTS = Roots((SECRET,))
 Reply = Callable[[], Awaitable[web.Response]]
 

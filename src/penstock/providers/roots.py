@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.db.embedded import make_home
 from penstock.errors import Misconfigured
+from penstock.secret_strength import HOW_TO_MAKE, why_weak
 from penstock.settings import Settings
 
 _FILE = "secret"
@@ -47,7 +48,7 @@ def read_roots(settings: Settings) -> Roots:
         raise Misconfigured(
             "PENSTOCK_SECRET is not set: it signs tokens, callbacks and webhooks, and is the "
             "operator's key. Set it, to the same value for every worker and server; "
-            "`openssl rand -hex 32` prints a good one"
+            f"{HOW_TO_MAKE}"
         )
     return Roots((_kept(settings.home / _FILE),))
 
@@ -75,6 +76,7 @@ def _kept(path: Path) -> str:
         finally:
             beside.unlink()
         found = path.read_text(encoding="ascii").strip()
-    if len(found) < _BYTES:
-        raise Misconfigured(f"{path} holds no secret; remove it, and a new one is made")
+    weakness = why_weak(found)
+    if weakness is not None:
+        raise Misconfigured(f"the secret in {path} {weakness}; remove the file: a new one is made")
     return found
