@@ -171,7 +171,7 @@ def api(
             settings=replace(app.settings),
             roots=roots,
             kinds=AppKinds(app),
-            auth=Auth(engine.keys, roots),
+            auth=Auth(engine.keys, engine.grants, roots),
             runner=runner,
             drives=drives,
             live=live,

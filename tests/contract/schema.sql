@@ -1424,6 +1424,10 @@ CREATE FUNCTION penstock.end_drive(p_queue text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.end_session(p_id text, p_expires timestamp with time zone) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.erase_account(p_account text, p_rows integer DEFAULT 500) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1458,6 +1462,12 @@ CREATE FUNCTION penstock.find_callbacks(p_jobs uuid[]) RETURNS TABLE(job_id uuid
 CREATE FUNCTION penstock.find_dead_keys(p_ids text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.find_ended_grants(p_sessions text[], p_accounts text[], p_issued timestamp with time zone[]) RETURNS SETOF bigint
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.find_key(p_id text) RETURNS TABLE(id text, kind text, account text, secret_hash bytea, expires_at timestamp with time zone, revoked_at timestamp with time zone, is_over boolean, holder text)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2091,6 +2101,11 @@ CREATE TABLE penstock.chunk_rest (
     data jsonb CONSTRAINT chunk_data_not_null NOT NULL
 );
 
+CREATE TABLE penstock.ended_session (
+    id text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE penstock.erasure (
     id bigint NOT NULL,
     account_id bigint NOT NULL,
@@ -2529,6 +2544,9 @@ ALTER TABLE ONLY penstock.circuit
 ALTER TABLE ONLY penstock.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.ended_session
+    ADD CONSTRAINT ended_session_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.erasure
     ADD CONSTRAINT erasure_pkey PRIMARY KEY (id);
 
@@ -2663,6 +2681,10 @@ CREATE INDEX delivery_job_idx ON penstock.delivery USING btree (job_id);
 CREATE INDEX delivery_open_idx ON penstock.delivery USING btree (id) WHERE (delivered_at IS NULL);
 
 CREATE INDEX delivery_sending_idx ON penstock.delivery USING btree (host) WHERE (sending_until IS NOT NULL);
+
+CREATE INDEX ended_session_expires_idx ON penstock.ended_session USING btree (expires_at);
+
+CREATE INDEX erasure_at_idx ON penstock.erasure USING btree (at);
 
 CREATE INDEX finished_account_idx ON ONLY penstock.finished USING btree (account_id, id) WHERE (account_id <> 0);
 

@@ -60,3 +60,24 @@ async def a_batch_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     batch = await s.value("select id from penstock.batch order by total desc limit 1")
     assert await _sees(s, _READ_BATCH, batch, "a")
     assert not await _sees(s, _READ_BATCH, batch, "b")
+
+
+@catches("find_ended_grants: signed out")
+async def a_session_that_was_signed_out_is_over(s: Scene) -> None:
+    await s.conn.execute("select penstock.end_session('one', now() + interval '1 hour')")
+    over = "select array(select penstock.find_ended_grants($1, $2, $3))"
+    sessions = ["other", "one"]
+    assert await s.value(over, sessions, [None] * 2, [None] * 2) == [2]
+
+
+@catches("find_ended_grants: erased")
+async def a_token_of_an_erased_account_is_over(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await factory.submit(s.conn, account="a")
+    await factory.submit(s.conn, account="b")
+    issued = await s.value("select penstock.clock()")
+    for _ in range(2):
+        await s.conn.execute("select penstock.erase_account('a')")
+    await factory.submit(s.conn, account="a")
+    over = "select array(select penstock.find_ended_grants($1, $2, $3))"
+    assert await s.value(over, [None] * 2, ["a", "b"], [issued] * 2) == [1]

@@ -11,7 +11,9 @@ from typing import Literal
 from fastapi import Request
 
 from penstock.api import tokens
+from penstock.api.gathering import Gathering
 from penstock.api.parameters import refuse_unknown
+from penstock.engine.grants import Grant, Grants
 from penstock.engine.keys import PREFIX, Key, Keys, parts
 from penstock.errors import NotAllowed, RateLimited, Unauthorized
 from penstock.providers.roots import Roots
@@ -27,6 +29,8 @@ FAILURES = 30
 FAILURES_SECONDS = 60.0
 _LONGEST_BEARER = 2_000
 _NETWORK_BITS = 64
+# Of those that come at the same moment, so many are asked about in one statement.
+_MOST_GRANTS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,8 @@ class Principal:
     allow: frozenset[str] = frozenset()
     expires: int | None = None
     """Of a token: the second after which it opens nothing."""
+    grant: Grant | None = None
+    """Of a token: what may end it before."""
 
     @property
     def sees_all(self) -> bool:
@@ -54,8 +60,9 @@ class Principal:
 class Auth:
     """Reads what a request brings. Keys are looked up once a second at most."""
 
-    def __init__(self, keys: Keys, roots: Roots) -> None:
+    def __init__(self, keys: Keys, grants: Grants, roots: Roots) -> None:
         self._keys = keys
+        self._grants = Gathering(grants.are_over, _MOST_GRANTS)
         self._roots = roots
         self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
         self._touched: dict[str, float] = {}
@@ -96,6 +103,13 @@ class Auth:
         key = await self._look_up(key_id)
         return key is not None and not key.over and key.kind == "admin"
 
+    async def is_over(self, grant: Grant) -> bool:
+        """Whether a session or token has ended before its time.
+
+        The database is asked each time: who signs out is out at once, at all servers.
+        """
+        return await self._grants.ask(grant)
+
     def forget(self, key_id: str) -> None:
         """It was changed just now: look again."""
         self._known.pop(key_id, None)
@@ -122,6 +136,9 @@ class Auth:
             key = await self._look_up(claims.issuer)
             if key is None or key.over:
                 return None
+        grant = claims.grant
+        if grant is not None and await self.is_over(grant):
+            return None
         return Principal(
             who="token",
             holder=f"token:{claims.account or claims.job or claims.topic}",
@@ -131,6 +148,7 @@ class Auth:
             topic=claims.topic,
             allow=claims.allow,
             expires=claims.expires,
+            grant=grant,
         )
 
     async def _look_up(self, key_id: str) -> Key | None:

@@ -12,7 +12,8 @@ of one connection at most. An outage closes no stream: the next look finds what 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -38,6 +39,7 @@ from penstock.db.listen import AWAY, listen
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
 from penstock.engine.events import Scope, Watched
+from penstock.engine.grants import Grant
 from penstock.engine.hints import Hints
 
 # Submits and cancels tell workers, and those hints say as much to us.
@@ -63,6 +65,7 @@ _log = logging.getLogger("penstock.api")
 class Hub:
     def __init__(self, engine: Engine, dsn: Callable[[], Awaitable[str]]) -> None:
         self._events = engine.events
+        self._grants = engine.grants
         self._dsn = dsn
         self._loop = asyncio.get_running_loop()
         self._hints = Hints(engine.events.tell)
@@ -70,7 +73,7 @@ class Hub:
         self._batches: dict[UUID, BatchRoom] = {}
         self._scopes: dict[Scope, ScopeRoom] = {}
         self._pulse = PulseRoom()
-        self._looks = Looks(self._events, self._jobs, self._batches, self._scopes)
+        self._looks = Looks(self._events, self._jobs, self._batches, self._scopes, self._close_over)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._door = Gathering(engine.events.may_watch, DOOR)
@@ -227,11 +230,25 @@ class Hub:
             await self._close_dead()
 
     async def _close_dead(self) -> None:
-        """What was opened by keys that open nothing any more."""
+        """What was opened by keys, sessions and tokens that open nothing any more."""
         keys = {watcher.key for watcher in self._watchers() if watcher.key is not None}
         dead = await self._events.dead_keys(sorted(keys)) if keys else set()
         for watcher in self._watchers() if dead else ():
             if watcher.key in dead:
+                watcher.close()
+        await self._close_over(self._watchers())
+
+    async def _close_over(self, watchers: Iterable[Watcher]) -> None:
+        """Those whose session was signed out, or whose token is of an erased account."""
+        granted: defaultdict[Grant, list[Watcher]] = defaultdict(list)
+        for watcher in watchers:
+            if watcher.grant is not None:
+                granted[watcher.grant].append(watcher)
+        if not granted:
+            return
+        ends = await self._grants.are_over(list(granted))
+        for grant, is_over in zip(list(granted), ends, strict=True):
+            for watcher in granted[grant] if is_over else ():
                 watcher.close()
 
 

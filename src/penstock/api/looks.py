@@ -6,7 +6,7 @@ Nothing is told before all of it was read: a look that breaks off is done again 
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -21,7 +21,7 @@ from penstock.api.rooms import (
     ScopeRoom,
     print_of,
 )
-from penstock.api.watch import encode
+from penstock.api.watch import Watcher, encode
 from penstock.engine.events import Emitted, Events, Glance, Scope, Seen
 from penstock.errors import NotFound
 
@@ -68,7 +68,10 @@ class Looks:
         jobs: Mapping[UUID, JobRoom],
         batches: Mapping[UUID, BatchRoom],
         scopes: Mapping[Scope, ScopeRoom],
+        close_over: Callable[[Iterable[Watcher]], Awaitable[None]],
     ) -> None:
+        """`close_over` closes those of these watchers whose tokens are over."""
+        self._close_over = close_over
         self._events = events
         self._jobs = jobs
         self._batches = batches
@@ -94,6 +97,9 @@ class Looks:
         seen = await self._read(list(dict.fromkeys([*first, *rest])), places=places)
         chunks = await self._read_new_chunks(jobs)
         accounts = await self._read_accounts(plans)
+        # After all was read: the account of a scope may be another of the same name by now.
+        of_accounts = [plan.room for plan in plans if plan.room.scope.account is not None]
+        await self._close_over(itertools.chain(*(room.watchers for room in of_accounts)))
         # From here on nothing waits.
         bodies = {job: encode("job", one.text) for job, one in seen.items()}
         for job, room in jobs.items():

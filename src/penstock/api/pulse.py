@@ -4,6 +4,8 @@ A page is told at most once a second, however much happens; and once in a while 
 since what depends on time alone (a wait, a silence) changes without one.
 """
 
+from typing import Any
+
 from penstock.api.watch import Room, Watcher
 
 PAUSE_SECONDS = 1.0
@@ -37,10 +39,8 @@ class PulseRoom(Room):
 class PulseWatcher(Watcher):
     __slots__ = ("_beat", "_room")
 
-    def __init__(
-        self, room: PulseRoom, *, key: str | None = None, expires: float | None = None
-    ) -> None:
-        super().__init__(key=key, expires=expires)
+    def __init__(self, room: PulseRoom, **who: Any) -> None:
+        super().__init__(**who)
         self._room = room
         self._beat = -1
         room.enter(self)

@@ -146,8 +146,8 @@ async def account(account_id: str, principal: Reader, behind: Behind) -> Respons
 
 
 def _who(principal: Principal) -> dict[str, Any]:
-    """What ends the stream: its key is revoked, its token's time is over."""
-    return {"key": principal.key, "expires": principal.expires}
+    """What ends the stream: its key is revoked, its token is over."""
+    return {"key": principal.key, "expires": principal.expires, "grant": principal.grant}
 
 
 def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:

@@ -1,8 +1,10 @@
 """Short tokens for browsers: what they allow is written in them and signed, nothing is stored."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from penstock.api import signed
+from penstock.engine.grants import Grant
 from penstock.providers.roots import Roots
 
 PREFIX = "pt_"
@@ -23,6 +25,18 @@ class Claims:
     """The id of the key that made it: revoked, its tokens open nothing. '': an operator."""
     of: str | None = None
     """The account of the key that made it, where it is an account's: the token sees no other."""
+    session: str | None = None
+    """The session of the dashboard that it was made in: signed out, it opens nothing."""
+    issued: float = field(default_factory=time.time)
+    """When it was made: it opens no account that took the place of one erased since."""
+
+    @property
+    def grant(self) -> Grant | None:
+        """What may end it before its time; None: only its key."""
+        account = self.account or self.of
+        if account is None and self.session is None:
+            return None
+        return Grant(session=self.session, account=account, issued=self.issued)
 
 
 def make(roots: Roots, claims: Claims) -> str:
@@ -34,6 +48,8 @@ def make(roots: Roots, claims: Claims) -> str:
         "x": claims.expires,
         "k": claims.issuer,
         "o": claims.of,
+        "s": claims.session,
+        "i": int(claims.issued * 1_000),
     }
     told = {key: value for key, value in said.items() if value is not None}
     return PREFIX + signed.sign(roots.keys(_PURPOSE)[0], told)
@@ -52,4 +68,7 @@ def read(roots: Roots, token: str) -> Claims | None:
         expires=said["x"],
         issuer=said["k"],
         of=said.get("o"),
+        session=said.get("s"),
+        # Of the version before, which did not say: as early as it can have been.
+        issued=said["i"] / 1_000 if "i" in said else said["x"] - LONGEST_SECONDS,
     )

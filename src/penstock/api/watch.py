@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from penstock.engine.grants import Grant
+
 # What a room keeps for who lags behind; then a client has to begin again.
 LOG_ENTRIES = 1_000
 LOG_BYTES = 524_288
@@ -58,6 +60,7 @@ class Watcher(ABC):
         "_waiter",
         "closed",
         "expires",
+        "grant",
         "key",
         "over",
         "sent_at",
@@ -66,12 +69,20 @@ class Watcher(ABC):
         "task",
     )
 
-    def __init__(self, *, key: str | None = None, expires: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        key: str | None = None,
+        expires: float | None = None,
+        grant: Grant | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[bool] | None = None
         self.key = key
         """Revoked, it closes the stream."""
         self.expires = expires
+        self.grant = grant
+        """Over before its time, it closes the stream."""
         self.closed = False
         self.over = False
         """It has had the last there is."""

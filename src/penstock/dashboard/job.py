@@ -136,7 +136,9 @@ def _watch_token(request: Request, job_id: UUID) -> str:
     """For the page's script, which listens to what the job says: it opens this job and no other."""
     session: Session = request.state.session
     until = min(int(time.time()) + _WATCH_SECONDS, session.expires)
-    claims = tokens.Claims(job=str(job_id), expires=until, issuer=session.key or "")
+    claims = tokens.Claims(
+        job=str(job_id), expires=until, issuer=session.key or "", session=session.id
+    )
     return tokens.make(backend(request).roots, claims)
 
 

@@ -16,7 +16,8 @@ async def live(request: Request) -> Response:
     if session is None:
         return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not come back
     hub = backend(request).live
-    return EventStream(lambda: hub.watch_anything(key=session.key, expires=session.expires))
+    who = {"key": session.key, "expires": session.expires, "grant": session.grant}
+    return EventStream(lambda: hub.watch_anything(**who))
 
 
 ROUTES.append(Route("/live", outside(live), methods=["GET"], name="live"))

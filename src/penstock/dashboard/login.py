@@ -20,7 +20,15 @@ from penstock.dashboard.frame import (
     render,
     told,
 )
-from penstock.dashboard.session import SESSION_SECONDS, doors, remember, signed_in
+from penstock.dashboard.session import (
+    SESSION_SECONDS,
+    doors,
+    fits_visit,
+    remember,
+    sign_out,
+    signed_in,
+    visit_token,
+)
 
 # Before anybody is signed in a form has a token all the same: no other site signs people in here.
 _VISIT = "penstock_visit"
@@ -42,7 +50,7 @@ async def ask(request: Request) -> Response:
     if await signed_in(request) is not None:
         return go(request, wanted)
     if is_good:
-        return _enter(request, None, wanted)
+        return await _enter(request, None, wanted)
     if code is not None:
         return _form(request, wanted, said=USED, status=HTTPStatus.UNAUTHORIZED)
     return _form(request, wanted)
@@ -52,7 +60,7 @@ async def enter(request: Request) -> Response:
     form = await read_form(request)
     wanted = _next(str(form.get("next", "")))
     visit = request.cookies.get(_VISIT, "")
-    fits = doors(request).fits_visit(visit, str(form.get("form_token", "")))
+    fits = fits_visit(visit, str(form.get("form_token", "")))
     if not fits or not came_from_us(request):
         return await refuse_form(request)
     given = str(form.get("key", "")).strip()
@@ -64,17 +72,19 @@ async def enter(request: Request) -> Response:
     if found.who != "admin":
         said = NOT_OPERATORS.format(kind=found.who)
         return _form(request, wanted, said=said, status=HTTPStatus.FORBIDDEN)
-    return _enter(request, found.key, wanted)
+    return await _enter(request, found.key, wanted)
 
 
 @action("/logout")
 async def leave(request: Request, _form: FormData) -> Response:
+    await sign_out(request)
     response = go(request, "login", notice="You are signed out.")
     response.delete_cookie(doors(request).cookie)
     return response
 
 
-def _enter(request: Request, key: str | None, wanted: str) -> Response:
+async def _enter(request: Request, key: str | None, wanted: str) -> Response:
+    await sign_out(request)  # of the session before, whose cookie is replaced
     _, cookie = doors(request).open(key)
     response = go(request, wanted)
     remember(request, response, doors(request).cookie, cookie, SESSION_SECONDS)
@@ -82,7 +92,7 @@ def _enter(request: Request, key: str | None, wanted: str) -> Response:
 
 
 def _form(request: Request, wanted: str, *, said: str | None = None, status: int = 200) -> Response:
-    visit, token = doors(request).visit(request.cookies.get(_VISIT, ""))
+    token = visit_token(request.cookies.get(_VISIT, ""))
     public = backend(request).settings.public_url or ""
     # Cookies are for https then: a browser that came another way would not keep them.
     plainly = request.url.scheme == "http" and public.startswith("https:")
@@ -95,7 +105,7 @@ def _form(request: Request, wanted: str, *, said: str | None = None, status: int
         visit_token=token,
         public=public if plainly else None,
     )
-    remember(request, response, _VISIT, visit, _VISIT_SECONDS)
+    remember(request, response, _VISIT, token, _VISIT_SECONDS)
     return response
 
 

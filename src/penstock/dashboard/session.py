@@ -1,7 +1,8 @@
-"""Who is signed in to the dashboard. The cookie is signed and says all; nothing is stored.
+"""Who is signed in to the dashboard: a signed cookie says it, the database who signed out since.
 
 Signed in is an operator: whoever had PENSTOCK_SECRET, an admin key, or the link that was printed
-once. A session ends with its key, with the secret that signed it, or after twelve hours.
+once. A session ends by signing out or in again, with its key, with the secret that signed it, or
+after twelve hours.
 """
 
 import hashlib
@@ -17,15 +18,16 @@ from fastapi import Request, Response
 from penstock.api import signed
 from penstock.api.auth import Auth
 from penstock.api.backend import Backend
+from penstock.engine.grants import Grant
 from penstock.providers.roots import Roots
 
 SESSION_SECONDS = 12 * 3_600
 # A link is printed when a server starts, and used in the next minutes.
 LINK_SECONDS = 3_600
 _SESSION, _LINK, _NOTICE = "dashboard session 1", "dashboard link 1", "dashboard notice 1"
-# Forms of sessions, and of visitors: these choose their cookie, and must not learn a session's.
-_FORM, _VISIT = "dashboard form 1", "dashboard visit 1"
+_FORM = "dashboard form 1"
 _NONCE_BYTES = 16
+_ID_LENGTH = 32
 _MADE_HERE = re.compile(r"[\w-]{22}", re.ASCII)
 _MOST_USED = 10_000
 # A link counts where it was printed: another process would not know that it was used.
@@ -39,6 +41,15 @@ class Session:
     nonce: str
     expires: int
 
+    @property
+    def id(self) -> str:
+        """Names the session where others may read it: its forms cannot be signed with it."""
+        return hashlib.sha256(self.nonce.encode()).hexdigest()[:_ID_LENGTH]
+
+    @property
+    def grant(self) -> Grant:
+        return Grant(session=self.id)
+
 
 class Doors:
     """Makes and reads what opens the dashboard: cookies, tokens of forms, one-time links."""
@@ -47,7 +58,6 @@ class Doors:
         self._sessions = roots.keys(_SESSION)
         self._links = roots.keys(_LINK)
         self._forms = roots.keys(_FORM)
-        self._visits = roots.keys(_VISIT)
         self._notices = roots.keys(_NOTICE)
         # Two installations on one host differ by port, which cookies do not.
         told = hashlib.sha256(self._sessions[-1]).hexdigest()[:8]
@@ -70,14 +80,6 @@ class Doors:
 
     def fits(self, nonce: str, given: str) -> bool:
         return _fits(self._forms, nonce, given)
-
-    def visit(self, cookie: str) -> tuple[str, str]:
-        """Before anybody is signed in: a visitor's cookie, old or new, and its form's token."""
-        nonce = cookie if _MADE_HERE.fullmatch(cookie) else _nonce()
-        return nonce, _form_token(self._visits[0], nonce)
-
-    def fits_visit(self, cookie: str, given: str) -> bool:
-        return bool(cookie) and _fits(self._visits, cookie, given)
 
     def make_notice(self, text: str, seconds: int, *, bad: bool) -> str:
         """Signed: a site beside ours, on the same domain, can set a cookie that we get."""
@@ -104,6 +106,24 @@ class Doors:
         return True
 
 
+def visit_token(cookie: str) -> str:
+    """The token of the form before anybody is signed in, in the form and in the visitor's cookie.
+
+    It is random, and not derived from the secret: anybody may have as many as they like.
+    """
+    return cookie if _MADE_HERE.fullmatch(cookie) else _nonce()
+
+
+def fits_visit(cookie: str, given: str) -> bool:
+    """Whether the form came from a page of ours: another site can send a form, and not our cookie.
+
+    A site beside ours on the same domain can set one; its forms are known by Sec-Fetch-Site.
+    """
+    return bool(_MADE_HERE.fullmatch(cookie)) and hmac.compare_digest(
+        cookie.encode(), given.encode()
+    )
+
+
 def doors(request: Request) -> Doors:
     found: Doors | None = getattr(request.app.state, "doors", None)
     if found is None:
@@ -114,12 +134,27 @@ def doors(request: Request) -> Doors:
 
 async def signed_in(request: Request) -> Session | None:
     """The session of a request, if its cookie is good and its key still opens."""
-    cookie = request.cookies.get(doors(request).cookie, "")
-    session = doors(request).read(cookie) if cookie else None
-    if session is None or session.key is None:
-        return session
+    session = _session_of(request)
+    if session is None:
+        return None
     auth: Auth = request.app.state.backend.auth
-    return session if await auth.is_operators(session.key) else None
+    if session.key is not None and not await auth.is_operators(session.key):
+        return None
+    return None if await auth.is_over(session.grant) else session
+
+
+async def sign_out(request: Request) -> None:
+    """End the session of a request, if it has one: copies of its cookie open nothing either."""
+    session = _session_of(request)
+    if session is not None:
+        behind: Backend = request.app.state.backend
+        await behind.engine.grants.end_session(session.id, session.expires)
+
+
+def _session_of(request: Request) -> Session | None:
+    """What its cookie says, if we signed it."""
+    cookie = request.cookies.get(doors(request).cookie, "")
+    return doors(request).read(cookie) if cookie else None
 
 
 def remember(request: Request, response: Response, name: str, value: str, seconds: int) -> None:

@@ -17,6 +17,7 @@ from penstock.engine.circuits import Circuits
 from penstock.engine.drive import Drive
 from penstock.engine.erasure import Erasure
 from penstock.engine.events import Events
+from penstock.engine.grants import Grants
 from penstock.engine.hooks import Hooks
 from penstock.engine.hourly import Hourly
 from penstock.engine.jobs import Jobs
@@ -43,6 +44,7 @@ class Engine:
         self.circuits = Circuits(self._fetch)
         self.accounts = Accounts(self._fetch)
         self.keys = Keys(self._fetch)
+        self.grants = Grants(self._fetch)
         self.workers = Workers(self._fetch)
         self.upkeep = Upkeep(self._fetch)
         self.lists = Lists(self._fetch)

@@ -338,5 +338,13 @@ begin
     where o.seen_at < p_now - interval '1 hour' limit p_rows));
   get diagnostics rows = row_count;
   return next;
+
+  what := 'ended_session'; -- whose cookies are over by any server's clock
+  delete from penstock.ended_session s
+  where s.id = any (array(
+    select o.id from penstock.ended_session o
+    where o.expires_at < p_now - interval '1 day' limit p_rows));
+  get diagnostics rows = row_count;
+  return next;
 end
 $$;
