@@ -3,6 +3,7 @@
 The environment wins over a `.env` file in the working folder, the file over the defaults.
 """
 
+import ipaddress
 import math
 import os
 import re
@@ -52,6 +53,7 @@ class Settings:
     public_url: str | None = None  # where functions and browsers reach the API
     allow_private: bool = False  # addresses that callers give may lie in private networks
     origins: tuple[str, ...] = ()  # pages of other origins that may call the API
+    proxies: tuple[str, ...] = ()  # whose X-Forwarded-* headers `serve` believes
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
@@ -69,6 +71,7 @@ class Settings:
             public_url=_public_url(merged.get("PENSTOCK_PUBLIC_URL") or None),
             allow_private=_word(merged, "PENSTOCK_ALLOW_PRIVATE", "0", (*_TRUE, *_FALSE)) in _TRUE,
             origins=_origins(merged.get("PENSTOCK_ORIGINS") or ""),
+            proxies=_proxies(merged.get("PENSTOCK_PROXIES") or ""),
         )
 
 
@@ -114,6 +117,23 @@ def _origins(written: str) -> tuple[str, ...]:
                 "commas between, or * for all"
             )
     return found
+
+
+def _proxies(written: str) -> tuple[str, ...]:
+    """Addresses and networks. `*` would let each client say where it comes from."""
+    found = []
+    for one in (one.strip() for one in written.split(",") if one.strip()):
+        try:
+            network = ipaddress.ip_network(one, strict=False)
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen == 0:
+            raise Misconfigured(
+                f"PENSTOCK_PROXIES names {one!r}; it takes addresses and networks of your proxies, "
+                "like 10.0.0.7 or 10.0.8.0/24, with commas between"
+            )
+        found.append(str(network))
+    return tuple(found)
 
 
 def _worker_id(name: str) -> str:

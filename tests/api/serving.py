@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,8 +35,10 @@ class Served:
         *,
         host: str = "127.0.0.1",
         prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """`prefix`: what it is started through, like `ip netns exec a`."""
+        self._more = {"PENSTOCK_SECRET": SECRET, **(environment or {})}
         self.port = port or free_port()
         self.host = host
         self._prefix = prefix
@@ -66,7 +68,7 @@ class Served:
         with self._log.open("a") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220  # returns at once
                 [*self._prefix, sys.executable, "-m", "penstock", *words],
-                env=environment | {"PENSTOCK_DSN": self._dsn, "PENSTOCK_SECRET": SECRET},
+                env=environment | {"PENSTOCK_DSN": self._dsn, **self._more},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -94,8 +96,10 @@ class Served:
 
 
 @contextmanager
-def serving(dsn: str, folder: Path) -> Iterator[Served]:
-    served = Served(dsn, folder)
+def serving(
+    dsn: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Served]:
+    served = Served(dsn, folder, environment=environment)
     try:
         yield served
     finally:

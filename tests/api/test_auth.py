@@ -1,18 +1,27 @@
 """Who is let in: keys by kind, wrong ones, revoked and expired ones (C3, G14's half of the API)."""
 
+import asyncio
 import hashlib
 import re
 import time
+import zlib
 
 import asyncpg
 import pytest
 
 from api import kinds
 from api.site import SECRET, Site, problem
-from penstock.api import auth
+from dashboard.visitor import Visitor
+from penstock.api import failures
 from penstock.engine.keys import parts
 from signing import NEXT_SECRET
 from waiting import eventually
+
+
+def well_formed(n: int) -> str:
+    """A key that nobody has, which is looked for all the same: its sum is right."""
+    begun = f"ps_app_{n:012}_{'a' * 43}"
+    return f"{begun}{zlib.crc32(begun.encode()):08x}"
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +122,7 @@ async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
 ) -> None:
     """C3: with 429 and a time; good keys from there, and other addresses, go on."""
     wrong = site.client("ps_app_guess", address="198.51.100.7")
-    for _ in range(auth.FAILURES):
+    for _ in range(failures.FAILURES):
         problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
     refused = await wrong.get("/v1/jobs")
     problem(refused, 429, "too_many_failures")
@@ -123,12 +132,73 @@ async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
     elsewhere = site.client("ps_app_guess", address="198.51.100.8")
     problem(await elsewhere.get("/v1/jobs"), 401, "unauthorized")
     now = time.monotonic()
-    monkeypatch.setattr("penstock.api.auth.time.monotonic", lambda: now + 61)
+    monkeypatch.setattr("penstock.api.failures.time.monotonic", lambda: now + 61)
     problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
 
 
+async def test_a_secret_is_not_compared_any_more_after_many_wrong_ones(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C3: or the bound would only change what wrong guesses are told."""
+    guess = site.client("not-the-secret", address="198.51.100.7")
+    answers = await asyncio.gather(*(guess.get("/v1/jobs") for _ in range(failures.FAILURES * 4)))
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [401] * failures.FAILURES + [429] * failures.FAILURES * 3
+    right = site.client(SECRET, address="198.51.100.7")
+    problem(await right.get("/v1/jobs"), 429, "too_many_failures")
+    person = Visitor(site, address="198.51.100.7")
+    assert (await person.sign_in(SECRET)).status_code == 429
+    assert (await site.admin.get("/v1/jobs")).status_code == 200, "from elsewhere"
+    now = time.monotonic()
+    with monkeypatch.context() as later:
+        later.setattr("penstock.api.failures.time.monotonic", lambda: now + 61)
+        assert (await right.get("/v1/jobs")).status_code == 200
+        assert (await person.sign_in(SECRET)).status_code == 303
+
+
+async def test_the_right_secret_is_no_failure(site: Site) -> None:
+    for _ in range(failures.FAILURES * 2):
+        assert (await site.admin.get("/v1/jobs")).status_code == 200
+    problem(await site.client("wrong").get("/v1/jobs"), 401, "unauthorized")
+
+
+async def test_wrong_keys_that_come_at_once_count_each(site: Site) -> None:
+    """C3: their look-ups wait for the database, beside one another."""
+    key = await site.make_key("app")
+    guesses = [
+        site.client(well_formed(n), address="198.51.100.7") for n in range(failures.FAILURES * 3)
+    ]
+    answers = await asyncio.gather(*(guess.get("/v1/jobs") for guess in guesses))
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [401] * failures.FAILURES + [429] * failures.FAILURES * 2
+    neighbour = site.client(key, address="198.51.100.7")
+    assert (await neighbour.get("/v1/jobs")).status_code == 200
+
+
+async def test_an_address_is_the_same_in_both_versions_of_ip(site: Site) -> None:
+    mapped = site.client("wrong", address="::ffff:198.51.100.7")
+    for _ in range(failures.FAILURES):
+        problem(await mapped.get("/v1/jobs"), 401, "unauthorized")
+    plain = site.client("wrong", address="198.51.100.7")
+    problem(await plain.get("/v1/jobs"), 429, "too_many_failures")
+    other = site.client("wrong", address="::ffff:198.51.100.8")
+    problem(await other.get("/v1/jobs"), 401, "unauthorized")
+
+
+async def test_who_sends_many_wrong_keys_is_named_in_the_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = site.client("wrong", address="198.51.100.7")
+    for _ in range(failures.FAILURES * 2):
+        await wrong.get("/v1/jobs", headers={"x-forwarded-for": "203.0.113.5"})
+    [said] = [one for one in caplog.messages if "wrong keys came from" in one]
+    assert "198.51.100.7" in said
+    assert "name it in PENSTOCK_PROXIES" in said
+    assert "203.0.113.5" not in said
+
+
 async def test_addresses_of_one_network_count_together(site: Site) -> None:
-    for n in range(auth.FAILURES):
+    for n in range(failures.FAILURES):
         client = site.client("ps_app_guess", address=f"2001:db8:1:2::{n:x}")
         problem(await client.get("/v1/jobs"), 401, "unauthorized")
     more = site.client("ps_app_guess", address="2001:db8:1:2:ffff::1")

@@ -9,7 +9,7 @@ import pytest
 
 from api.site import SECRET, Site
 from dashboard.visitor import Visitor, text, token_of
-from penstock.api import auth
+from penstock.api import auth, failures
 from penstock.dashboard import session
 from penstock.dashboard.session import Doors
 from penstock.engine.keys import parts
@@ -64,10 +64,10 @@ async def test_a_wrong_key_is_refused_with_a_sentence(visitor: Visitor, given: s
 async def test_wrong_keys_are_counted_together_with_those_of_the_api(
     site: Site, visitor: Visitor
 ) -> None:
-    for _ in range(auth.FAILURES // 2):
+    for _ in range(failures.FAILURES // 2):
         assert (await site.client("nonsense").get("/v1/jobs")).status_code == 401
     form = token_of(await visitor.get("/login"))
-    for _ in range(auth.FAILURES - auth.FAILURES // 2):
+    for _ in range(failures.FAILURES - failures.FAILURES // 2):
         wrong = await visitor.send("/login", {"form_token": form, "key": "nonsense"})
         assert wrong.status_code == 401
     refused = await visitor.send("/login", {"form_token": form, "key": "nonsense"})

@@ -1,7 +1,6 @@
 """Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
 
 import asyncio
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -11,11 +10,12 @@ from typing import Literal
 from fastapi import Request
 
 from penstock.api import tokens
+from penstock.api.failures import Failures
 from penstock.api.gathering import Gathering
 from penstock.api.parameters import refuse_unknown
 from penstock.engine.grants import Grant, Grants
 from penstock.engine.keys import PREFIX, Key, Keys, parts
-from penstock.errors import NotAllowed, RateLimited, Unauthorized
+from penstock.errors import NotAllowed, Unauthorized
 from penstock.providers.roots import Roots
 
 Who = Literal["admin", "process", "app", "account", "token"]
@@ -24,11 +24,7 @@ Who = Literal["admin", "process", "app", "account", "token"]
 FRESH_SECONDS = 1.0
 TOUCH_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
-# Wrong keys from one address in a minute; then all its calls without a good key are refused.
-FAILURES = 30
-FAILURES_SECONDS = 60.0
 _LONGEST_BEARER = 2_000
-_NETWORK_BITS = 64
 # Of those that come at the same moment, so many are asked about in one statement.
 _MOST_GRANTS = 1_000
 
@@ -66,7 +62,9 @@ class Auth:
         self._roots = roots
         self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
         self._touched: dict[str, float] = {}
-        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._failures = Failures()
+        # For keys from addresses that have sent too many wrong ones: others do not wait for them.
+        self._one_look_up = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def principal(self, request: Request) -> Principal:
@@ -77,26 +75,47 @@ class Auth:
                 code="unauthorized",
                 hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
             )
-        found = await self.recognise(given)
+        found = await self.identify(request, given)
         if found is None:
-            self.count_failure(request)
             raise Unauthorized(
                 "this key or token is not known, is revoked, or its time is over",
                 code="unauthorized",
             )
         return found
 
-    async def recognise(self, given: str) -> Principal | None:
-        """Whose key or token it is; None: nobody's."""
+    async def identify(self, request: Request, given: str) -> Principal | None:
+        """Whose key or token a request brings; None: nobody's.
+
+        From an address that has sent too many wrong ones, a secret that somebody chose is not
+        compared any more. Keys and tokens of ours hold 256 random bits, which nobody guesses, so
+        those go on: whoever shares an address with the one who sends wrong keys is not shut out.
+        """
+        if not given.startswith((tokens.PREFIX, PREFIX)):
+            return self._operator(request, given)
+        if self._failures.is_over(request):
+            async with self._one_look_up:
+                found = await self._read(given)
+        else:
+            found = await self._read(given)
+        if found is None and not self._failures.count(request):
+            raise self._failures.refusal(request)
+        return found
+
+    def _operator(self, request: Request, given: str) -> Principal | None:
+        """Counted before it is compared, with nothing to wait for in between."""
+        if not self._failures.count(request):
+            raise self._failures.refusal(request)
+        if not given.isascii() or not self._roots.is_one(given):
+            return None
+        self._failures.forgive(request)
+        return Principal(who="admin", holder="secret")
+
+    async def _read(self, given: str) -> Principal | None:
         if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
             return None
         if given.startswith(tokens.PREFIX):
             return await self._token(given)
-        if given.startswith(PREFIX):
-            return await self._key(given)
-        if self._roots.is_one(given):
-            return Principal(who="admin", holder="secret")
-        return None
+        return await self._key(given)
 
     async def is_operators(self, key_id: str) -> bool:
         """Whether this key opens, and opens everything."""
@@ -180,25 +199,6 @@ class Auth:
         except Exception:  # noqa: BLE001  # when it was used last is worth no request
             self._touched.pop(key_id, None)
 
-    def count_failure(self, request: Request) -> None:
-        """A wrong key, token or signature came; too many from one address are refused as such."""
-        address = _address(request)
-        since, count = self._failures.get(address, (0.0, 0))
-        left = since + FAILURES_SECONDS - time.monotonic()
-        if count >= FAILURES and left > 0:
-            raise RateLimited(
-                "too many wrong keys came from this address",
-                code="too_many_failures",
-                retry_after=round(left, 1),
-            )
-        now = time.monotonic()
-        since, count = self._failures.pop(address, (now, 0))
-        if since + FAILURES_SECONDS < now:
-            since, count = now, 0
-        self._failures[address] = (since, count + 1)
-        while len(self._failures) > MOST_REMEMBERED:
-            self._failures.popitem(last=False)
-
 
 def bearer(request: Request) -> str | None:
     """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
@@ -232,15 +232,3 @@ def allowed(*who: Who) -> Callable[[Request], Awaitable[Principal]]:
     # For the document, which says who may call what.
     check.who = who  # type: ignore[attr-defined]
     return check
-
-
-def _address(request: Request) -> str:
-    """Where it comes from; of version 6 the network, of which a single caller has all addresses."""
-    host = request.client.host if request.client else ""
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
-        return str(ipaddress.ip_network((found, _NETWORK_BITS), strict=False))
-    return host

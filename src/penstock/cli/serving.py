@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import importlib.util
+import ipaddress
 import os
 import signal
 import socket
@@ -29,6 +30,7 @@ GRACEFUL_SECONDS = 8
 _BACKLOG = 8_192
 # What a shell adds to the number of the signal that ended a program.
 _BY_SIGNAL = 128
+_MAPPED_BITS = 96
 Beside = Callable[[], AbstractAsyncContextManager[None]]
 Install = Callable[[FastAPI], None]
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # to be known, not to be used
@@ -61,6 +63,16 @@ def url_of(sock: socket.socket) -> str:
     if host in _EVERYWHERE:
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def with_mapped(networks: tuple[str, ...]) -> list[str]:
+    """These networks, also as a socket shows them that listens to both versions of IP."""
+    found = []
+    for one in map(ipaddress.ip_network, networks):
+        found.append(str(one))
+        if one.version == 4:  # noqa: PLR2004
+            found.append(f"::ffff:{one.network_address}/{_MAPPED_BITS + one.prefixlen}")
+    return found
 
 
 class _Server(uvicorn.Server):
@@ -163,6 +175,10 @@ async def _serve_app(  # noqa: PLR0913  # as `run`
             log_config=None,
             access_log=False,
             server_header=False,
+            # Without a name of a proxy nobody is believed: by default uvicorn believes 127.0.0.1,
+            # and a proxy there that passes on a client's own header.
+            proxy_headers=bool(app.settings.proxies),
+            forwarded_allow_ips=with_mapped(app.settings.proxies),
             timeout_graceful_shutdown=GRACEFUL_SECONDS,
         )
         dsn = await app.dsn()

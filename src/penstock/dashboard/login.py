@@ -65,9 +65,8 @@ async def enter(request: Request) -> Response:
         return await refuse_form(request)
     given = str(form.get("key", "")).strip()
     auth: Auth = backend(request).auth
-    found = await auth.recognise(given) if given else None
+    found = await auth.identify(request, given)  # refuses those who try too often
     if found is None:
-        auth.count_failure(request)  # refuses those who try too often
         return _form(request, wanted, said=WRONG, status=HTTPStatus.UNAUTHORIZED)
     if found.who != "admin":
         said = NOT_OPERATORS.format(kind=found.who)
