@@ -181,7 +181,7 @@ async def process_queue(request: Request, _driver: session.Driver) -> Response:
     token = drive.make_token(request.app.state.roots, jobs.QUEUE)
     inside = httpx.ASGITransport(app=penstock, raise_app_exceptions=False)
     async with httpx.AsyncClient(
-        transport=inside, base_url=str(request.base_url), timeout=CALL_SECONDS
+        transport=inside, base_url="http://inside", timeout=CALL_SECONDS
     ) as client:
         told = await client.post(
             f"/v1/queues/{jobs.QUEUE}/process", headers={"Authorization": f"Bearer {token}"}

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from api.site import Site, problem
-from penstock import Job, Retries
+from penstock import Job, Penstock, Retries
 from penstock.engine.asked import NewJob
 from penstock.errors import Misconfigured
 from penstock.providers import drive
@@ -18,18 +18,21 @@ from shapes import Connect
 from signing import SECRET
 from waiting import eventually
 
+ADDRESS = "https://queue.example.org"
+
 
 class Called:
     """The calls that a server would send to itself."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queues: list[str] = []
+        self.bases: set[str] = set()
         self.bodies: list[Any] = []
         monkeypatch.setattr("penstock.app.drive.call", self._call)
 
     async def _call(self, roots: Roots, base: str, queue: str, body: Any = None) -> bool:
         assert roots
-        assert base.startswith("http")
+        self.bases.add(base)
         self.queues.append(queue)
         self.bodies.append(body)
         return True
@@ -37,6 +40,7 @@ class Called:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Called:
+    monkeypatch.setenv("PENSTOCK_PUBLIC_URL", ADDRESS)
     return Called(monkeypatch)
 
 
@@ -129,6 +133,44 @@ async def test_it_chains_while_work_remains(site: Site, called: Called) -> None:
     await site.engine.queues.pause("marks")
     done = await site.admin.post("/v1/queues/marks/process", json={"seconds": 20, "chain": True})
     assert (done.json()["processed"], done.json()["chained"]) == (0, False)
+
+
+async def test_no_request_decides_where_the_next_call_goes(
+    site: Site, called: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It carries a token that drives the queue: a caller's Host would choose who gets it."""
+    site.penstock.queue("marks", drive="http")
+
+    @site.penstock.job(queue="marks")
+    async def mark(n: int) -> int:
+        return n
+
+    await site.start()
+    await site.engine.jobs.submit_many([_new("mark", n=n) for n in range(3)])
+    lies = {"host": "evil.example", "x-forwarded-host": "evil.example"}
+    call, said = "/v1/queues/marks/process", {"max_jobs": 1, "chain": True}
+    done = (await site.admin.post(call, json=said, headers=lies)).json()
+    assert (done["chained"], called.bases) == (True, {ADDRESS})
+
+    monkeypatch.delenv("PENSTOCK_PUBLIC_URL")
+    mounted = Site(site.dsn, Penstock(site.dsn, name="mounted"), site.engine, site.clock)
+    mounted.penstock.queue("marks", drive="http")
+
+    @mounted.penstock.job(queue="marks", name="mark")
+    async def mark_mounted(n: int) -> int:
+        return n
+
+    called.bases.clear()
+    try:
+        refused = await mounted.admin.post(call, json=said, headers=lies)
+        told = problem(refused, 422, "no_public_url")
+        assert told["field"] == "chain"
+        assert "PENSTOCK_PUBLIC_URL" in told["hint"]
+        assert (await site.engine.drive.state("marks")).due == 2, "nothing was begun"
+        done = (await mounted.admin.post(call, json={"max_jobs": 1}, headers=lies)).json()
+        assert (done["processed"], done["chained"], called.bases) == (1, False, set())
+    finally:
+        await mounted.close()
 
 
 async def test_one_call_per_queue_at_a_time(site: Site) -> None:

@@ -13,6 +13,7 @@ from penstock.cli.children import _LEAVE_SECONDS
 from penstock.cli.serving import GRACEFUL_SECONDS
 from penstock.settings import Settings, duration
 from penstock.worker.worker import LAST_WORDS_SECONDS, STOP_SECONDS, Options
+from signing import SECRET
 
 OURS = ("migrate", "api", "worker")
 SERVICES = compose()["services"]
@@ -97,7 +98,7 @@ def test_its_settings_are_known_and_good(name: str, tmp_path: Path) -> None:
 
 
 def _fill(found: re.Match[str]) -> str:
-    return "0123456789abcdef" if ":?" in found[0] else found[1]
+    return SECRET if ":?" in found[0] else found[1]
 
 
 @pytest.mark.parametrize("name", OURS)

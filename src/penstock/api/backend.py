@@ -62,9 +62,11 @@ class Drives(Protocol):
     def due(self, queues: Collection[str | None]) -> None:
         """The same of these queues."""
 
-    async def call(
-        self, queue: str, *, base: str | None = None, body: dict[str, object] | None = None
-    ) -> bool:
+    @property
+    def knows_address(self) -> bool:
+        """Whether there is an address to call: it is configured, and never a request's."""
+
+    async def call(self, queue: str, *, body: dict[str, object] | None = None) -> bool:
         """Begin a call; whether it was taken."""
 
 

@@ -9,10 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from penstock.api.openapi import describe
+from penstock.api.safety import NOTHING_RUNS
 
 router = APIRouter()
 
-_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_HEADERS = {
+    "Content-Security-Policy": f"{NOTHING_RUNS}; style-src 'unsafe-inline'; base-uri 'none'",
+}
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }

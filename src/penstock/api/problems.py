@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
+from penstock.api import safety
 from penstock.errors import DiskFull, PenstockError, Refused, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -187,8 +188,8 @@ async def on_fault(request: Request, error: Exception) -> Response:
     # The route's pattern, not the path, which names accounts.
     route = getattr(request.scope.get("route"), "path", "unknown")
     _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
-    # Sent from outside of what puts this header on every other answer.
-    headers = {"X-Request-ID": request.scope.get("penstock.request", "")}
+    # Sent from outside of what puts these headers on every other answer.
+    headers = {**safety.DEFAULTS, "X-Request-ID": request.scope.get("penstock.request", "")}
     return problem(
         500, "internal_error", "something went wrong here; it has been logged", headers=headers
     )

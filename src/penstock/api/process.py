@@ -10,6 +10,7 @@ from penstock.api import problems
 from penstock.api.auth import Principal, allowed, bearer
 from penstock.api.backend import Backend, Worked, backend
 from penstock.api.body import Body, Strict, documented
+from penstock.errors import Invalid
 from penstock.providers import drive
 
 router = APIRouter(prefix="/v1/queues", tags=["queues"])
@@ -59,11 +60,18 @@ driver.who = ("admin", "process")  # type: ignore[attr-defined]  # for the docum
 )
 async def process(
     name: str,
-    request: Request,
     _: Annotated[Principal, Depends(driver)],
     said: Annotated[Process, Depends(Body(Process, empty=True))],
     behind: Annotated[Backend, Depends(backend)],
 ) -> Processed:
+    if said.chain and not behind.drives.knows_address:
+        # Never the caller's Host: the next call carries a token that drives the queue.
+        raise Invalid(
+            "chain: this server does not know the address of the API, so it can call nobody",
+            code="no_public_url",
+            field="chain",
+            hint="Set PENSTOCK_PUBLIC_URL, or leave chain out and call again while jobs remain.",
+        )
     task = asyncio.ensure_future(behind.runner.work(name, said.seconds, said.max_jobs))
     _working.add(task)
     task.add_done_callback(_working.discard)
@@ -79,7 +87,7 @@ async def process(
         # A call that could not even end what it began: the next one could not either.
         if chain and (worked.processed or not worked.given_back):
             body: dict[str, object] = said.model_dump(exclude_none=True)
-            chained = await behind.drives.call(name, base=str(request.base_url), body=body)
+            chained = await behind.drives.call(name, body=body)
     return Processed(
         processed=worked.processed,
         given_back=worked.given_back,

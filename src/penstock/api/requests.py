@@ -18,6 +18,7 @@ from uuid import UUID
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import telemetry
+from penstock.api import safety
 
 HEADER = "X-Request-ID"
 _HEADER = HEADER.lower().encode()
@@ -95,8 +96,8 @@ class Requests:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 answered = time.perf_counter()
-                message.setdefault("headers", [])
-                message["headers"] = [*message["headers"], (_HEADER, request_id.encode())]
+                headers = safety.completed(message.get("headers", ()))
+                message["headers"] = [*headers, (_HEADER, request_id.encode())]
             await send(message)
 
         self._counts.open += 1

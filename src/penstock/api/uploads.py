@@ -14,6 +14,7 @@ from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.body import Strict
 from penstock.api.multipart import read_form
+from penstock.api.safety import NOTHING_RUNS
 from penstock.api.sniff import SAMPLE_BYTES, served, sniff
 from penstock.engine.uploads import Upload
 from penstock.errors import Invalid, NotAllowed
@@ -173,8 +174,7 @@ def _headers(found: Upload) -> dict[str, str]:
     _, extension = served(found.content_type)
     return {
         "Content-Disposition": f'attachment; filename="{found.id}.{extension}"',
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "Content-Security-Policy": f"{NOTHING_RUNS}; sandbox",
         "Cache-Control": "private, no-cache",
         "Accept-Ranges": "bytes",
         "ETag": f'"{found.sha256.hex()}"',

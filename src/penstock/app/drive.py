@@ -15,7 +15,7 @@ from penstock.app.ticket import Ticket
 from penstock.app.wake import Waker
 from penstock.engine import Engine
 from penstock.errors import Misconfigured, PenstockError
-from penstock.providers.drive import call
+from penstock.providers.drive import call, warn
 from penstock.providers.roots import Roots, read_roots
 from penstock.settings import Settings
 
@@ -106,12 +106,16 @@ class Drives:
         for queue in driven:
             self._waker.tell(queue)
 
-    async def call(
-        self, queue: str, *, base: str | None = None, body: dict[str, object] | None = None
-    ) -> bool:
-        """Begin a call now; `base`: where, if no address is set."""
-        where = self._base or base
-        return where is not None and await call(self._roots, where, queue, body)
+    @property
+    def knows_address(self) -> bool:
+        return self._base is not None
+
+    async def call(self, queue: str, *, body: dict[str, object] | None = None) -> bool:
+        """Begin a call now, at the address that is configured; without one, nothing is called."""
+        if self._base is None:
+            warn(queue, "PENSTOCK_PUBLIC_URL is not set, so this server cannot call the API")
+            return False
+        return await call(self._roots, self._base, queue, body)
 
     async def look(self) -> None:
         """For ever: begin calls for driven queues with work that nobody drives."""

@@ -17,7 +17,6 @@ class Static(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = f"public, max-age={_FRESH_SECONDS}"
-        response.headers["X-Content-Type-Options"] = "nosniff"
         # A module of another origin loads only with this; there is nothing secret in it.
         response.headers["Access-Control-Allow-Origin"] = "*"
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"

@@ -68,20 +68,20 @@ async def call(roots: Roots, base: str, queue: str, body: Mapping[str, Any] | No
             transport.post(endpoint, json.dumps(body or {}).encode(), headers) as answer,
         ):
             if answer.status >= _ERRORS:
-                _warn(queue, f"{endpoint.address} refused the call with status {answer.status}")
+                warn(queue, f"{endpoint.address} refused the call with status {answer.status}")
                 return False
             await answer.finish()
             return True
     except TimeoutError:
         return True  # it works
     except ProviderError as error:
-        _warn(queue, str(error))
+        warn(queue, str(error))
         return False
     finally:
         await transport.close()
 
 
-def _warn(queue: str, why: str) -> None:
+def warn(queue: str, why: str) -> None:
     """Now and then: while the API is away, every few seconds somebody finds that out."""
     now = time.monotonic()
     if _warned.get(queue, 0.0) <= now:
