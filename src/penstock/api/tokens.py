@@ -28,7 +28,8 @@ class Claims:
     session: str | None = None
     """The session of the dashboard that it was made in: signed out, it opens nothing."""
     issued: float = field(default_factory=time.time)
-    """When it was made: it opens no account that took the place of one erased since."""
+    """When it was made, by its maker's clock: it opens no account that took the place of one erased
+    since."""
 
     @property
     def grant(self) -> Grant | None:
