@@ -22,7 +22,7 @@ DATA = Path(__file__).with_name("requirements.toml")
 SET_ASIDE = {"faults", "skip", "skipif", "xfail"}
 
 # Not inside of a word, and not R-S19 either: those are faults of the source documents.
-ID = re.compile(r"(?<![\w-])[MESFG]\d{1,2}(?!\w)")
+ID = re.compile(r"(?<![\w-])[MESFGD]\d{1,2}(?!\w)")
 
 _HEAD = """\
 <!-- Made by tests/contract/requirements.py from requirements.toml beside it and from the tests.
@@ -31,10 +31,11 @@ _HEAD = """\
 # What was asked for, and what proves it
 
 Penstock does the work of five systems that were described before it was written: marking a whole
-class, essays, scanning, feedback from one local model, and images for credits. Each line below is
-one behaviour that they name, and the tests that prove it: those to open first, and how many more
-name its id in their docstring. `make test` runs them all, and fails when a behaviour has no test.
-Tests that are left out, always or on some machines, do not count.
+class, essays, scanning, feedback from one local model, and images for credits. Letters M to G are
+the behaviours that those descriptions name; D is what they leave out: nobody waits or pays for
+somebody else's fault. Each line names the tests that prove it: those to open first, and how many
+more name its id in their docstring. `make test` runs them all, and fails when a behaviour has no
+test. Tests that are left out, always or on some machines, do not count.
 """
 
 _WORDS = """\

@@ -30,7 +30,7 @@ async def job(conn: asyncpg.Connection, number: Any) -> dict[str, Any]:
 async def test_jobs_of_a_removed_kind_do_not_hold_up_the_others(
     conn: asyncpg.Connection, concurrency: int | None
 ) -> None:
-    """M3: neither their number nor the queue's limit matters."""
+    """D1, M3: neither their number nor the queue's limit matters."""
     await two_kinds(conn, **({} if concurrency is None else {"concurrency": concurrency}))
     await factory.submit_rows(conn, [{"kind": "gone"}] * 40)
     known = await factory.submit_rows(conn, [{"kind": "q"}] * 5)
@@ -47,7 +47,7 @@ async def test_jobs_of_a_removed_kind_do_not_hold_up_the_others(
 async def test_lanes_of_a_removed_kind_do_not_hold_up_the_others(
     conn: asyncpg.Connection, order: str
 ) -> None:
-    """G6: 300 limited accounts, each with an older job that nobody has a handler for."""
+    """D1, G6: 300 limited accounts, each with an older job that nobody has a handler for."""
     await two_kinds(conn, concurrency=4, order=order)
     await factory.plan(conn, concurrency=1)
     names = [f"a{n}" for n in range(300)]
@@ -193,7 +193,7 @@ async def test_a_kind_that_moved_to_another_queue_is_still_started_in_the_old_on
 
 
 async def test_a_job_that_no_worker_has_a_handler_for_says_so(conn: asyncpg.Connection) -> None:
-    """G8: and it has no ETA, and counts in nobody's position."""
+    """D1: and it has no ETA, and counts in nobody's position."""
     await two_kinds(conn)
     gone = await factory.submit(conn, "gone")
     mine = await factory.submit(conn)
