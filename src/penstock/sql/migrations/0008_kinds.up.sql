@@ -16,14 +16,18 @@ alter table penstock.worker
   add column queues text[],
   add column kinds text[];
 
+-- Claims need the new order of these two indexes at once, and all runs in one transaction.
+-- squawk-ignore require-concurrent-index-deletion
 drop index penstock.job_ready_idx;
 -- The claim reads this from the left end of each kind: jobs in no lane, then each lane's own.
+-- squawk-ignore require-concurrent-index-creation
 create index job_ready_idx on penstock.job (queue_id, kind_id, lane, rank)
   where status = 'queued';
 
 -- A lane holds the queued jobs of one kind: those of a kind that no worker has stand in front of
 -- nobody. Under `fair` all lanes of an account in a queue share one virtual time.
 alter table penstock.lane
+  -- squawk-ignore ban-drop-constraint
   drop constraint lane_pkey,
   add column kind_id integer;
 insert into penstock.lane (queue_id, account_id, kind_id, head, waiting, open)
@@ -37,6 +41,10 @@ from (
 join penstock.queue q on q.id = g.queue_id
 join penstock.lane l on l.queue_id = g.queue_id and l.account_id = g.account_id;
 delete from penstock.lane where kind_id is null;
+-- There is one lane per limited account and queue that waits: few rows.
+-- squawk-ignore constraint-missing-not-valid, adding-serial-primary-key-field
 alter table penstock.lane add primary key (account_id, queue_id, kind_id);
+-- squawk-ignore require-concurrent-index-deletion
 drop index penstock.lane_open_idx;
+-- squawk-ignore require-concurrent-index-creation
 create index lane_open_idx on penstock.lane (queue_id, kind_id, head) where open and waiting > 0;
