@@ -115,7 +115,8 @@ def test_labels_are_escaped() -> None:
         "total_ms": 1500,
         "histogram": [0, 1],
     }
-    gauges = {"queues": [], "workers": 0, "stuck": 0, "bounds": [100], "ended": [ended]}
+    gauges = {"queues": [], "unhandled": [], "workers": 0, "stuck": 0, "bounds": [100]}
+    gauges |= {"ended": [ended]}
     found = read(render(gauges, Counts(), 0))
     name = 'penstock_failures_total{queue="a\\"b\\\\c\\nd",kind="k",class="bug"}'
     assert found[name] == 1

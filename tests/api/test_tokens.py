@@ -95,6 +95,18 @@ async def test_a_token_ends_with_its_time(site: Site, monkeypatch: pytest.Monkey
     problem(await browser.get("/v1/jobs"), 401, "unauthorized")
 
 
+async def test_a_token_lasts_as_long_as_was_asked_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It expires at a whole second: one that is made just before the next loses nothing of it."""
+    now = float(int(time.time())) + 0.98
+    monkeypatch.setattr(time, "time", lambda: now)
+    answer = await site.app_client.post("/v1/tokens", json={"topic": "t", "ttl_seconds": 1})
+    browser = site.client(answer.json()["token"])
+    monkeypatch.setattr(time, "time", lambda: now + 0.9)
+    assert (await browser.get("/v1/jobs")).status_code == 200
+
+
 async def test_a_token_that_was_changed_opens_nothing(site: Site) -> None:
     found = await token(site.app_client, account="u1")
     body, mac = found.removeprefix("pt_").split(".")

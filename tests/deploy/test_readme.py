@@ -18,7 +18,7 @@ def test_its_passwords_are_those_that_compose_asks_for(tmp_path: Path) -> None:
     wanted = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
     assert made.keys() == wanted
     assert len(set(made.values())) == len(made)
-    assert all(re.fullmatch("[0-9a-f]{48}", value) for value in made.values()), "fit for a DSN"
+    assert all(re.fullmatch("[0-9a-f]{64}", value) for value in made.values()), "fit for a DSN"
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
 
 

@@ -152,6 +152,22 @@ async def test_accounts_that_an_app_holds_are_passed_over_in_every_kind(
         assert [row["id"] for row in await factory.claim(conn, worker, limit=2)] == [free]
 
 
+async def test_a_claim_is_full_although_an_app_has_locked_some_of_the_first_accounts(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """G6: the claim looks behind the locked accounts for as many others as it was asked for."""
+    await factory.queue(conn)
+    await factory.kind(conn, "k")
+    await factory.plan(conn, concurrency=1)
+    accounts = ["locked", "a", "b", "c"]
+    _, *free = [await factory.submit(conn, account=name) for name in accounts]
+    worker = await factory.worker(conn, kinds=["q", "k"])
+    app = await connect()
+    async with app.transaction():
+        await app.execute("select from penstock.account where name = 'locked' for update")
+        assert [row["id"] for row in await factory.claim(conn, worker, limit=3)] == free
+
+
 async def test_lanes_of_one_account_share_its_limit_and_its_turn(
     conn: asyncpg.Connection,
 ) -> None:

@@ -179,6 +179,23 @@ async def test_it_is_told_of_ends_that_no_worker_brought_about(
     )
 
 
+async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
+    database: str, conn: asyncpg.Connection, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E3: a claim may lock the job for a moment, just when the worker wants to hold it."""
+
+    async def locked(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("penstock.engine.hooks.Hooks.hold", locked)
+    async with working(database, shop.app):
+        job = await submit(conn, "sell")
+        await until_finished(conn, [job])
+        # In the finishing transaction: whoever sees that the job has finished sees the bill.
+        assert await bills(conn) == [(job, "succeeded", "attempt 1")]
+        assert await conn.fetchval("select count(*) from penstock.hook") == 0
+
+
 async def test_ends_by_the_hundred_are_each_told_once(
     database: str, conn: asyncpg.Connection, shop: Shop
 ) -> None:

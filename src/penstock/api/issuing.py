@@ -1,6 +1,5 @@
 """Short tokens for browsers: who may have which."""
 
-import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -69,7 +68,7 @@ async def create(
         refuse_nul(getattr(form, name), name, code="invalid_request")
     if form.job is not None:
         await behind.engine.texts.job(form.job, scope_of(principal))
-    expires = int(time.time()) + form.ttl_seconds
+    expires = tokens.expiry(form.ttl_seconds)
     claims = tokens.Claims(
         account=form.account,
         job=None if form.job is None else str(form.job),

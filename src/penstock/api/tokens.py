@@ -1,5 +1,6 @@
 """Short tokens for browsers: what they allow is written in them and signed, nothing is stored."""
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -38,6 +39,11 @@ class Claims:
         if account is None and self.session is None:
             return None
         return Grant(session=self.session, account=account, issued=self.issued)
+
+
+def expiry(seconds: int) -> int:
+    """When a token expires that is made now for so many seconds: a whole second, and not before."""
+    return math.ceil(time.time()) + seconds
 
 
 def make(roots: Roots, claims: Claims) -> str:

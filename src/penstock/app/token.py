@@ -1,6 +1,5 @@
 """Short tokens that an app gives to its own pages, without a call over HTTP."""
 
-import time
 from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
@@ -41,6 +40,6 @@ def make_token(  # noqa: PLR0913  # all named
         topic=options.text(topic, "topic"),
         account=options.text(account, "account"),
         allow=frozenset(allow),
-        expires=int(time.time()) + seconds,
+        expires=tokens.expiry(seconds),
     )
     return tokens.make(roots, claims)

@@ -152,8 +152,11 @@ class Hooks(Telling):
             [verdict] = await self._engine.jobs.finish_told(
                 start.worker, [told], conn=conn, wait=_patience(start)
             )
-            if verdict.verdict == "done" and ended is not None:
-                await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
+            if verdict.verdict == "done":
+                finished = await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
+                # Another session had locked the job for a moment, so it could not be held before.
+                if ended is None and finished is not None:
+                    await self._tell(finished, conn)
             elif ended is not None:
                 raise _Undone(verdict.verdict)
         return verdict.verdict

@@ -132,8 +132,8 @@ begin
       array_agg(h.concurrency), array_agg(h.weight), (select count(*) from first)
     into accounts, heads, running, limits, weights, v_found
     from held h;
-    -- All of them are somebody else's, and there may be more.
-    exit when accounts is not null or v_found < v_most;
+    -- Others have locked some of the first accounts: those behind them may start instead.
+    exit when cardinality(accounts) >= p_limit or v_found < v_most;
     v_most := 4 * v_most;
   end loop;
 end
