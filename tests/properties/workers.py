@@ -71,7 +71,7 @@ class Workers(Lifecycle):
             for lane in self.seen.lanes
             if lane.queue == queue and lane.kind in worker.kinds
         )
-        if queue in self.model.paused or (wait and not opened):
+        if queue in self.model.paused or (wait and not opened and not worker.gone):
             assert self.world.claim(worker.id, queue, limit, wait=wait) == []
             return
         if worker.gone:

@@ -180,6 +180,8 @@ async def test_a_worker_given_up_for_lost_is_refused(
         with refused(409, "worker_lost", "worker") as told:
             await factory.claim(conn, who)
         assert told["hint"] == "Drop what it runs and register again."
+        with refused(409, "worker_lost", "worker"):
+            await conn.fetch("select * from penstock.claim_jobs($1, 'q', 1, true)", who)
     assert len(await factory.claim(conn, await factory.worker(conn))) == 1
 
 

@@ -120,7 +120,7 @@ begin
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null
     or v_look.troubled;
   if v_queue.paused_at is not null -- guard: paused => if false
-    or v_look.stopped or p_limit < 1 or (p_wait and not v_look.lanes)
+    or v_look.stopped or p_limit < 1
   then
     return;
   end if;
@@ -129,7 +129,7 @@ begin
       format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
       p_hint => 'Drop what it runs and register again.');
   end if;
-  if v_kinds = '{}' then
+  if v_kinds = '{}' or (p_wait and not v_look.lanes) then
     return;
   end if;
   if v_look.expired then -- guard: expired => if false then
