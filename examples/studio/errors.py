@@ -8,6 +8,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse
 
 from penstock import InsufficientCredits, RateLimited, Refused
+from studio.kinds import IMAGES_PER_JOB
 
 
 class Wrong(Exception):  # noqa: N818  # named for what it says
@@ -60,8 +61,9 @@ async def answer_refused(_request: Request, error: Exception) -> JSONResponse:
             plan, most = error.members.get("plan"), error.members.get("per_hour")
             return answer(
                 429,
-                f"The {plan} plan has {most} orders an hour, and all of them are used. The next "
-                f"one will pass at {minute:%H:%M} UTC.",
+                f"The {plan} plan has {most} orders an hour, where more than {IMAGES_PER_JOB} "
+                f"images count as two, and this is more than is left. It will pass at "
+                f"{minute:%H:%M} UTC.",
                 code=error.code,
                 next_at=when.isoformat(),
                 headers={"Retry-After": str(math.ceil(wait))},

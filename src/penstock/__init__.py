@@ -4,7 +4,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.app import Batch, BatchTicket, Kind, Penstock, Plan, Queue, Retries, Ticket
+    from penstock.app import (
+        Batch,
+        BatchTicket,
+        Field,
+        Kind,
+        Penstock,
+        Plan,
+        Queue,
+        Retries,
+        Ticket,
+    )
     from penstock.engine.hooks import Ended
     from penstock.errors import (
         Conflict,
@@ -31,6 +41,7 @@ __all__ = [
     "Conflict",
     "Ended",
     "Fail",
+    "Field",
     "InsufficientCredits",
     "Invalid",
     "Job",
@@ -59,7 +70,7 @@ __all__ = [
 _MODULES = {
     "penstock.app": (
         *("Batch", "BatchTicket", "Ticket"),
-        *("Kind", "Penstock", "Plan", "Queue", "Retries"),
+        *("Field", "Kind", "Penstock", "Plan", "Queue", "Retries"),
     ),
     "penstock.engine.hooks": ("Ended",),
     "penstock.worker.context": ("Job",),

@@ -1,6 +1,9 @@
 """What a customer's app shows: what a submit answers, and what was made before."""
 
-from api.site import Site
+import pytest
+
+from api.site import Site, problem
+from penstock import Field
 
 
 async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_results(
@@ -34,3 +37,39 @@ async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_re
     assert [job["id"] for job in past] == [told[1]["id"], told[0]["id"]]
     results = [(await customer.get(f"/v1/jobs/{job['id']}")).json()["result"] for job in past]
     assert results == [["c1-0", "c1-1", "c1-2"], ["c1-0"]]
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
+    site: Site, *, batch: bool
+) -> None:
+    """G18, E11: it could write 0; the app's own key may, and may be retried by the account."""
+    studio = site.penstock.queue("studio")
+
+    @site.penstock.job(queue=studio, price=Field("cost", trusted=True))
+    async def draw(cost: int) -> int:
+        return cost
+
+    @site.penstock.job(queue=studio, price=2)
+    async def other() -> None: ...
+
+    await site.make_account("c1", credits=20)
+    customer = await site.account_client("c1")
+    job = {"kind": "draw", "payload": {"cost": 0}}
+    if batch:
+        answer = await customer.post(
+            "/v1/jobs/batch", json={"jobs": [{"kind": "other", "payload": {}}, job]}
+        )
+    else:
+        answer = await customer.post("/v1/jobs", json=job)
+    told = problem(answer, 403, "not_allowed")
+    assert told["field"] == ("jobs.1.kind" if batch else "kind")
+    assert "costs what its payload says" in told["detail"]
+    assert (await customer.get("/v1/jobs")).json()["items"] == []
+
+    mine = {**job, "payload": {"cost": 5}, "account": "c1"}
+    made = (await site.app_client.post("/v1/jobs", json=mine)).json()
+    assert made["balance"] == 15
+    await site.work()
+    again = await customer.post(f"/v1/jobs/{made['id']}/retry")
+    assert again.json()["credits"]["reserved"] == 5

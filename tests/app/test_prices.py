@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from borrowers import BORROWERS
-from penstock import InsufficientCredits, Invalid, Kind, NotFound, Penstock
+from penstock import Field, InsufficientCredits, Invalid, Kind, NotFound, Penstock
 from penstock.app.toml import load
 
 MAX = 10**12
@@ -41,12 +41,13 @@ async def reserved(conn: asyncpg.Connection, job_id: Any) -> int:
 
 
 PER = {"per": "images", "by": "quality", "standard": 1, "high": 3}
+COST = Field("cost", trusted=True)
 PRICES: list[tuple[Any, dict[str, Any], int]] = [
     (5, {}, 5),
     (0, {}, 0),
-    ("cost", {"cost": 9}, 9),
-    ("cost", {"cost": 0}, 0),
-    ("cost", {}, 7),
+    (COST, {"cost": 9}, 9),
+    (COST, {"cost": 0}, 0),
+    ({"field": "cost", "trusted": True}, {}, 7),
     (lambda payload: 2 * payload["images"] + 1, {"images": 3}, 7),
     (lambda _: 0, {}, 0),
     (PER, {"images": 4, "quality": "high"}, 12),
@@ -106,14 +107,14 @@ async def test_what_is_declared_of_prices_reaches_the_database(
         def work(n: int, size: str = "s") -> None: ...
 
     kind("fixed", price=3)
-    kind("field", price="n")
+    kind("field", price=Field("n", trusted=True))
     kind("table", price={"per": "n", "by": "size", "s": 1}, split=("n", 4))
     kind("computed", price=lambda _: 1, topic=lambda _: "t")
     await paid.engine()
     rows = await conn.fetch("select name, declared - 'queue' as declared from penstock.kind")
     assert {row["name"]: row["declared"] for row in rows} == {
         "fixed": {"price": 3},
-        "field": {"price_field": "n"},
+        "field": {"price": {"field": "n", "trusted": True}},
         "table": {
             "price": {"per": "n", "by": "size", "s": 1},
             "split_field": "n",
@@ -123,11 +124,27 @@ async def test_what_is_declared_of_prices_reaches_the_database(
     }
 
 
+@pytest.mark.parametrize(
+    "price", ["n", Field("n"), {"field": "n"}, {"field": "n", "trusted": False}]
+)
+def test_a_price_that_the_submitter_writes_has_to_be_said_to_be_trusted(
+    paid: Penstock, price: Any
+) -> None:
+    """G18: an account's key could submit at 0."""
+    with pytest.raises(Invalid, match="taken from the parameter n, so whoever submits") as caught:
+
+        @paid.job(queue="q", price=price)
+        def work(n: int) -> None: ...
+
+    assert (caught.value.code, caught.value.field) == ("invalid_option", "price")
+    assert 'price=Field("n", trusted=True)' in str(caught.value)
+
+
 async def later(payload: dict[str, Any]) -> int:
     return len(payload)
 
 
-NUMBER = "it may be a whole number from 0 to 1000000000000, the name of a parameter, a table"
+NUMBER = "it may be a whole number from 0 to 1000000000000, a table like"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"price": -1}, f"price is -1; {NUMBER}"),
     ({"price": 1.5}, f"price is 1.5; {NUMBER}"),
@@ -137,9 +154,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"price": float("nan")}, f"price is nan; {NUMBER}"),
     ({"price": float("inf")}, f"price is inf; {NUMBER}"),
     ({"price": [1]}, r"price is \[1\]; it may be"),
-    ({"price": later}, "price is <function later.*or a plain function of the payload"),
-    ({"price": "nope"}, "price is 'nope'; as a text it names a parameter, and known are n, size"),
-    ({"price": ""}, "price is ''; as a text it names a parameter"),
+    ({"price": later}, "price is <function later.*a plain function of the payload, or Field"),
+    ({"price": "nope"}, "price is 'nope'; it names a parameter, and known are n, size"),
+    ({"price": ""}, "price is ''; it names a parameter"),
+    ({"price": Field("nope", trusted=True)}, "price is 'nope'; it names a parameter"),
+    ({"price": {"field": 5, "trusted": True}}, "price is 5; it names a parameter"),
+    ({"price": {"field": "n", "trusted": 1}}, "a field is written as"),
+    ({"price": {"field": "n", "trusted": True, "each": 1}}, "a field is written as"),
     ({"price": {}}, "price is a table, and it needs per or by"),
     ({"price": {"standard": 1}}, "price is a table, and it needs per or by"),
     ({"price": {"per": "n"}}, "price is a table, and without by it has per and each alone"),
@@ -217,7 +238,7 @@ async def test_a_kind_whose_price_is_a_function_is_not_for_plain_sql(
 
 
 async def test_what_using_says_wins_over_the_kind(paid: Penstock, conn: asyncpg.Connection) -> None:
-    for n, price in enumerate((9, "cost", PER, lambda _: 9)):
+    for n, price in enumerate((9, COST, PER, lambda _: 9)):
         kind = made(paid, name=f"draw{n}", price=price)
         ticket = await kind.using(price=2).submit()
         assert await reserved(conn, ticket.id) == 2
@@ -253,7 +274,7 @@ async def test_too_few_credits_are_told_with_balance_and_price(
 
 
 async def test_a_priced_job_has_to_be_somebodys(paid: Penstock) -> None:
-    @paid.job(queue="q", price="cost")
+    @paid.job(queue="q", price=COST)
     async def work(cost: int) -> None: ...
 
     with pytest.raises(Invalid, match="account") as caught:
@@ -267,9 +288,9 @@ async def test_a_priced_job_has_to_be_somebodys(paid: Penstock) -> None:
 @pytest.mark.parametrize(
     ("price", "payload", "field"),
     [
-        ("cost", {"cost": -1}, "cost"),
-        ("cost", {"cost": "3"}, "cost"),
-        ("cost", {"cost": 1.5}, "cost"),
+        (COST, {"cost": -1}, "cost"),
+        (COST, {"cost": "3"}, "cost"),
+        (COST, {"cost": 1.5}, "cost"),
         (PER, {"images": 0}, "images"),
         (PER, {"images": []}, "images"),
     ],

@@ -220,7 +220,10 @@ def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: L
     [
         ("price = 3", {"price": 3}),
         ("price = 0", {"price": 0}),
-        ("price = 'level'", {"price_field": "level"}),
+        (
+            "price = { field = 'level', trusted = true }",
+            {"price": {"field": "level", "trusted": True}},
+        ),
         ("price = '$PRICE'", {"price": 12}),
         (
             "price = { per = 'level', by = 'answer', standard = 1, high = 3 }",
@@ -235,6 +238,11 @@ def test_prices_and_splits_are_written_as_in_code(
     """G18"""
     monkeypatch.setenv("PRICE", "12")
     assert load_text(JOB + written).kinds["f"].declared == declared
+
+
+def test_a_price_that_the_submitter_writes_is_refused_with_its_table(load_text: Load) -> None:
+    with pytest.raises(WrongApp, match=r"\[jobs.f\], price: price is taken from the parameter"):
+        load_text(JOB + "price = 'level'")
 
 
 @pytest.mark.parametrize(

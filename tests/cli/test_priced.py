@@ -96,7 +96,7 @@ def test_too_many_submits_are_a_sentence_that_says_when_to_come_back(
     assert (done.code, done.out) == (1, "")
     sentence, wait = done.err.splitlines()
     assert sentence.startswith(
-        "penstock: plan free allows 1 per hour, and account u1 has used them;"
+        "penstock: plan free allows 1 job an hour, and account u1 has used them;"
     )
     assert told(penstock, "account", "show", "u1")["next_submit_at"] in sentence
     assert wait == "That is in 60 min."

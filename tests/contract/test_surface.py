@@ -22,6 +22,7 @@ PUBLIC = {
     "Ended": "penstock.engine.hooks",
     "Retry": "penstock.worker.outcomes",
     "Fail": "penstock.worker.outcomes",
+    "Field": "penstock.app.prices",
     "Snooze": "penstock.worker.outcomes",
     "Cancel": "penstock.worker.outcomes",
     "PenstockError": "penstock.errors",

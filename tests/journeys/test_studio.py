@@ -119,10 +119,10 @@ async def test_from_the_order_to_the_history(closed: Studio) -> None:
 async def test_eight_images_are_two_jobs_shown_as_one(
     studio: Studio, shared_conn: asyncpg.Connection
 ) -> None:
-    """G11: they count once in the hour, and run side by side where the plan allows it."""
+    """G7, G11: both count in the hour, and they run side by side where the plan allows it."""
     async with customer(studio, studio.newcomer()) as ana:
         told = await ana.order(images=8)
-        assert (await ana.has())["submitted_last_hour"] == 1
+        assert (await ana.has())["submitted_last_hour"] == 2
         done = await ana.sees_end(told["job_id"])
         assert (done["status"], done["jobs"], done["ready"]) == ("completed", 2, 8)
         assert [one["number"] for one in done["pictures"]] == list(range(1, 9))

@@ -93,6 +93,26 @@ async def a_live_twin_is_no_further_submit(s: Scene) -> None:
     assert await s.value("select sum(n) from penstock.recent_submit") == 1
 
 
+OWN_PRICE = {"price": {"field": "cost", "trusted": True}}
+
+
+@catches("_read_price_field: trusted")
+async def who_writes_a_price_is_said_to_be_trusted(s: Scene) -> None:
+    await factory.queue(s.conn)
+    call = s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": "cost"})
+    await refused(call, "PS422")
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", OWN_PRICE)
+
+
+@catches("_refuse_own_price: own price")
+async def a_customers_key_writes_no_price(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", OWN_PRICE)
+    submit = "select penstock.accept_job('q', $1, p_account => 'u1', p_own => $2)"
+    await refused(s.conn.execute(submit, {"cost": 0}, True), "PS403")
+    await s.conn.execute(submit, {"cost": 0}, False)
+
+
 @catches("_enforce_priority: held by nobody")
 async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -> None:
     await factory.queue(s.conn)

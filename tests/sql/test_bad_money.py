@@ -24,7 +24,7 @@ NO_PRICE: list[Any] = [-1, 1.5, 0.001, MOST + 1, 10**13, BIGINT, 1e30, "3", "", 
 KINDS: dict[str, dict[str, Any]] = {
     "free": {},
     "fixed": {"price": 3},
-    "cost": {"price_field": "cost"},
+    "cost": {"price": {"field": "cost", "trusted": True}},
     "per": {"price": {"per": "images", "each": 2}},
     "by": {"price": {"by": "quality", "standard": 1, "high": 3}},
     "both": {"price": {"per": "images", "by": "quality", "standard": 1, "high": 3}},
@@ -311,11 +311,10 @@ async def test_a_kind_whose_price_is_none_is_not_declared(
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"price_field": 5}, "price_field"),
-    ({"price_field": ""}, "price_field"),
-    ({"price_field": "c" * 201}, "price_field"),
-    ({"price_field": True}, "price_field"),
-    ({"price": 3, "price_field": "cost"}, "price"),
+    ({"price": {"field": 5, "trusted": True}}, "price"),
+    ({"price": {"field": "", "trusted": True}}, "price"),
+    ({"price": {"field": "c" * 201, "trusted": True}}, "price"),
+    ({"price": {"field": True, "trusted": True}}, "price"),
     ({"price": {"per": 5, "each": 1}}, "per"),
     ({"price": {"per": "", "each": 1}}, "per"),
     ({"price": {"by": [], "standard": 1}}, "by"),
@@ -614,8 +613,8 @@ async def test_what_is_asked_together_waits_until_all_of_it_may_pass(
 async def test_what_is_refused_or_known_already_does_not_count_in_the_hour(
     ready: asyncpg.Connection,
 ) -> None:
-    """G7, G11: and a request in pieces counts once"""
-    await factory.plan(ready, "few", per_hour=3)
+    """G7, G11: and each piece of a request counts"""
+    await factory.plan(ready, "few", per_hour=12)
     await ready.execute("select penstock.set_account_plan('u1', 'few')")
     for _ in range(4):
         async with nothing_moves(ready, 402, "insufficient_credits", "account"):
@@ -627,7 +626,7 @@ async def test_what_is_refused_or_known_already_does_not_count_in_the_hour(
         await submit_job(ready, "fixed", {}, account="u1", idempotency_key="i")
     await submit_job(ready, "split", {"images": 40}, account="u1")
     account = await ready.fetchval("select penstock.read_account('u1')")
-    assert (account["submitted_last_hour"], account["balance"]) == (3, 990 - 3 - 3 - 80)
+    assert (account["submitted_last_hour"], account["balance"]) == (12, 990 - 3 - 3 - 80)
     async with nothing_moves(ready, 429, "rate_limited", "account"):
         await submit_job(ready, "free", {}, account="u1")
     # What is known already is answered, also to who has used up his hour.

@@ -300,9 +300,31 @@ async def test_the_price_is_told_from_the_payload_on_the_server(
     assert await balance(conn) == 100 - expected
 
 
+TRUSTED = {"price": {"field": "cost", "trusted": True}}
+
+
+@pytest.mark.parametrize(
+    "price",
+    [
+        "cost",
+        {"field": "cost"},
+        {"field": "cost", "trusted": False},
+        {"field": "cost", "trusted": "true"},
+        {"field": "cost", "trusted": True, "each": 1},
+    ],
+)
+async def test_a_price_that_the_submitter_writes_has_to_be_said_to_be_trusted(
+    conn: asyncpg.Connection, price: Any
+) -> None:
+    """G18: a customer's own key could submit at 0."""
+    await factory.queue(conn)
+    with refused(422, "invalid_option", "price"):
+        await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": price})
+
+
 async def test_a_field_of_the_payload_can_be_the_price(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
-    await conn.execute("select penstock.declare_kind('q', 'q', '{\"price_field\": \"cost\"}')")
+    await conn.execute("select penstock.declare_kind('q', 'q', $1)", TRUSTED)
     await rich(conn)
     await factory.submit(conn, account="u1", payload={"cost": 17})
     assert await balance(conn) == 83

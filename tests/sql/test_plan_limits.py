@@ -3,6 +3,7 @@
 import asyncio
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -54,22 +55,91 @@ async def test_what_was_not_accepted_does_not_count(conn: asyncpg.Connection) ->
         await factory.submit(conn, account="u1")
 
 
-async def test_a_request_in_pieces_counts_once_and_each_of_many_counts(
+SPLIT = {"split_field": "n", "split_most": 4}
+
+
+async def splitting(conn: asyncpg.Connection, *, per_hour: int) -> None:
+    await factory.queue(conn)
+    await factory.plan(conn, per_hour=per_hour)
+    await conn.execute("select penstock.declare_kind('q', 'q', $1)", SPLIT)
+
+
+async def ask(conn: asyncpg.Connection, number: int) -> Any:
+    """One request for so many, as an account's own key submits it."""
+    return await conn.fetchval(
+        "select penstock.submit_job('q', jsonb_build_object('n', $1::integer), account => 'u1')",
+        number,
+    )
+
+
+async def used(conn: asyncpg.Connection) -> int:
+    account = await conn.fetchval("select penstock.read_account('u1')")
+    return int(account["submitted_last_hour"])
+
+
+async def test_each_piece_of_a_split_request_counts_in_the_hour(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """G7, G11: all or nothing, and the refusal says when the whole request will pass."""
+    await splitting(conn, per_hour=5)
+    await ask(conn, 8)
+    assert await used(conn) == 2
+    await clock.advance("10m")
+    await ask(conn, 5)
+    assert await used(conn) == 4
+    with refused(429, "rate_limited", "account") as told:
+        await ask(conn, 8)
+    assert told["retry_after"] == pytest.approx(3_000, abs=5)
+    assert await conn.fetchval("select count(*) from penstock.job") == 4
+    await ask(conn, 1)
+    assert await used(conn) == 5
+    await clock.advance("50m")
+    await ask(conn, 8)
+    assert await used(conn) == 5
+
+
+async def test_a_request_of_more_pieces_than_an_hour_allows_is_told_so(
     conn: asyncpg.Connection,
 ) -> None:
+    """G7, G11: it would never pass, so no time is named."""
+    await splitting(conn, per_hour=5)
+    with refused(429, "rate_limited", "account") as told:
+        await ask(conn, 21)
+    assert "allows 5 jobs an hour, and this asks for 6 at once" in told["message"]
+    assert "next_at" not in told
+    assert "retry_after" not in told
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+    await ask(conn, 20)
+
+
+async def test_racing_split_requests_never_pass_more_pieces_than_the_hour_allows(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """G7, G11, R-S21"""
+    await splitting(conn, per_hour=5)
+
+    async def one(own: asyncpg.Connection) -> bool:
+        try:
+            await ask(own, 8)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != "PS429":
+                raise
+            return False
+        return True
+
+    passed = await asyncio.gather(*[one(await connect()) for _ in range(12)])
+    assert sum(passed) == 2
+    assert await conn.fetchval("select count(*) from penstock.job") == 4
+    assert await used(conn) == 4
+
+
+async def test_a_retry_of_a_piece_counts_as_one(conn: asyncpg.Connection) -> None:
     """G7, G11"""
-    await factory.queue(conn)
-    await factory.plan(conn, per_hour=3)
-    await conn.execute(
-        "select penstock.declare_kind('q', 'q', $1)", {"split_field": "n", "split_most": 1}
-    )
-    await conn.execute("select penstock.submit_job('q', '{\"n\": 8}', account => 'u1')")
-    assert await conn.fetchval("select count(*) from penstock.job") == 8
-    with refused(429, "rate_limited", "account"):
-        await factory.submit_rows(conn, [{"kind": "q", "account": "u1", "payload": {"n": 1}}] * 3)
-    await factory.submit_rows(conn, [{"kind": "q", "account": "u1", "payload": {"n": 1}}] * 2)
-    with refused(429, "rate_limited", "account"):
-        await conn.execute("select penstock.submit_job('q', '{\"n\": 1}', account => 'u1')")
+    await splitting(conn, per_hour=3)
+    job = UUID((await ask(conn, 8))["id"])
+    await conn.execute("select penstock.cancel_job($1)", job)
+    await conn.execute("select penstock.retry_job($1)", job)
+    assert await used(conn) == 3
 
 
 async def test_more_than_an_hour_allows_is_told_so(conn: asyncpg.Connection) -> None:

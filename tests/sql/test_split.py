@@ -183,7 +183,7 @@ async def test_a_batch_is_forgotten_with_its_last_job(conn: asyncpg.Connection, 
     assert await conn.fetchval("select count(*) from penstock.batch") == 0
 
 
-@pytest.mark.parametrize("price", [{"price": 10}, {"price_field": "cost"}])
+@pytest.mark.parametrize("price", [{"price": 10}, {"price": {"field": "cost", "trusted": True}}])
 async def test_the_price_is_the_requests_and_not_each_pieces(
     conn: asyncpg.Connection, price: dict[str, Any]
 ) -> None:

@@ -69,7 +69,9 @@ async def submit(
         await behind.engine.uploads.refuse_foreign_batch(batch)
         if unknown:
             await behind.patient.jobs.refuse_computed(batch, unknown)
-        submitted = await behind.patient.jobs.submit_batch(batch, batched=True)
+        submitted = await behind.patient.jobs.submit_batch(
+            batch, batched=True, own=principal.account is not None
+        )
     await _wake(behind, batch, submitted)
     behind.drives.submitted(set(batch.kinds))
     return Response(_accepted(submitted), status_code=201, media_type=JSON)

@@ -96,6 +96,7 @@ async def submit(
             idempotency_key=idempotency_key,
             scope=principal.holder,
             wake=queue if rides else None,
+            own=principal.account is not None,
         )
     if not rides:
         _wake(behind, found)

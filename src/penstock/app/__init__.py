@@ -4,6 +4,7 @@ from penstock.app.batch import Batch, BatchTicket
 from penstock.app.kind import Kind
 from penstock.app.penstock import Penstock
 from penstock.app.plan import Plan
+from penstock.app.prices import Field
 from penstock.app.queue import Queue, Retries
 from penstock.app.submission import Submission
 from penstock.app.ticket import Ticket
@@ -11,6 +12,7 @@ from penstock.app.ticket import Ticket
 __all__ = [
     "Batch",
     "BatchTicket",
+    "Field",
     "Kind",
     "Penstock",
     "Plan",

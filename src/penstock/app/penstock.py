@@ -211,8 +211,8 @@ class Penstock:
         attempts         instead of the queue's
         isolation        "process": a plain `def` runs in a process of its own
         memory           what that process may use, like "512MB"
-        price            in credits: a number, a parameter, a function of the payload, or a table
-                         like {"per": "images", "by": "quality", "standard": 1, "high": 3}
+        price            in credits: a number, a function of the payload, Field("…", trusted=True),
+                         or {"per": "images", "by": "quality", "standard": 1, "high": 3}
         split            ("images", 4): a request for more becomes a batch of jobs with so many
         webhook          an address of yours that is told of each end, signed
         """

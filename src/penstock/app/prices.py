@@ -15,8 +15,18 @@ from penstock.engine.encode import CREDITS_MAX
 from penstock.errors import Invalid
 from penstock.worker.parameters import Parameters
 
-Price = int | str | Mapping[str, int | str] | Callable[[dict[str, Any]], int]
-"""Credits; a parameter that holds them; a table of them; or a function of the payload."""
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter by name: `price=Field("cost", trusted=True)`."""
+
+    name: str
+    trusted: bool = False
+    """Only the app's own backend submits, so what the field says may be the price."""
+
+
+Price = int | Field | Mapping[str, int | str | bool] | Callable[[dict[str, Any]], int]
+"""Credits; a table of them; a function of the payload; or a trusted parameter that holds them."""
 Split = tuple[str, int]
 """A parameter that counts or lists something, and how much of it one job takes at most."""
 
@@ -70,13 +80,12 @@ def _price(
             pass
         case int() if 0 <= price <= CREDITS_MAX:
             return {"price": price}, None, ()
-        case str() if price in parameters.names:
-            return {"price_field": price}, None, (price,)
         case str():
-            known = ", ".join(parameters.names) or "none"
-            raise options.wrong(
-                "price", price, f"as a text it names a parameter, and known are {known}"
-            )
+            raise _untrusted(parameters, price)
+        case Field():
+            return _from_field(parameters, price.name, trusted=price.trusted)
+        case Mapping() if "field" in price and not {"per", "by"} & price.keys():
+            return _from_mapping(parameters, price)
         case Mapping():
             return {"price": dict(price)}, None, _table(parameters, price)
         case _ if callable(price) and not inspect.iscoroutinefunction(price):
@@ -86,8 +95,43 @@ def _price(
     raise options.wrong(
         "price",
         price,
-        f"it may be a whole number from 0 to {CREDITS_MAX}, the name of a parameter, a table like "
-        f"{_TABLE}, or a plain function of the payload",
+        f"it may be a whole number from 0 to {CREDITS_MAX}, a table like {_TABLE}, a plain "
+        'function of the payload, or Field("…", trusted=True)',
+    )
+
+
+def _from_mapping(
+    parameters: Parameters, price: Mapping[Any, Any]
+) -> tuple[dict[str, Any], None, tuple[str, ...]]:
+    """As `penstock.toml` writes a field."""
+    trusted = price.get("trusted", False)
+    if not isinstance(trusted, bool) or price.keys() - {"field", "trusted"}:
+        raise options.wrong(
+            "price", dict(price), 'a field is written as {"field": "cost", "trusted": true}'
+        )
+    return _from_field(parameters, price["field"], trusted=trusted)
+
+
+def _from_field(
+    parameters: Parameters, name: Any, *, trusted: bool
+) -> tuple[dict[str, Any], None, tuple[str, ...]]:
+    if not trusted or not isinstance(name, str) or name not in parameters.names:
+        raise _untrusted(parameters, name)
+    return {"price": {"field": name, "trusted": True}}, None, (name,)
+
+
+def _untrusted(parameters: Parameters, name: Any) -> Invalid:
+    """Whoever submits a job writes its payload, and could make it free."""
+    if not isinstance(name, str) or name not in parameters.names:
+        known = ", ".join(parameters.names) or "none"
+        return options.wrong("price", name, f"it names a parameter, and known are {known}")
+    return Invalid(
+        f"price is taken from the parameter {name}, so whoever submits the job could set it to 0",
+        code="invalid_option",
+        field="price",
+        hint="Give a number, a table or a function of the payload. If only your own backend submits"
+        f' this kind, say so: price=Field("{name}", trusted=True), in TOML price = {{ field = '
+        f'"{name}", trusted = true }}; keys of accounts are then refused.',
     )
 
 

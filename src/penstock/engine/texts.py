@@ -53,7 +53,7 @@ class Texts:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def submit(
+    async def submit(  # noqa: PLR0913  # as accept_job takes them
         self,
         job: NewJob,
         *,
@@ -61,16 +61,19 @@ class Texts:
         idempotency_key: str | None = None,
         scope: str = "",
         wake: str | None = None,
+        own: bool = False,
     ) -> Text:
         """Accept one job, as `Jobs.submit` does; in one way to the server and back.
 
-        `computed`: what the app's code computes for this kind is in it.
+        `computed`: what the app's code computes for this kind is in it. `own`: with a key of its
+        account.
         """
         return await self._one(
             "penstock.accept_job($1, cast(cast($2 as text) as jsonb), $3, $4, $5, $6, $7, $8, $9,"
-            " $10, $11, cast(cast($12 as text) as jsonb), $13, $14, $15, $16, $17, $18)",
+            " $10, $11, cast(cast($12 as text) as jsonb), $13, $14, $15, $16, $17, $18, $19)",
             *submit_arguments(job, encode_checked, idempotency_key, scope, wake),
             computed,
+            own,
         )
 
     def encode(self, job: NewJob) -> Bodies:

@@ -319,7 +319,7 @@ begin
   perform penstock._refuse_odd_name(p_name, 'kind');
   perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
     'priority_offset', 'dedupe_field', 'dedupe', 'topic_field', 'topic', 'account_field', 'account',
-    'computed', 'hooked', 'price', 'price_field', 'split_field', 'split_most', 'webhook']);
+    'computed', 'hooked', 'price', 'split_field', 'split_most', 'webhook']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
     return v_kind.id;

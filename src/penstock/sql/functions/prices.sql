@@ -78,23 +78,67 @@ begin
 end
 $$;
 
+-- A price that a field of the payload says: only where it is said to be trusted, since whoever
+-- submits a job writes its payload. Keys of accounts may not submit such a kind then.
+create or replace function penstock._read_price_field(p_price jsonb) returns jsonb
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_price jsonb := case jsonb_typeof(p_price)
+    when 'string' then jsonb_build_object('field', p_price) else p_price end;
+  v_field text := v_price ->> 'field';
+begin
+  if jsonb_typeof(v_price -> 'field') <> 'string' or length(v_field) not between 1 and 200 then
+    perform penstock._refuse(422, 'invalid_option',
+      format('the field of a price must be a text of 1 to 200 characters, not %s',
+             v_price -> 'field'), 'price');
+  end if;
+  if v_price - 'field' <> '{"trusted": true}' -- guard: trusted => if false
+  then
+    perform penstock._refuse(422, 'invalid_option',
+      format('price is taken from the field %s, so whoever submits the job could set it to 0',
+             v_field), 'price',
+      p_hint => 'Give a number or a table. If only your own backend submits this kind, write '
+        '{"field": "…", "trusted": true}; keys of accounts are then refused.');
+  end if;
+  return jsonb_build_object('field', v_field);
+end
+$$;
+
+-- A customer's own key may not submit what costs as much as the customer writes.
+create or replace function penstock._refuse_own_price(p_kinds text[]) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_kind record;
+begin
+  select k.name, u.n - 1 as index into v_kind
+  from unnest(p_kinds) with ordinality u (name, n) join penstock.kind k on k.name = u.name
+  where k.price ? 'field' -- guard: own price => where false
+  order by u.n limit 1;
+  if found then
+    perform penstock._refuse(403, 'not_allowed', format('a job of kind %s costs what its payload '
+      'says, so an account''s key may not submit it', v_kind.name), 'kind',
+      jsonb_build_object('index', v_kind.index), 'Submit it with a key of kind app.');
+  end if;
+end
+$$;
+
 -- A declared price in the form of penstock.kind: a number, a field, or a table.
 create or replace function penstock._read_price(p_options jsonb) returns jsonb
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_price jsonb := nullif(p_options -> 'price', 'null');
-  v_field text := penstock._option_text(p_options, 'price_field');
   v_table jsonb;
   v_key text;
 begin
-  if v_field is not null and v_price is not null then
-    perform penstock._refuse(422, 'invalid_option', 'price and price_field exclude one another',
-      'price');
-  elsif v_field is not null then
-    return jsonb_build_object('field', v_field);
-  elsif v_price is null then
+  if v_price is null then
     return null;
+  elsif jsonb_typeof(v_price) = 'string' or (jsonb_typeof(v_price) = 'object'
+    and v_price ? 'field' and not v_price ?| '{per,by}')
+  then
+    return penstock._read_price_field(v_price);
   elsif jsonb_typeof(v_price) <> 'object' then
     if penstock._whole(v_price, 0, 1000000000000) is null then
       perform penstock._refuse(422, 'invalid_option', format(

@@ -1,8 +1,12 @@
--- How many submits an hour a plan allows: a window that slides, so that no full hour begins with a
--- rush. The caller holds the accounts' rows; what was not accepted, or had a live twin, is not
--- counted.
+-- How many jobs an hour a plan allows: a window that slides, so that no full hour begins with a
+-- rush. A request that is split counts as the jobs it becomes: each of them is work. The caller holds
+-- the accounts' rows; what was not accepted, or had a live twin, is not counted.
 
--- Counts requests of accounts, one array element each. Refuses as a whole when one is over.
+create or replace function penstock._in_jobs(p_number bigint) returns text
+language sql immutable parallel safe
+as $$ select p_number || case p_number when 1 then ' job' else ' jobs' end $$;
+
+-- Counts jobs of accounts, one array element each. Refuses as a whole when one is over.
 create or replace function penstock._count_requests(p_accounts bigint[], p_now timestamptz)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -34,23 +38,30 @@ begin
     order by s.at limit 1;
     perform penstock._refuse(429, 'rate_limited',
       case when v_next_at is null then
-        format('plan %s allows %s per hour, and this asks for %s at once', v_over.plan,
-               v_over.per_hour, v_over.asked)
-      else format('plan %s allows %s per hour, and account %s has used them; the next submit will '
-                  'pass at %s', v_over.plan, v_over.per_hour, v_over.name,
+        format('plan %s allows %s an hour, and this asks for %s at once', v_over.plan,
+               penstock._in_jobs(v_over.per_hour), v_over.asked)
+      when v_over.asked > 1
+        then format('plan %s allows %s an hour, of which account %s has %s left, and this asks for '
+                    '%s; it will pass at %s', v_over.plan, penstock._in_jobs(v_over.per_hour),
+                    v_over.name, greatest(v_over.per_hour - v_over.used, 0), v_over.asked,
+                    penstock._rfc3339(v_next_at))
+      else format('plan %s allows %s an hour, and account %s has used them; the next submit will '
+                  'pass at %s', v_over.plan, penstock._in_jobs(v_over.per_hour), v_over.name,
                   penstock._rfc3339(v_next_at)) end,
       'account',
       jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
         'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),
         'retry_after', ceil(extract(epoch from v_next_at - p_now)))),
-      case when v_next_at is null then format('Submit at most %s at once.', v_over.per_hour) end);
+      case when v_next_at is null then
+        format('Submit at most %s at once; a request that is split counts as the jobs it becomes.',
+               v_over.per_hour) end);
   end if;
   insert into penstock.recent_submit (account_id, at, n)
   select u.id, p_now, count(*) from unnest(p_accounts) u (id) group by u.id;
 end
 $$;
 
--- How many submits an account has made in the last hour, and when the next will pass; null: now.
+-- How many jobs an account has submitted in the last hour, and when the next will pass; null: now.
 create or replace function penstock._submits_of(
   p_account penstock.account, p_now timestamptz,
   out used bigint, out per_hour integer, out next_at timestamptz

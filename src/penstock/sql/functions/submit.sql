@@ -2,7 +2,7 @@
 --
 -- In this order, which is the lock order of lifecycle.sql: everything is checked; unknown accounts
 -- are made; accounts that are limited, or pay, are locked; jobs are inserted, those with a dedupe
--- key in key order; lanes are told; the price is reserved and the request counted. Nothing here
+-- key in key order; lanes are told; the price is reserved and the jobs counted. Nothing here
 -- touches a row that a whole queue shares.
 
 -- Accounts not seen before, with the default plan; under `strict` they are refused.
@@ -53,10 +53,9 @@ as $$
   left join penstock.plan p on p.name = a.plan
 $$;
 
--- The accounts whose requests are counted, one element for each that was accepted.
+-- The accounts whose jobs are counted, one element for each job that was accepted.
 create or replace function penstock._asked(
-  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean,
-  p_one_request boolean
+  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean
 ) returns bigint[]
 language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
 as $$
@@ -65,14 +64,14 @@ as $$
       u (owner, counted, ordinal)
     where u.counted
       and (not p_keyed or u.ordinal in (select unnest(p_accepted))) -- guard: accepted
-    limit case when p_one_request then 1 end
   ) u
 $$;
 
 -- Submits any number of jobs, all or none. Arrays go element by element; a null array means null
 -- for all. One row per job, in order: its id, or the live twin's with deduplicated = true, and the
 -- balance of its account. p_batched: what is accepted forms a batch. p_one_request: they are pieces
--- of one request, which counts once. p_anew: false of jobs that were counted before.
+-- of one request, which all get what the plan gives a first job. p_anew: false of jobs that were
+-- counted before. p_own: submitted with an account's own key.
 create or replace function penstock.submit_many(
   p_kinds text[], p_payloads jsonb[], p_accounts text[] default null,
   p_dedupe_keys text[] default null, p_topics text[] default null,
@@ -82,7 +81,7 @@ create or replace function penstock.submit_many(
   p_metadata jsonb[] default null, p_prices bigint[] default null,
   p_batched boolean default false, p_one_request boolean default false,
   p_retry_of uuid default null, p_anew boolean default true,
-  p_webhook_urls text[] default null
+  p_webhook_urls text[] default null, p_own boolean default false
 ) returns table (
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
   batch uuid
@@ -105,7 +104,7 @@ declare
   v_priced boolean := p_prices is not null;
   v_fresh bigint[]; -- accounts whose first job is among these
   v_boosts integer[]; -- by ordinal: what the plan gives that job
-  v_asked bigint[]; -- one element per request of an account that is counted
+  v_asked bigint[]; -- one element per job of an account that is counted
   v_batch uuid := case when p_batched then penstock.new_id(v_now) end;
   v_accepted bigint := 0;
   v_kinds text[] := array(select distinct unnest(p_kinds));
@@ -136,6 +135,9 @@ begin
   end if;
   if p_webhook_urls is not null then
     perform penstock._refuse_webhook_urls(p_webhook_urls);
+  end if;
+  if p_own then
+    perform penstock._refuse_own_price(p_kinds);
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
@@ -290,7 +292,7 @@ begin
     v_accepted := v_accepted + coalesce(cardinality(v_new.ids), 0);
     if v_owner.any_counted then
       v_asked := v_asked || penstock._asked(v_owner.ids, v_owner.counted, v_new.ordinals,
-        v_keys is not null, p_one_request);
+        v_keys is not null);
     end if;
     if v_new.priced is not null then
       perform penstock._book('reserve', v_new.payers, v_new.prices, v_new.priced);

@@ -39,7 +39,7 @@ end
 $$;
 
 -- As submit_one, and answers the job as read_job does. p_computed: the caller has evaluated what
--- the app declared as functions of its code.
+-- the app declared as functions of its code. p_own: with an account's own key.
 create or replace function penstock.accept_job(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -47,7 +47,7 @@ create or replace function penstock.accept_job(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_computed boolean default false
+  p_computed boolean default false, p_own boolean default false
 ) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -59,7 +59,7 @@ begin
   end if;
   select * into v_one from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key,
     p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata,
-    p_key, p_scope, p_wake, p_price, p_webhook_url);
+    p_key, p_scope, p_wake, p_price, p_webhook_url, p_own => p_own);
   return penstock._read_job(v_one.id, null)
     || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
       'position', v_one.place, 'eta_seconds', v_one.eta_seconds,

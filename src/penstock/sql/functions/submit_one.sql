@@ -29,6 +29,7 @@ $$;
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
 -- whose resting workers are told with the commit. p_offers: a worker that has offered to may start
 -- it with the commit (offers.sql); not where that commit is the caller's, who may take his time.
+-- p_own: as in submit_many.
 -- Its place and its wait, as far as they can be known at little cost: a deep queue makes no submit
 -- slow.
 create or replace function penstock.submit_one(
@@ -38,7 +39,7 @@ create or replace function penstock.submit_one(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_offers boolean default false
+  p_offers boolean default false, p_own boolean default false
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -150,7 +151,7 @@ begin
         case when p_price between 0 and 1000000000000 and v_n > 1
           then penstock._shares(p_price, v_pieces, v_kind.split_field)
           when p_price is not null then array_fill(p_price, array[v_n]) end,
-        p_batched => v_pieces is not null, p_one_request => true) s
+        p_batched => v_pieces is not null, p_one_request => true, p_own => p_own) s
     )
     select (array_agg(s.id order by s.ordinal))[1], (array_agg(s.status order by s.ordinal))[1],
       bool_or(s.deduplicated), max(s.balance), (array_agg(s.batch))[1],
