@@ -15,6 +15,7 @@ from api.listening import Listener, listening
 from api.serving import Served, serving
 from api.site import Site
 from factory import claim, finish, queue, submit, submit_rows, worker
+from penstock.api import turns
 from penstock.api.rooms import BatchRoom
 from penstock.api.sse import EventStream
 from penstock.api.watch import encode
@@ -74,6 +75,55 @@ async def test_many_watchers_share_one_read_and_one_session(
         for one in listeners:
             await one.status("cancelled", job)
         assert read == [job], "it was read once for all of them"
+
+
+@pytest.mark.parametrize("moves", ["a job of the topic", "a job of another topic"])
+async def test_positions_of_a_topic_are_of_one_moment(
+    plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, moves: str
+) -> None:
+    """No two jobs are #3, and one of them is #1: all positions change in one piece."""
+    first = await (in_topic(conn) if moves == "a job of the topic" else submit(conn, topic="b"))
+    jobs: list[str] = []
+    await plain.start()
+    watcher = plain.api.state.backend.live.watch_scope(Scope("a", None))
+    positions: dict[str, int] = {}
+    pieces: list[list[int]] = []
+    gone: list[bool] = []
+
+    async def watch() -> None:
+        while True:
+            piece = await watcher.events()
+            for line in piece.decode().splitlines():
+                if line.startswith("data: "):
+                    job = json.loads(line.removeprefix("data: "))
+                    positions[job["id"]] = job["position"]
+                    gone.append(job["id"] == str(first) and job["status"] == "cancelled")
+            if piece:
+                pieces.append([positions[job] for job in jobs if job in positions])
+            await watcher.wait()
+
+    def seen(wanted: list[int]) -> Callable[[], Awaitable[bool]]:
+        async def has_come() -> bool:
+            return pieces[-1:] == [wanted]
+
+        return has_come
+
+    watching = asyncio.create_task(watch())
+    try:
+        for n in range(4):
+            # Their turns are at other moments, as those of jobs that were submitted seconds apart.
+            monkeypatch.setattr(turns, "QUEUED_SECONDS", 0.5 if n % 2 else 3)
+            jobs.append(str(await in_topic(conn)))
+            await eventually(seen(list(range(2, n + 3))), "the job has come")
+        pieces.clear()
+        await conn.execute("select penstock.cancel_job($1)", first)
+        await eventually(seen([1, 2, 3, 4]), "all have moved")
+    finally:
+        watching.cancel()
+        watcher.leave()
+    assert any(gone) == (moves == "a job of the topic")
+    before = [] if any(gone) else [[2, 3, 4, 5]]
+    assert [piece for piece in pieces if piece not in [*before, [1, 2, 3, 4]]] == []
 
 
 async def test_nothing_is_looked_at_while_nobody_watches(

@@ -36,6 +36,8 @@ url = "{url}"
 model = "llama3"
 prompt = "Give feedback on: {{answer}}"
 fields = {{ answer = "str" }}
+"""
+LIMITS = """
 first_token_timeout = "{stall}s"
 stall_timeout = "{stall}s"
 """
@@ -46,9 +48,10 @@ STALL_SECONDS = 2
 def app(tmp_path: Path) -> App:
     """An app whose queues each stand in front of one model, by (name, model, concurrency)."""
 
-    def made(*queues: tuple[str, Model, int], stall: int = 20) -> Penstock:
+    def made(*queues: tuple[str, Model, int], stall: int | None = 20) -> Penstock:
+        limits = "" if stall is None else LIMITS.format(stall=stall)
         text = "".join(
-            QUEUE.format(queue=queue, url=model.url, concurrency=n, stall=stall)
+            QUEUE.format(queue=queue, url=model.url, concurrency=n) + limits
             for queue, model, n in queues
         )
         (tmp_path / "penstock.toml").write_text(text)
@@ -201,6 +204,26 @@ async def test_each_fault_comes_to_its_class_in_the_database_and_its_cost_is_kep
         assert first["error"]["class"] == cls, (fault, terms)
         assert bool(first["usage"]) == paid, (fault, terms, first["usage"])
         assert (await read(conn, job))["status"] == status, (fault, terms)
+
+
+async def test_a_silent_model_has_the_whole_time_of_the_job_and_its_circuit_counts_it(
+    database: str, conn: asyncpg.Connection, app: App
+) -> None:
+    """F3: without a first_token_timeout the job's timeout ends the wait, here 1 s."""
+    async with simulated(slots=5, tokens=5) as model:
+        model.order("hang")
+        async with working(database, app(("model", model, 1), stall=None)):
+            await conn.execute("select penstock.edit_queue('model', '{\"timeout_seconds\": 1}')")
+            [job] = await submit(conn, 1)
+            ended = "select error, outcome, ended_at - started_at as took from penstock.attempts"
+            await eventually(lambda: _value(conn, f"select exists ({ended})"), "it is cut")
+            first = await conn.fetchrow(ended)
+    assert first
+    assert first["error"]["class"] == "stalled"
+    assert first["outcome"] == "retried"
+    assert first["took"].total_seconds() > 0.8
+    assert (await read(conn, job))["status"] == "scheduled"
+    assert await conn.fetchval("select in_row from penstock.circuit") == 1
 
 
 class Crowd:

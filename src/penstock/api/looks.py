@@ -4,7 +4,6 @@ Nothing is told before all of it was read: a look that breaks off is done again 
 """
 
 import asyncio
-import heapq
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from penstock.api.rooms import (
     ScopeRoom,
     print_of,
 )
+from penstock.api.turns import TURNS_A_SECOND, Turns
 from penstock.api.watch import Watcher, encode
 from penstock.engine.events import Emitted, Events, Glance, Scope, Seen
 from penstock.errors import NotFound
@@ -30,10 +30,6 @@ RECENT = timedelta(minutes=5)
 # A job that began and ended between two looks is found among the newest of its scope: those that
 # were submitted in this time, by transactions that may have been open for a while.
 MARGIN = timedelta(minutes=10)
-# Place, wait and staleness change without a new version: read again, in turns, so many a second.
-QUEUED_SECONDS = 2.5
-OTHERS_SECONDS = 5.0
-TURNS_A_SECOND = 200
 # To count a place takes longer than the rest of a job: of more than these it is told in turns.
 PLACES_A_LOOK = 500
 # How many jobs are read for who comes, in one look; then who watches already has a turn.
@@ -77,9 +73,7 @@ class Looks:
         self._batches = batches
         self._scopes = scopes
         self._loop = asyncio.get_running_loop()
-        self._turns: list[tuple[float, int, JobRoom | ScopeRoom, UUID]] = []
-        self._count = itertools.count()
-        self._turned_at = self._loop.time()
+        self._turns = Turns(jobs, scopes)
         self.unfinished = False
         """Somebody still waits for what was too much for one look."""
 
@@ -90,11 +84,17 @@ class Looks:
         jobs = await self._find_jobs()
         plans = await self._find_scopes()
         took = self._loop.time() - begun
-        turns = self._take_turns()
+        turns = self._turns.take()
         first = dict.fromkeys([*jobs, *(job for _, job in turns)])
+        moved = self._turns.find_moved(
+            [(plan.room, plan.changed) for plan in plans], most=PLACES_A_LOOK - len(first)
+        )
+        first |= dict.fromkeys(job for group in moved.values() for job in group)
         rest = [job for plan in plans for job in (*plan.changed, *(plan.shown or ()))]
         places = min(len(first), PLACES_A_LOOK)
         seen = await self._read(list(dict.fromkeys([*first, *rest])), places=places)
+        if moved:
+            took = self._loop.time() - begun
         chunks = await self._read_new_chunks(jobs)
         accounts = await self._read_accounts(plans)
         # After all was read: the account of a scope may be another of the same name by now.
@@ -112,6 +112,10 @@ class Looks:
                 self._tell_turn(turn, seen[job], bodies[job])
         for plan in plans:
             self._tell_scope(plan, seen, bodies, accounts)
+        for scope, group in moved.items():
+            for job in group:
+                if job in seen:
+                    self._tell_turn(scope, seen[job], bodies[job])
         await self._look_at_batches()
         return took
 
@@ -165,7 +169,7 @@ class Looks:
         room.chunks_due = False
         room.tell_chunks(new or [])
         if room.told == 0:
-            self._push(room, seen.id, seen.mark)
+            self._turns.push(room, seen.id, seen.mark)
         self._tell_state(room, seen, body)
         room.wake()
 
@@ -275,33 +279,11 @@ class Looks:
             room.tell_resync()
         for job in dict.fromkeys([*(() if many else plan.changed), *(plan.shown or ())]):
             if job in seen and room.tell(seen[job], bodies[job]):
-                self._push(room, job, seen[job].mark)
+                self._turns.push(room, job, seen[job].mark)
         room.adopt(plan.glance, plan.started)
         room.wake()
 
     # --- turns -----------------------------------------------------------------------------------
-
-    def _push(self, room: JobRoom | ScopeRoom, job: UUID, mark: str) -> None:
-        due = self._loop.time() + (QUEUED_SECONDS if mark else OTHERS_SECONDS)
-        heapq.heappush(self._turns, (due, next(self._count), room, job))
-
-    def _take_turns(self) -> list[tuple[JobRoom | ScopeRoom, UUID]]:
-        now = self._loop.time()
-        left = int(min(1.0, now - self._turned_at) * TURNS_A_SECOND)
-        if left:
-            self._turned_at = now
-        taken: list[tuple[JobRoom | ScopeRoom, UUID]] = []
-        while self._turns and len(taken) < left and self._turns[0][0] <= now:
-            _, _, room, job = heapq.heappop(self._turns)
-            if isinstance(room, JobRoom):
-                mark = room.print[1] if self._jobs.get(job) is room and not room.final else None
-            else:
-                known = room.known.get(job) if self._scopes.get(room.scope) is room else None
-                mark = known[1] if known is not None else None
-            if mark is not None:
-                taken.append((room, job))
-                self._push(room, job, mark)
-        return taken
 
     def _tell_turn(self, room: JobRoom | ScopeRoom, seen: Seen, body: bytes) -> None:
         # A new version is for the next look, which knows what else belongs to it.

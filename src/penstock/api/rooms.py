@@ -267,6 +267,8 @@ class ScopeRoom(Room):
         """The account itself, where it is one that is watched."""
         self.wanted_at: float | None = None
         """Somebody came and there was nothing to show."""
+        self.placed_at = 0.0
+        """When the positions of all its waiting jobs were read together."""
         self._ended: dict[UUID, None] = {}
         self._running: dict[UUID, bytes] = {}
         """What was told of these, MOST_JOBS of them: theirs are the signs of life."""

@@ -37,9 +37,9 @@ _LONGEST_WINDOW = 10_000_000
 _LARGEST_SEED = 2**53
 # A queue's, where nothing is said (declare.sql).
 _TIMEOUT_SECONDS = 120.0
-# Parts of a job's time-out after which a silent provider is given up, where nothing is said: what
-# hangs is told apart from a job that takes long only if it is noticed before.
-_FIRST_PART = 0.75
+# Parts of a job's timeout after which a provider that stopped in its answer is given up, where
+# nothing is set. The first token may take as long as the job (providers.stream.paced).
+_STALL_PART = 0.75
 _WHOLE_PART = 0.9
 # Ours, or the connection's.
 _OWN_HEADERS = (
@@ -62,10 +62,13 @@ class _Read:
 
     def wait(self, value: Any, option: str, unless_said: float) -> float:
         """How long to wait for a provider: less than the job may take."""
+        found = self.shorter(value, option)
+        return unless_said if found is None else found
+
+    def shorter(self, value: Any, option: str) -> float | None:
+        """The option in seconds, if it is given: less than the job may take."""
         found = options.seconds(value, option)
-        if found is None:
-            return unless_said
-        if found >= self.timeout:
+        if found is not None and found >= self.timeout:
             raise self.table.wrong(
                 option,
                 f"is {value!r}, but the job is stopped after its timeout of {self.timeout:g} s: "
@@ -73,12 +76,8 @@ class _Read:
             )
         return found
 
-    def first(self, value: Any, unless_said: float) -> float:
-        part = self.timeout * _FIRST_PART
-        return self.wait(value, "first_token_timeout", min(unless_said, part))
-
     def stall(self, value: Any, unless_said: float) -> float:
-        part = self.timeout * _FIRST_PART
+        part = self.timeout * _STALL_PART
         return self.wait(value, "stall_timeout", min(unless_said, part))
 
     def endpoint(self, url: str, proxy: Secret | None) -> Endpoint:
@@ -152,7 +151,7 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
             temperature=_number(temperature, "temperature"),
             seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
             keep_alive=-1 if kept == "forever" else kept,
-            first_token_seconds=read.first(first_token_timeout, ollama.FIRST_TOKEN_SECONDS),
+            first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, ollama.STALL_SECONDS),
         )
     )
@@ -191,7 +190,7 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
             max_tokens=options.whole(max_tokens, "max_tokens", 1, _LONGEST_WINDOW),
             max_completion_tokens=most,
             seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
-            first_token_seconds=read.first(first_token_timeout, openai.FIRST_TOKEN_SECONDS),
+            first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, openai.STALL_SECONDS),
         )
     )

@@ -29,7 +29,8 @@ class Chat:
     prompt: Prompt
     system: Prompt | None = None
     output: Output = field(default_factory=Output)
-    first_token_seconds: float
+    first_token_seconds: float | None
+    """None: as long as the job may take."""
     stall_seconds: float
 
     def messages(self, payload: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -30,7 +30,6 @@ NUM_CTX = 8_192
 NUM_PREDICT = 2_048
 # A model is loaded first, from a disk perhaps. Less than a job's time-out (2m unless said): so a
 # server that hangs is seen as such, and not as a job that takes long.
-FIRST_TOKEN_SECONDS = 90.0
 STALL_SECONDS = 30.0
 
 # Servers (address, model) that were seen to leave cached tokens out of their count.
@@ -45,7 +44,7 @@ class Ollama(Chat):
     seed: int | None = None
     keep_alive: float | str | None = None
     """Seconds that the model stays loaded; less than 0: for ever."""
-    first_token_seconds: float = FIRST_TOKEN_SECONDS
+    first_token_seconds: float | None = None
     stall_seconds: float = STALL_SECONDS
 
     def body(self, messages: list[dict[str, str]]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from penstock.providers.job import Handler, Job
 from penstock.providers.secret import Secret
 from penstock.providers.stream import Events
 
-FIRST_TOKEN_SECONDS = 90.0
 STALL_SECONDS = 30.0
 _PATH = "/chat/completions"
 _DONE = b"[DONE]"
@@ -29,7 +28,7 @@ class OpenAI(Chat):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     seed: int | None = None
-    first_token_seconds: float = FIRST_TOKEN_SECONDS
+    first_token_seconds: float | None = None
     stall_seconds: float = STALL_SECONDS
 
     def body(self, payload: Mapping[str, Any]) -> dict[str, Any]:

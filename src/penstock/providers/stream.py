@@ -135,9 +135,15 @@ class Pace:
 
 
 @asynccontextmanager
-async def paced(first: float, stall: float, address: str) -> AsyncIterator[Pace]:
-    """Ends what is inside when its first token, or the next, does not come in time."""
+async def paced(first: float | None, stall: float, address: str) -> AsyncIterator[Pace]:
+    """Ends what is inside when its first token, or the next, does not come in time.
+
+    `first` None: the first token may take as long as the job may. When the worker stops the job,
+    the cancellation carries as its cause that the model had sent nothing: that is the model's
+    fault, and its circuit counts it.
+    """
     pace: Pace | None = None
+    begun_at = asyncio.get_running_loop().time()
     limit = asyncio.timeout(first)
     try:
         async with limit:
@@ -146,9 +152,21 @@ async def paced(first: float, stall: float, address: str) -> AsyncIterator[Pace]
     except TimeoutError:
         if not limit.expired():
             raise
-        begun = pace is not None and pace.begun
-        said = f"no token for {stall:g} s" if begun else f"no first token in {first:g} s"
+        if pace is None or not pace.begun:
+            raise _silent(first or 0.0, address) from None
         raise ProviderError(
-            f"the model at {address} sent {said}",
-            Signal(exception="stall" if begun else "first_token", received=begun, address=address),
+            f"the model at {address} sent no token for {stall:g} s",
+            Signal(exception="stall", received=True, address=address),
         ) from None
+    except asyncio.CancelledError as stopped:
+        if pace is None or not pace.begun:
+            waited = asyncio.get_running_loop().time() - begun_at
+            raise stopped from _silent(round(waited, 0 if waited > 10 else 1), address)  # noqa: PLR2004
+        raise
+
+
+def _silent(seconds: float, address: str) -> ProviderError:
+    return ProviderError(
+        f"the model at {address} sent no first token in {seconds:g} s",
+        Signal(exception="first_token", received=False, address=address),
+    )

@@ -60,16 +60,21 @@ class Runner:
         run = self._run if start.claimed.losses < SUSPECT_LOSSES else self._run_alone
         try:
             return Succeeded(await run(start))
-        except asyncio.CancelledError:
-            return start.outcome_of_stop()
+        except asyncio.CancelledError as stopped:
+            silent = stopped.__cause__
+            if start.reason != "timeout" or not isinstance(silent, ProviderError):
+                return start.outcome_of_stop()
+            # The model had sent nothing (providers.stream.paced): its fault, and the circuit's
+            # business; a job that takes long is neither.
+            error: BaseException = silent
         except LeaseLost:
             start.reason = start.reason or "lost"
             return start.outcome_of_stop()
         except BaseException as raised:  # noqa: BLE001  # a handler that exits ends its job only
             error = raised
+            if _follows_from_stop(start, error):
+                return start.outcome_of_stop()
         # Not in the block above: a log that cannot be written prints what is being handled there.
-        if _follows_from_stop(start, error):
-            return start.outcome_of_stop()
         outcome = outcome_of(error, start.handler.extensions)
         if self._certain and isinstance(outcome, Retried):
             outcome = replace(outcome, provisional=False)
