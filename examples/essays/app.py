@@ -19,7 +19,8 @@ from starlette.responses import Response
 from essays import jobs, pages, session, store
 from essays.errors import Wrong, answer, answer_wrong
 from essays.forms import FORM_BYTES, capped, read_draft
-from essays.status import shown
+from essays.status import opened, shown
+from missing import Missing
 from penstock import server
 from protect import PENSTOCK, Protect
 
@@ -50,6 +51,7 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
+web.add_middleware(Missing, style="/static/essays.css", link="Practise writing")
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), images="'self' blob:")
 web.add_exception_handler(Wrong, answer_wrong)
 
@@ -80,7 +82,18 @@ async def _submission(request: Request, user: str, number: int) -> dict[str, Any
     if row is None:
         raise Wrong("id", "You have no submission with this id.", status=404)
     # To its owner alone: with what opens its job.
-    return {**shown(row), "job": jobs.watched(row)}
+    return {**opened(row), "job": jobs.watched(row)}
+
+
+@web.get("/api/essay-image")
+async def essay_image(
+    request: Request, user: session.User, number: Annotated[int, Query(alias="id", ge=1)]
+) -> Response:
+    async with request.app.state.pool.acquire() as conn:
+        image = await store.read_image(conn, user, number) if number <= BIGGEST_ID else None
+    if image is None:
+        raise Wrong("id", "You have no image with this id.", status=404)
+    return Response(image.data, media_type=image.type)
 
 
 @web.get("/")
@@ -93,7 +106,10 @@ async def practice(request: Request) -> Response:
     name = session.signed_in_name(request)
     if name is None:
         return RedirectResponse("/sign-in", 303)
-    return HTMLResponse(pages.practice(name))
+    async with request.app.state.pool.acquire() as conn:
+        past = [shown(row) for row in await store.past(conn, name)]
+        completed = await store.completed_tasks(conn, name)
+    return HTMLResponse(pages.practice(name, past, completed))
 
 
 @web.get("/sign-in")

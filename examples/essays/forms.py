@@ -17,6 +17,7 @@ FORM_BYTES = MAX_BYTES + FIELD_BYTES
 # A browser shows an answer only once its own sending is over; beyond this much we hang up on it.
 DRAIN_BYTES = 10 * FORM_BYTES
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
@@ -28,6 +29,8 @@ class Draft:
     essay: str
     key: str
     image: Image | None
+    image_of: int | None = None
+    """The submission whose image is sent again, where there is no new one."""
 
     @property
     def word_count(self) -> int:
@@ -54,7 +57,11 @@ async def read_draft(request: Request) -> Draft:
                 "submission_key",
                 "The submission_key must have 8 to 64 letters, digits, - or _, new for each click.",
             )
-        return Draft(task, essay, key, await _image(form, task))
+        image = await _image(form, task)
+        again = _text(form, "image_of") if TASKS[task].takes_image and image is None else ""
+        if again and not _NUMBER.fullmatch(again):
+            raise Wrong("image_of", "The image_of must be the number of an earlier submission.")
+        return Draft(task, essay, key, image, int(again) if again else None)
 
 
 async def _image(form: FormData, task: str) -> Image | None:

@@ -1,8 +1,10 @@
 """The two pages, from the files in pages/. Everything that people typed is escaped."""
 
+import json
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from essays.forms import LONGEST_ESSAY
 from essays.tasks import TASKS, Task
@@ -10,9 +12,15 @@ from essays.tasks import TASKS, Task
 FOLDER = Path(__file__).with_name("pages")
 
 
-def practice(name: str) -> str:
-    options = "\n".join(_option(key, task) for key, task in TASKS.items())
-    return _fill("practice.html", name=escape(name), options=options, longest=str(LONGEST_ESSAY))
+def practice(name: str, past: list[dict[str, Any]], completed: list[str]) -> str:
+    return _fill(
+        "practice.html",
+        name=escape(name),
+        options="\n".join(_option(key, task) for key, task in TASKS.items()),
+        longest=str(LONGEST_ESSAY),
+        past=escape(json.dumps(past)),
+        completed=escape(json.dumps(completed)),
+    )
 
 
 def sign_in(wrong: str = "") -> str:
@@ -21,7 +29,8 @@ def sign_in(wrong: str = "") -> str:
 
 def _option(key: str, task: Task) -> str:
     return (
-        f'<option value="{escape(key)}" data-prompt="{escape(task.prompt)}"'
+        f'<option value="{escape(key)}" data-title="{escape(task.title)}"'
+        f' data-prompt="{escape(task.prompt)}"'
         f' data-least="{task.least_words}" data-image="{"yes" if task.takes_image else "no"}">'
         f"{escape(task.title)}</option>"
     )

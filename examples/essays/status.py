@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from essays.tasks import TASKS
+
 STAGES = {
     "reading": "The model is reading your essay.",
     "scoring": "The model is scoring your essay.",
@@ -30,6 +32,17 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "word_count": row["word_count"],
         "message": message,
         "next_try_at": job.get("run_at") if job.get("status") == "scheduled" else None,
+        "task": row["task"],
+    }
+
+
+def opened(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with all that was sent in: the question, the essay, and where its image is."""
+    return {
+        **shown(row),
+        "question": TASKS[row["task"]].prompt,
+        "essay": row["essay"],
+        "image": f"/api/essay-image?id={row['id']}" if row["image_type"] else None,
     }
 
 

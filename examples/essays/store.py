@@ -20,6 +20,13 @@ Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_LOCK = 0x455353415953  # "ESSAYS": no other program's number
+PAST_SHOWN = 100
+
+_COLUMNS = (
+    "s.id, s.task, s.status, s.analysis_result::text as analysis_result, s.error_message,"
+    " s.submitted_at, s.processed_at, s.word_count,"
+    " case when s.status = 'pending' then penstock.read_job(s.job_id)::text end as job"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,9 @@ async def save(conn: Connection, user: str, draft: Draft) -> Saved:
     number = await conn.fetchval(
         "insert into essays.writing_submissions"
         " (user_name, task, submission_key, essay, word_count, image, image_type)"
-        " values ($1, $2, $3, $4, $5, $6, $7)"
+        " select $1, $2, $3, $4, $5, coalesce($6, o.image), coalesce($7, o.image_type)"
+        " from (values (1)) one left join essays.writing_submissions o"
+        " on o.id = $8 and o.user_name = $1 and $6::bytea is null"
         " on conflict (user_name, submission_key) do nothing returning id",
         user,
         draft.task,
@@ -70,6 +79,7 @@ async def save(conn: Connection, user: str, draft: Draft) -> Saved:
         draft.word_count,
         image.data if image else None,
         image.type if image else None,
+        draft.image_of,
     )
     if number is not None:
         return Saved(number, new=True)
@@ -126,15 +136,45 @@ async def finish(
 async def read(conn: Connection, user: str, submission: int) -> dict[str, Any] | None:
     """A submission of this user with its live job, in one statement; somebody else's is None."""
     row = await conn.fetchrow(
-        "select s.id, s.status, s.analysis_result::text as analysis_result, s.error_message,"
-        " s.submitted_at, s.processed_at, s.word_count,"
-        " case when s.status = 'pending' then penstock.read_job(s.job_id)::text end as job"
+        f"select {_COLUMNS}, s.essay, s.image_type"
         " from essays.writing_submissions s where s.id = $1 and s.user_name = $2",
         submission,
         user,
     )
-    if row is None:
-        return None
+    return None if row is None else _row(row)
+
+
+async def past(conn: Connection, user: str) -> list[dict[str, Any]]:
+    """The newest submissions of this user, with their live jobs, in one statement."""
+    rows = await conn.fetch(
+        f"select {_COLUMNS} from essays.writing_submissions s where s.user_name = $1"
+        " order by s.id desc limit $2",
+        user,
+        PAST_SHOWN,
+    )
+    return [_row(row) for row in rows]
+
+
+async def completed_tasks(conn: Connection, user: str) -> list[str]:
+    rows = await conn.fetch(
+        "select task from essays.user_task_completions where user_name = $1"
+        " order by completed_at, task",
+        user,
+    )
+    return [row["task"] for row in rows]
+
+
+async def read_image(conn: Connection, user: str, submission: int) -> Image | None:
+    row = await conn.fetchrow(
+        "select image_type, image from essays.writing_submissions"
+        " where id = $1 and user_name = $2 and image is not null",
+        submission,
+        user,
+    )
+    return None if row is None else Image(row["image_type"], row["image"])
+
+
+def _row(row: asyncpg.Record) -> dict[str, Any]:
     found = dict(row)
     for name in ("analysis_result", "job"):
         found[name] = json.loads(found[name]) if found[name] else None

@@ -23,6 +23,7 @@ from feedback import jobs, model, pages, pupils, session, store
 from feedback.errors import Wrong, answer, answer_wrong
 from feedback.forms import capped, read_draft
 from feedback.status import shown
+from missing import Missing
 from penstock import server
 from protect import PENSTOCK, Protect
 
@@ -66,6 +67,14 @@ async def _settling(pool: asyncpg.Pool) -> None:
 web = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
 web.mount("/static", StaticFiles(directory=Path(__file__).with_name("static")))
 web.mount(PENSTOCK, penstock)
+web.add_middleware(
+    Missing,
+    style="/static/feedback.css",
+    link="Zu den Aufgaben",
+    title="Diese Seite gibt es nicht",
+    sentence="Vielleicht ist die Adresse vertippt, oder was hier war, ist weg.",
+    lang="de",
+)
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG))
 web.add_exception_handler(Wrong, answer_wrong)
 

@@ -24,6 +24,7 @@ from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong, answer
 from marking.forms import read_submission
 from marking.status import shown, totals
+from missing import Missing
 from penstock import Refused, server
 from penstock.engine.lists import JobFilter
 from penstock.providers import drive
@@ -269,6 +270,7 @@ def is_penstocks(path: str) -> bool:
     return path != HOME and not path.startswith(OURS)
 
 
+web.add_middleware(Missing, style="/assets/marking.css", link="To the results")
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), is_theirs=is_penstocks)
 # The last: what is none of ours is Penstock's. Functions call back to /v1/callbacks.
 web.mount("", penstock)

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.status import HTTP_401_UNAUTHORIZED, HTTP_405_METHOD_NOT_ALLOWED
 
+from missing import Missing
 from penstock import Refused, server
 from protect import PENSTOCK, Protect
 from scanner import admin, jobs, pages, store
@@ -156,4 +157,5 @@ async def answer_http(request: Request, error: HTTPException) -> Response:
 
 
 # The address is what opens a submission: it goes to nobody else.
+web.add_middleware(Missing, style="/static/scanner.css", link="Submit a package")
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), referrer="no-referrer")

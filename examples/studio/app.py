@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from missing import Missing
 from penstock import InsufficientCredits, Refused, server
 from protect import PENSTOCK, Protect
 from studio import customers, jobs, model, pages, session, store
@@ -264,4 +265,5 @@ class OneCustomer:
 
 
 web.add_middleware(OneCustomer)
+web.add_middleware(Missing, style="/static/studio.css", link="To the studio")
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG))

@@ -1,5 +1,7 @@
 """The essays example as its users meet it: a browser's requests, and the model's faults."""
 
+import base64
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,26 @@ from waiting import eventually
 
 ESSAY = "However, the sea is blue because light scatters. Therefore it looks cold in winter."
 TASK = "task-2"
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
+
+
+def _part(kind: bytes, data: bytes) -> bytes:
+    checksum = zlib.crc32(kind + data).to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + kind + data + checksum
+
+
+# A point each.
+PNG = (
+    b"\x89PNG\r\n\x1a\n"
+    + _part(b"IHDR", b"\0\0\0\x01\0\0\0\x01\x08\0\0\0\0")
+    + _part(b"IDAT", zlib.compress(b"\0\0"))
+    + _part(b"IEND", b"")
+)
+JPEG = (
+    b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
+    b"\xff\xc0\0\x0b\x08\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0\x7f\xff\xd9"
+)
+GIF = b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;"
+WEBP = base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA==")
 HEADERS = {"X-Requested-With": "practice"}
 # Whole journeys: processes start, a model takes its time, and two of them share two cores.
 PATIENCE_SECONDS = 60

@@ -1,18 +1,31 @@
 """Journeys through the essays example: real processes, real HTTP, a model that misbehaves."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from journeys.essays_site import ESSAY, HEADERS, PATIENCE_SECONDS, Essays, Person, browser
+from journeys.essays_site import (
+    ESSAY,
+    GIF,
+    HEADERS,
+    JPEG,
+    PATIENCE_SECONDS,
+    PNG,
+    WEBP,
+    Essays,
+    Person,
+    browser,
+)
 from journeys.processes import EXAMPLES, Program, free_port
 from waiting import eventually
 
@@ -222,10 +235,10 @@ def _process(everything: Program, part: str) -> int:
 async def test_an_image_is_known_by_its_content(shop_window: Essays, ana: Person) -> None:
     """E2: a name and a declared type prove nothing."""
     kinds = {
-        "image/png": b"\x89PNG\r\n\x1a\n" + bytes(64),
-        "image/jpeg": b"\xff\xd8\xff\xe0" + bytes(64),
-        "image/gif": b"GIF89a" + bytes(64),
-        "image/webp": b"RIFF\x40\0\0\0WEBPVP8 " + bytes(64),
+        "image/png": PNG,
+        "image/jpeg": JPEG,
+        "image/gif": GIF,
+        "image/webp": WEBP,
     }
     async with _database(shop_window) as conn:
         for kind, data in kinds.items():
@@ -237,6 +250,9 @@ async def test_an_image_is_known_by_its_content(shop_window: Essays, ana: Person
             )
             assert row is not None
             assert tuple(row) == (data, kind)
+            shown = await ana.client.get((await ana.status(number))["image"])
+            assert (shown.content, shown.headers["content-type"]) == (data, kind)
+            assert shown.headers["x-content-type-options"] == "nosniff"
     page = b"<html><script>alert(1)</script></html>"
     for data, sentence in ((page, "PNG, JPEG, WebP or GIF"), (b"", "empty")):
         answer = await ana.save(
@@ -245,6 +261,86 @@ async def test_an_image_is_known_by_its_content(shop_window: Essays, ana: Person
         assert answer.status_code == 422
         assert answer.json()["field"] == "image"
         assert sentence in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (PNG[:8] + bytes(64), "this PNG has no size in its header"),
+        (PNG[:16] + bytes(8) + PNG[24:], "this PNG has no size in its header"),  # 0 by 0
+        (PNG[:20], "this PNG has no size in its header"),
+        (PNG[:-8], "this PNG has no end"),
+        (JPEG[:6] + bytes(64), "this JPEG has no size in its header"),
+        (JPEG[:-2], "this JPEG has no end"),
+        (GIF[:6] + bytes(64), "this GIF has no size in its header"),
+        (GIF[:-1], "this GIF has no end"),
+        (WEBP[:16] + bytes(64), "this WebP has no size in its header"),
+        (WEBP[:-2], "this WebP has no end"),
+        (GIF[:6] + b"\xff\xff" + GIF[8:], "wider or higher than 20,000 pixels"),
+    ],
+)
+async def test_what_only_begins_like_an_image_is_refused(
+    ana: Person, data: bytes, sentence: str
+) -> None:
+    """E2: the header has to have a size, and the file its end."""
+    answer = await ana.save(
+        task="academic-task-1", files={"image": ("chart.png", data, "image/png")}
+    )
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "image"
+    assert sentence in answer.json()["error"]
+
+
+async def test_past_essays_are_listed_and_their_images_are_the_owners(
+    shop_window: Essays, ana: Person
+) -> None:
+    """E7, E14: in the page, newest first; an image can be sent again without the file."""
+    with_image = await ana.submit(
+        task="academic-task-1", files={"image": ("chart.png", PNG, "image/png")}
+    )
+    again = await ana.submit(task="academic-task-1", image_of=str(with_image))
+    status = await ana.status(again)
+    assert status["essay"] == ESSAY
+    assert status["question"].startswith("Describe the chart")
+    assert (await ana.client.get(status["image"])).content == PNG
+    page = unescape((await ana.client.get("/practice")).text)
+    [known] = re.findall(r'data-known="(\[.*\])"', page)
+    listed = json.loads(known)
+    assert [one["id"] for one in listed][:2] == [again, with_image]
+    assert {one["status"] for one in listed} == {"pending"}
+    [completed] = re.findall(r'data-completed="(\[.*\])"', page)
+    assert json.loads(completed) == ["academic-task-1"]
+    async with browser(shop_window.web_port) as other:
+        await other.sign_in("Ben images")
+        assert (await other.client.get(status["image"])).status_code == 404
+        taken = await other.submit(task="academic-task-1", image_of=str(with_image))
+        assert (await other.status(taken))["image"] is None
+    wrong = await ana.save(task="academic-task-1", image_of="one")
+    assert (wrong.status_code, wrong.json()["field"]) == (422, "image_of")
+
+
+async def test_an_unknown_address_is_a_page_for_people_and_json_for_scripts(ana: Person) -> None:
+    """E14: also within Penstock's part, and where only a script may ask."""
+    for path in ("/nope", "/static/nope.css", "/penstock/nope", "/sign-out"):
+        page = await ana.client.get(path, headers={"Accept": "text/html,*/*"})
+        assert page.status_code in (404, 405)
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert "There is no such page" in page.text
+        assert "content-security-policy" in page.headers
+    for path in ("/nope", "/api/nope"):
+        answer = await ana.client.get(path)
+        assert (answer.status_code, answer.json()["ok"]) == (404, False)
+    answer = await ana.client.get("/api/nope", headers={"Accept": "text/html"})
+    assert answer.json()["ok"] is False
+
+
+@pytest.mark.parametrize("name", ["essays", "feedback", "marking", "scanner", "studio"])
+def test_help_is_printed_and_nothing_is_started(name: str, tmp_path: Path) -> None:
+    """E5"""
+    program = Program([str(EXAMPLES / name), "--help"], {}, tmp_path / "log", cwd=tmp_path)
+    assert program.popen.wait(PATIENCE_SECONDS) == 0
+    assert program.printed.startswith(f"usage: python examples/{name}")
+    assert not (tmp_path / ".penstock").exists()
 
 
 @pytest.mark.parametrize("megabytes", [5, 30])
@@ -264,7 +360,7 @@ async def test_an_image_over_the_limit_is_refused_with_a_sentence(
 
 async def test_every_field_is_checked_and_named(ana: Person) -> None:
     """E1, E14: the answer says which field and what to do; nothing is stored."""
-    png = {"image": ("chart.png", b"\x89PNG\r\n\x1a\n" + bytes(64), "image/png")}
+    png = {"image": ("chart.png", PNG, "image/png")}
     cases = [
         ("essay", "empty", await ana.save(essay=" \n ")),
         ("essay", "longer than 20,000", await ana.save(essay="word " * 4_001)),

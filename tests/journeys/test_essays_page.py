@@ -34,6 +34,10 @@ JOB = "0199a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b"
 OPENED = {"src": f"/penstock/v1/jobs/{JOB}", "token": "pt_of_this_job"}
 BASE = {
     "id": 7,
+    "task": "academic-task-1",
+    "question": "Describe the chart.",
+    "essay": "The chart shows <b>much</b>.",
+    "image": None,
     "analysis_result": None,
     "error_message": None,
     "submitted_at": "2026-01-01T12:00:00+00:00",
@@ -177,6 +181,28 @@ async def test_what_has_ended_is_shown_at_once_and_nobody_is_asked(
         await expect(page.locator("#message")).to_have_text("Your essay has been analyzed.")
         await axe(page)
         assert stage.questions == []
+
+
+async def test_a_failed_one_is_there_to_be_sent_again_where_it_was_not_written(
+    ana: Person, windows: Windows
+) -> None:
+    """E8: in another browser; but what is being written there stays."""
+    stage = Stage(await ana.client.get("/practice"), [], FAILED)
+    async with stage.running() as port:
+        page = await windows.open()
+        await page.goto(f"http://127.0.0.1:{port}/practice?submission=7")
+        await expect(page.get_by_label("Your essay")).to_have_value("The chart shows <b>much</b>.")
+        await expect(page.get_by_label("Task", exact=True)).to_have_value("academic-task-1")
+        await expect(page.locator("#facts")).to_contain_text("submitted 1 Jan 2026, 12:00")
+        await expect(page.locator("#list")).to_contain_text("Academic Task 1")
+        await expect(page.locator("#list strong")).to_have_text("Failed")
+        await page.get_by_text("What you sent in").click()
+        await expect(page.locator("#question")).to_have_text("Describe the chart.")
+        await axe(page)
+        await page.get_by_label("Your essay").fill("Something else.")
+        await page.reload()
+        await expect(page.locator("#failure")).to_be_visible()
+        await expect(page.get_by_label("Your essay")).to_have_value("Something else.")
 
 
 class Stage:

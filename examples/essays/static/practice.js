@@ -4,6 +4,12 @@
 const AGAIN_MS = 2000;
 const LARGEST_IMAGE = 5 * 1024 * 1024;
 const ENDED = new Set(["done", "failed"]);
+const STATES = {
+  pending: () => "Waiting",
+  processing: () => "Being analyzed",
+  done: ({ analysis_result: result }) => `Band ${result.band.toFixed(1)}`,
+  failed: () => "Failed",
+};
 const CRITERIA = {
   task_response: "Task response",
   coherence_and_cohesion: "Coherence and cohesion",
@@ -24,6 +30,7 @@ const draftName = `essays-draft:${document.body.dataset.user}`;
 let key = null;
 let timer = null;
 let shown = null; // the submission, as our own server told it last
+let kept = null; // the submission whose image goes along again, unless another one is chosen
 
 function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -35,8 +42,7 @@ function newKey() {
 function countWords() {
   const words = essay.value.trim() ? essay.value.trim().split(/\s+/).length : 0;
   const least = Number(task.selectedOptions[0].dataset.least);
-  by("count").textContent =
-    `${words} ${words === 1 ? "word" : "words"} · at least ${least} are asked for`;
+  by("count").textContent = `${count(words)} · at least ${least} are asked for`;
 }
 
 function showTask() {
@@ -49,13 +55,14 @@ function showTask() {
 function showImage() {
   const [file] = image.files;
   const preview = by("preview");
-  if (preview.src) URL.revokeObjectURL(preview.src);
+  if (preview.src.startsWith("blob:")) URL.revokeObjectURL(preview.src);
   preview.removeAttribute("src");
   preview.hidden = true;
-  by("remove").hidden = !file;
-  if (file) {
+  if (file) kept = null;
+  by("remove").hidden = !file && kept === null;
+  if (file || kept) {
     preview.onload = () => { preview.hidden = false; };
-    preview.src = URL.createObjectURL(file);
+    preview.src = file ? URL.createObjectURL(file) : kept.image;
   }
   showWrong("image", file && file.size > LARGEST_IMAGE ? "The image is larger than 5 MB." : "");
 }
@@ -100,7 +107,10 @@ async function send(event) {
   body.set("task", task.value);
   body.set("essay", essay.value);
   body.set("submission_key", key);
-  if (!by("picture").hidden && image.files[0]) body.set("image", image.files[0]);
+  if (!by("picture").hidden) {
+    if (image.files[0]) body.set("image", image.files[0]);
+    else if (kept !== null) body.set("image_of", kept.id);
+  }
   let answer;
   try {
     const headers = { "X-Requested-With": "practice" };
@@ -175,8 +185,69 @@ function show(submission) {
   by("failure").hidden = status !== "failed";
   by("failure").textContent = status === "failed" ? `${why} You can press Analyze again.` : "";
   by("again").hidden = !ended;
+  showSent(submission);
+  past.set(submission.id, submission);
+  completed.add(submission.task);
+  list();
   if (status === "done") showResult(result);
-  if (status === "failed") key = null;
+  if (status === "failed") bringBack(submission);
+}
+
+function showSent({ task: name, question, essay: text, image: picture }) {
+  by("sent-task").textContent = titleOf(name);
+  by("question").textContent = question;
+  by("sent-essay").textContent = text;
+  if (picture && by("sent-image").getAttribute("src") !== picture) by("sent-image").src = picture;
+  by("sent-image").hidden = !picture;
+}
+
+// To be sent again, also where this browser has not written it: in the form as it was sent.
+function bringBack(submission) {
+  key = null;
+  if (essay.value.trim() && essay.value.trim() !== submission.essay.trim()) return;
+  essay.value = submission.essay;
+  task.value = submission.task;
+  if (submission.image && !image.files[0]) kept = submission;
+  keepDraft();
+  showTask();
+  showImage();
+}
+
+function titleOf(name) {
+  return [...task.options].find((option) => option.value === name)?.dataset.title ?? name;
+}
+
+// --- what was sent in before ----------------------------------------------------------------
+
+// By number; the page has them as of when it was loaded, and what is shown since.
+const past = new Map(JSON.parse(by("past").dataset.known).map((one) => [one.id, one]));
+const completed = new Set(JSON.parse(by("past").dataset.completed));
+
+function list() {
+  by("past").hidden = past.size === 0;
+  by("completed").textContent =
+    `Tasks completed, with the first essay sent in: ${[...completed].map(titleOf).join(", ")}`;
+  for (const option of task.options) {
+    option.textContent = option.dataset.title + (completed.has(option.value) ? " (completed)" : "");
+  }
+  const newest = [...past.values()].sort((one, other) => other.id - one.id);
+  by("list").replaceChildren(...newest.map(line));
+}
+
+function line(submission) {
+  const item = document.createElement("li");
+  const link = document.createElement("a");
+  link.href = `?submission=${submission.id}`;
+  link.textContent = titleOf(submission.task);
+  if (submission.id === shown?.id) link.setAttribute("aria-current", "true");
+  const state = document.createElement("strong");
+  state.dataset.status = submission.status;
+  state.textContent = STATES[submission.status](submission);
+  const about = document.createElement("span");
+  about.className = "quiet small";
+  about.textContent = `${count(submission.word_count)} · ${day(submission.submitted_at)}`;
+  item.append(link, state, about);
+  return item;
 }
 
 function watchJob(opened) {
@@ -194,11 +265,22 @@ function say(sentence) {
   if (by("message").textContent !== sentence) by("message").textContent = sentence;
 }
 
-function facts({ word_count, submitted_at, processed_at }) {
-  const time = (moment) => new Date(moment).toLocaleTimeString();
-  const parts = [`${word_count} words`, `submitted ${time(submitted_at)}`];
-  if (processed_at) parts.push(`processed ${time(processed_at)}`);
+function facts({ status, word_count, submitted_at, processed_at }) {
+  const parts = [count(word_count), `submitted ${day(submitted_at)}`];
+  if (processed_at) parts.push(`${status === "done" ? "analyzed" : "ended"} ${day(processed_at)}`);
   return parts.join(" · ");
+}
+
+function count(words) {
+  return `${words} ${words === 1 ? "word" : "words"}`;
+}
+
+// The same clock as <penstock-job>'s; with the day where that is another.
+function day(moment) {
+  const then = new Date(moment);
+  const isToday = then.toDateString() === new Date().toDateString();
+  const form = isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" };
+  return new Intl.DateTimeFormat(document.documentElement.lang, form).format(then);
 }
 
 function showResult(result) {
@@ -225,11 +307,12 @@ function startOver() {
   by("outcome").hidden = true;
   essay.value = "";
   image.value = "";
-  key = null;
+  key = kept = shown = null;
   keepDraft();
   showImage();
   countWords();
   setRunning(false);
+  list();
   essay.focus();
 }
 
@@ -266,7 +349,7 @@ form.addEventListener("input", () => { key = null; keepDraft(); });
 essay.addEventListener("input", countWords);
 task.addEventListener("change", showTask);
 image.addEventListener("change", showImage);
-by("remove").addEventListener("click", () => { image.value = ""; key = null; showImage(); });
+by("remove").addEventListener("click", () => { image.value = ""; key = kept = null; showImage(); });
 by("again").addEventListener("click", startOver);
 window.addEventListener("popstate", open);
 
@@ -274,3 +357,4 @@ bringDraft();
 keepDraft();
 showTask();
 open();
+list();

@@ -1,0 +1,79 @@
+"""Around a whole app: a person who opens an address that is not there reads a page, not JSON.
+
+Scripts go on to get JSON: they do not ask for HTML, or they call an API.
+"""
+
+from html import escape
+from string import Template
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_APIS = ("/api/", "/v1/", "/penstock/v1/")
+_MISSING = (404, 405)
+_PAGE = Template("""<!doctype html>
+<html lang="$lang">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<link rel="stylesheet" href="$style">
+</head>
+<body>
+<main class="narrow">
+  <h1>$title</h1>
+  <p>$sentence</p>
+  <p><a href="/">$link</a></p>
+</main>
+</body>
+</html>
+""")
+
+
+class Missing:
+    """Answers with a page in the app's own style where the app, or Penstock in it, has no page."""
+
+    def __init__(  # the words of one page
+        self,
+        app: ASGIApp,
+        *,
+        style: str,
+        link: str,
+        title: str = "There is no such page",
+        sentence: str = "The address may be mistyped, or what was here is gone.",
+        lang: str = "en-GB",
+    ) -> None:
+        self._app = app
+        words = {"style": style, "link": link, "title": title, "sentence": sentence, "lang": lang}
+        self._page = _PAGE.substitute({name: escape(text) for name, text in words.items()}).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _is_a_person(scope):
+            await self._app(scope, receive, send)
+            return
+        replaced = False
+
+        async def send_page(message: Message) -> None:
+            nonlocal replaced
+            if message["type"] == "http.response.start" and message["status"] in _MISSING:
+                replaced = b"text/html" not in dict(message["headers"]).get(b"content-type", b"")
+                if replaced:
+                    message = {**message, "headers": self._headers()}
+            elif replaced:
+                if message.get("more_body"):
+                    return
+                message = {"type": "http.response.body", "body": self._page}
+            await send(message)
+
+        await self._app(scope, receive, send_page)
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", b"text/html; charset=utf-8"),
+            (b"content-length", str(len(self._page)).encode()),
+        ]
+
+
+def _is_a_person(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith(_APIS):
+        return False
+    return b"text/html" in dict(scope["headers"]).get(b"accept", b"")
