@@ -136,7 +136,7 @@ class Writer(Visitor):
     async def _write(self, key: str, random: Random) -> None:
         task, essay = texts.essay(random)
         async with self._window(**{"X-Requested-With": "practice"}) as window:
-            await window.post("/sign-in", {"name": random.choice(texts.NAMES)})
+            await window.post("/sign-in", {"name": f"{random.choice(texts.NAMES)} (Demo)"})
             form = {"task": task, "essay": essay, "submission_key": key}
             await window.post("/api/submission-save", form)
 
@@ -170,7 +170,8 @@ class Pupil(Visitor):
 
     async def _hand_in(self, name: str, draft: Any, key: str) -> None:
         async with self._window(**{"X-Requested-With": "aufgaben"}) as window:
-            await window.post("/anmelden", {"name": name})
+            # Nobody who types their own name sees what a simulated pupil wrote.
+            await window.post("/anmelden", {"name": f"{name} (Demo)"})
             form = {"task": draft.task, "answer": draft.answer, "submission_key": key}
             await window.post("/api/abgaben", form)
 

@@ -177,7 +177,7 @@ async def class_now(request: Request, _teacher: session.Teacher) -> JSONResponse
         rows = await store.of_class(conn)
     kept = ("id", "feedback_status", "queue_position", "wait_seconds", "held_up", "retry_count")
     found = [
-        {"pupil": row["pupil"], "task": row["task"]}
+        {"pupil": row["pupil"], "simulated": row["simulated"], "task": row["task"]}
         | {name: value for name, value in shown(row).items() if name in kept}
         for row in rows
     ]

@@ -47,14 +47,16 @@ async def submit(pool: asyncpg.Pool, pupil: str, draft: Draft) -> int:
 
 
 async def submit_all(pool: asyncpg.Pool, drafts: list[tuple[str, Draft]]) -> None:
-    """A whole class at once, all or nothing."""
+    """A whole simulated class at once, all or nothing."""
     async with pool.acquire() as conn, conn.transaction():
         for pupil, draft in drafts:
-            await _save(conn, pupil, draft)
+            await _save(conn, pupil, draft, simulated=True)
 
 
-async def _save(conn: store.Connection, pupil: str, draft: Draft) -> store.Saved:
-    saved = await store.save(conn, pupil, draft)
+async def _save(
+    conn: store.Connection, pupil: str, draft: Draft, *, simulated: bool = False
+) -> store.Saved:
+    saved = await store.save(conn, pupil, draft, simulated=simulated)
     if saved.new:
         ticket = await give_feedback.using(conn=conn, topic=TOPIC).submit(
             submission_id=saved.id, task=TASKS[draft.task].text, answer=draft.answer

@@ -23,8 +23,9 @@ SETTLED_AT_ONCE = 500
 CLASS_SHOWN = 200
 
 _COLUMNS = (
-    "s.id, s.pupil, s.task, s.answer, s.feedback_status, s.retry_count, s.last_retry_at,"
-    " s.processing_started_at, s.feedback, s.error_class, s.created_at, s.finished_at"
+    "s.id, s.pupil, s.simulated, s.task, s.answer, s.feedback_status, s.retry_count,"
+    " s.last_retry_at, s.processing_started_at, s.feedback, s.error_class, s.created_at,"
+    " s.finished_at"
 )
 
 
@@ -42,15 +43,16 @@ async def create_tables(conn: Connection) -> None:
         await conn.execute(SCHEMA.read_text(encoding="utf-8"))
 
 
-async def save(conn: Connection, pupil: str, draft: Draft) -> Saved:
+async def save(conn: Connection, pupil: str, draft: Draft, *, simulated: bool = False) -> Saved:
     """Store a submission, or find the one that the same click has stored already."""
     number = await conn.fetchval(
-        "insert into feedback.submission (pupil, task, submission_key, answer)"
-        " values ($1, $2, $3, $4) on conflict (pupil, submission_key) do nothing returning id",
+        "insert into feedback.submission (pupil, task, submission_key, answer, simulated)"
+        " values ($1, $2, $3, $4, $5) on conflict (pupil, submission_key) do nothing returning id",
         pupil,
         draft.task,
         draft.key,
         draft.answer,
+        simulated,
     )
     if number is not None:
         return Saved(number, new=True)
@@ -73,7 +75,7 @@ async def latest(conn: Connection, pupil: str) -> list[Row]:
             f"select {_COLUMNS}, case when s.finished_at is null"
             " then feedback.read_job(s.job_id, true)::text end as job"
             " from (select distinct on (task) * from feedback.submission"
-            " where pupil = $1 order by task, id desc) s order by s.id",
+            " where pupil = $1 and not simulated order by task, id desc) s order by s.id",
             pupil,
         )
     )
@@ -84,7 +86,7 @@ async def read(conn: Connection, pupil: str, submission: int) -> Row | None:
     found = await conn.fetch(
         f"select {_COLUMNS}, case when s.finished_at is null"
         " then feedback.read_job(s.job_id, true)::text end as job"
-        " from feedback.submission s where s.id = $1 and s.pupil = $2",
+        " from feedback.submission s where s.id = $1 and s.pupil = $2 and not s.simulated",
         submission,
         pupil,
     )

@@ -295,6 +295,12 @@ async def test_a_class_of_fifty_by_one_button(unstaffed: Feedback) -> None:
         assert found["model"] == {"there": True, "switch": True}
         assert len({one["pupil"] for one in found["submissions"]}) == CLASS
         assert not {"answer", "feedback", "so_far"} & set(found["submissions"][0])
+        assert {one["simulated"] for one in found["submissions"]} == {True}
+        async with pupil(unstaffed, found["submissions"][0]["pupil"]) as namesake:
+            answer = (await namesake.client.get("/api/abgaben")).json()
+            assert answer["submissions"] == []
+            number = found["submissions"][0]["id"]
+            assert (await namesake.client.get(f"/api/abgaben/{number}")).status_code == 404
         unstaffed.start_worker()
         await _places(board)
 

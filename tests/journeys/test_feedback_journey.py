@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from browser.axe import axe
-from browser.watched import Windows, fits_sideways
+from browser.watched import DESK, PHONE, Windows, fits_sideways
 from journeys.feedback_site import ANSWER, CODE, PATIENCE_SECONDS, Feedback, running
 
 pytestmark = pytest.mark.timeout(240)
@@ -114,4 +114,12 @@ async def _the_class_comes(site: Feedback, windows: Windows) -> Page:
     # And Ada's two, of which one is taken back.
     await expect(board.locator("#rows tr")).to_have_count(52)
     await expect(board.locator("#counts")).to_contain_text("51 wartend")
+    # No worker is there, and the model is: nobody waits for the model.
+    await expect(board.locator("#rows .badge", has_text="wartet")).to_have_text(["wartet"] * 51)
+    await board.set_viewport_size(PHONE)
+    await fits_sideways(board)
+    assert await board.evaluate(
+        "(page => page.scrollWidth <= page.clientWidth)(document.querySelector('.scroll'))"
+    )
+    await board.set_viewport_size(DESK)
     return board

@@ -85,6 +85,11 @@ function show({ queue_on: queueOn, model, submissions }) {
   lamp(by("queue"), queueOn, queueOn ? "an" : "aus: Abgeben wartet auf die Antwort");
   by("stop").hidden = !model.switch || !model.there;
   by("start").hidden = !model.switch || model.there;
+  // What is held up waits, whether it was tried before or not: one word, one number.
+  for (const one of submissions) {
+    if (one.held_up) one.feedback_status = "pending";
+    one.word = one.held_up && !model.there ? "wartet auf die KI" : WORDS[one.feedback_status];
+  }
   const rank = ({ feedback_status: status, queue_position: place, id }) =>
     [ORDER.indexOf(status), place ?? Infinity, status === "pending" ? id : -id];
   const sorted = submissions.toSorted((one, other) => compare(rank(one), rank(other)));
@@ -108,15 +113,15 @@ function count(status, submissions) {
 }
 
 function row(submission) {
-  const { pupil, task, feedback_status: status, queue_position: place } = submission;
+  const { pupil, simulated, task, feedback_status: status, queue_position: place } = submission;
   const line = document.createElement("tr");
   const badge = document.createElement("span");
   badge.className = "badge";
   badge.dataset.status = status;
-  badge.textContent = submission.held_up ? "wartet auf die KI" : WORDS[status];
+  badge.textContent = submission.word;
   const wait = submission.wait_seconds;
   for (const content of [
-    pupil,
+    simulated ? `${pupil} (Probe)` : pupil,
     titles.get(task) ?? task,
     badge,
     place ?? "",
@@ -125,7 +130,7 @@ function row(submission) {
     const cell = line.insertCell();
     cell.append(content);
     if (line.cells.length === 2) cell.className = "task";
-    if (line.cells.length > 3) cell.className = "number";
+    if (line.cells.length > 3) cell.className = line.cells.length === 4 ? "place number" : "wait number";
   }
   return line;
 }
