@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from penstock.app import (
         Batch,
         BatchTicket,
+        Constant,
         Field,
         Kind,
         Penstock,
@@ -18,18 +19,24 @@ if TYPE_CHECKING:
     from penstock.engine.hooks import Ended
     from penstock.errors import (
         Conflict,
+        DiskFull,
+        EmbeddedFailed,
         InsufficientCredits,
         Invalid,
         JobCancelled,
         JobFailed,
+        MigrationFailed,
         Misconfigured,
         NotAllowed,
         NotFound,
         PenstockError,
         RateLimited,
         Refused,
+        SchemaMismatch,
         TooLarge,
+        Unauthorized,
         Unavailable,
+        WrongApp,
     )
     from penstock.worker.context import Job
     from penstock.worker.outcomes import Cancel, Fail, Retry, Snooze
@@ -39,6 +46,9 @@ __all__ = [
     "BatchTicket",
     "Cancel",
     "Conflict",
+    "Constant",
+    "DiskFull",
+    "EmbeddedFailed",
     "Ended",
     "Fail",
     "Field",
@@ -48,6 +58,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "Kind",
+    "MigrationFailed",
     "Misconfigured",
     "NotAllowed",
     "NotFound",
@@ -59,10 +70,13 @@ __all__ = [
     "Refused",
     "Retries",
     "Retry",
+    "SchemaMismatch",
     "Snooze",
     "Ticket",
     "TooLarge",
+    "Unauthorized",
     "Unavailable",
+    "WrongApp",
 ]
 
 # Where each name is. Loaded when it is first asked for: the command line imports this package at
@@ -70,7 +84,7 @@ __all__ = [
 _MODULES = {
     "penstock.app": (
         *("Batch", "BatchTicket", "Ticket"),
-        *("Field", "Kind", "Penstock", "Plan", "Queue", "Retries"),
+        *("Constant", "Field", "Kind", "Penstock", "Plan", "Queue", "Retries"),
     ),
     "penstock.engine.hooks": ("Ended",),
     "penstock.worker.context": ("Job",),

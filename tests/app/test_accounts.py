@@ -8,7 +8,15 @@ import asyncpg
 import psycopg
 import pytest
 
-from penstock import Conflict, InsufficientCredits, Invalid, NotFound, Penstock, RateLimited
+from penstock import (
+    Conflict,
+    Constant,
+    InsufficientCredits,
+    Invalid,
+    NotFound,
+    Penstock,
+    RateLimited,
+)
 from penstock.app.accounts import Accounts, SyncAccounts
 from penstock.engine.accounts import Accounts as EngineAccounts
 from shapes import Connect
@@ -105,7 +113,7 @@ async def test_who_submits_too_much_hears_when_to_come_back(app: Penstock) -> No
     app.queue("q")
     app.plan("free", per_hour=2)
 
-    @app.job(queue="q", account="u1")
+    @app.job(queue="q", account=Constant("u1"))
     async def work() -> None: ...
 
     await work.submit_many([{}, {}])

@@ -10,6 +10,7 @@ import pytest
 from penstock import (
     Batch,
     BatchTicket,
+    Constant,
     Fail,
     InsufficientCredits,
     Invalid,
@@ -29,7 +30,9 @@ async def draw(app: Penstock) -> Kind[..., Any]:
     """Eight images are two jobs; account u1 has 100 credits, an image costs 3."""
     app.queue("q")
 
-    @app.job(queue="q", account="u1", price={"per": "images", "each": 3}, split=("images", 4))
+    @app.job(
+        queue="q", account=Constant("u1"), price={"per": "images", "each": 3}, split=("images", 4)
+    )
     async def draw(images: int | list[str], job: Job, fail: str = "") -> list[Any]:
         names = images if isinstance(images, list) else [str(n) for n in range(images)]
         if fail and fail in names:
@@ -170,7 +173,7 @@ async def test_a_function_is_asked_once_for_the_whole_request(
         asked.append(payload["images"])
         return 11
 
-    @app.job(queue="q", account="u1", price=price, split=("images", 4))
+    @app.job(queue="q", account=Constant("u1"), price=price, split=("images", 4))
     async def draw(images: int) -> None: ...
 
     await app.accounts.grant("u1", 20)
@@ -268,7 +271,9 @@ async def test_inline_every_piece_has_run_when_submit_returns(
     """F10: the queue turned off, with the same credits."""
     app.queue("q", inline=True)
 
-    @app.job(queue="q", account="u1", price={"per": "images", "each": 2}, split=("images", 4))
+    @app.job(
+        queue="q", account=Constant("u1"), price={"per": "images", "each": 2}, split=("images", 4)
+    )
     async def draw(images: int, job: Job) -> int:
         await job.charge(units=images - 1)
         return images

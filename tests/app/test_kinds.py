@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from penstock import Invalid, Job, Misconfigured, NotFound, Penstock
+from penstock import Constant, Invalid, Job, Misconfigured, NotFound, Penstock
 
 
 def plain(n: int) -> int:
@@ -89,7 +89,7 @@ async def test_what_is_declared_of_a_kind_reaches_the_database(
         name="mark.v2",
         dedupe="sid",
         topic="lesson",
-        account="school",
+        account=Constant("school"),
         priority_offset=-5,
         timeout="90s",
         attempts=7,
@@ -131,11 +131,15 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"name": "a b"}, Invalid, "the kind name 'a b' must be"),
     ({"queue": 5}, Invalid, "queue is 5; it may be what app.queue"),
     ({"queue": "a b"}, Invalid, "the queue name 'a b'"),
-    ({"dedupe": ""}, Invalid, "dedupe is ''; it may be a text of 1 to 200"),
+    ({"dedupe": ""}, Invalid, "dedupe is ''; as a text it names a parameter, and known are n"),
+    ({"dedupe": Constant("")}, Invalid, "dedupe is ''; it may be a text of 1 to 200"),
+    ({"account": Constant(None)}, Invalid, "account is ''; it may be a text of 1 to 200"),  # type: ignore[arg-type]
+    ({"account": Constant(5)}, Invalid, "account is 5; it may be a text of 1 to 200"),  # type: ignore[arg-type]
+    ({"dedupe": "m"}, Invalid, r"dedupe is 'm'; as a .* known are n\. For .*=Constant\('m'\), in"),
     ({"dedupe": 5}, Invalid, "dedupe is 5; it may be the name of a parameter"),
-    ({"topic": ""}, Invalid, "topic is ''; it may be a text of 1 to 200"),
+    ({"topic": ""}, Invalid, "topic is ''; as a text it names a parameter, and known are n"),
     ({"topic": waiting}, Invalid, "topic is .*a plain function of the payload"),
-    ({"account": "x" * 201}, Invalid, "account is a str; it may be a text of 1 to 200"),
+    ({"account": "x" * 201}, Invalid, r"account is a str; as a text it names .* are n\.$"),
     ({"priority_offset": 1001}, Invalid, "priority_offset is 1001"),
     ({"timeout": "soon"}, Invalid, "timeout is 'soon'"),
     ({"attempts": 0}, Invalid, "attempts is 0"),
@@ -263,12 +267,12 @@ def test_inline_is_said_by_the_queue_or_by_the_environment(
     assert make(other, name="c").inline
 
 
-async def test_a_dedupe_that_names_no_parameter_is_one_key_for_all(database: str) -> None:
+async def test_a_constant_dedupe_is_one_key_for_all(database: str) -> None:
     """M9: a nightly report, one at a time."""
     app = Penstock(database, name="nightly")
     queue = app.queue("q")
 
-    @app.job(queue=queue, dedupe="nightly")
+    @app.job(queue=queue, dedupe=Constant("nightly"))
     async def report(day: str) -> str:
         return day
 

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from borrowers import BORROWERS
-from penstock import Field, InsufficientCredits, Invalid, Kind, NotFound, Penstock
+from penstock import Constant, Field, InsufficientCredits, Invalid, Kind, NotFound, Penstock
 from penstock.app.toml import load
 
 MAX = 10**12
@@ -25,7 +25,7 @@ async def paid(app: Penstock) -> Penstock:
 def made(app: Penstock, **options: Any) -> Kind[..., Any]:
     """A kind with fields of each sort that a price may be read from."""
 
-    @app.job(queue="q", account="u1", **options)
+    @app.job(queue="q", account=Constant("u1"), **options)
     async def draw(
         images: int | list[str] = 2,
         quality: Literal["standard", "high"] = "standard",

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from borrowers import BORROWERS
-from penstock import Invalid, Kind, NotFound, Penstock
+from penstock import Constant, Invalid, Kind, NotFound, Penstock
 from waiting import eventually
 
 # One of each way to call; tests/engine has them all.
@@ -41,7 +41,7 @@ def shop(app: Penstock) -> Shop:
         sid: str, lesson: str = "L0", teacher: str | None = None, n: int = 1
     ) -> None: ...
 
-    @app.job(queue=queue, topic="everything", account="house")
+    @app.job(queue=queue, topic=Constant("everything"), account=Constant("house"))
     def fixed(n: int) -> None: ...
 
     @app.job(

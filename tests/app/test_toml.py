@@ -66,7 +66,7 @@ def test_a_whole_file(load_text: Load, folder: Path) -> None:
         queue = "ollama"
         handler = "own_handlers:feedback"
         dedupe = "answer"
-        topic = "lessons"
+        topic = { constant = "lessons" }
         attempts = 2
         priority_offset = 10
         [jobs.image]
@@ -122,7 +122,7 @@ def test_the_environment_is_read_where_it_is_named(
     monkeypatch.setenv("HOW_MANY", "7")
     monkeypatch.setenv("HOW_LONG", "90s")
     monkeypatch.setenv("HERE", "true")
-    Path(".env").write_text("TOPIC=from the file\n")
+    Path(".env").write_text("TOPIC=from the file\nBY=answer\n")
     app = load_text("""
         [queues.q]
         concurrency = "$HOW_MANY"
@@ -132,19 +132,27 @@ def test_the_environment_is_read_where_it_is_named(
         [jobs.f]
         queue = "q"
         handler = "own_handlers:feedback"
-        topic = "$TOPIC"
-        account = "$$house"
+        dedupe = "$BY"
+        topic = { constant = "$TOPIC" }
+        account = { constant = "$$house" }
     """)
     assert app.queues["q"].declared["concurrency"] == 7
     assert app.queues["q"].declared["attempts"] == 7
     assert app.queues["q"].declared["timeout_seconds"] == 90
     assert app.queues["q"].inline
-    assert app.kinds["f"].declared == {"topic": "from the file", "account": "$house"}
+    assert app.kinds["f"].declared == {
+        "dedupe_field": "answer",
+        "topic": "from the file",
+        "account": "$house",
+    }
 
 
 JOB = '[queues.q]\n[jobs.f]\nqueue = "q"\nhandler = "own_handlers:feedback"\n'
 WRONG: list[tuple[str, str]] = [
-    ("[queues.q]\nconcurency = 1", ", [queues.q], concurency: is not an option; known are concurr"),
+    (
+        "[queues.q]\nconcurency = 1",
+        ", [queues.q], concurency: is not an option. Did you mean concurrency? Known are concurr",
+    ),
     (
         "[queues.q]\nconcurrency = 0",
         ", [queues.q], concurrency: concurrency is 0; it may be a whole",
@@ -153,28 +161,42 @@ WRONG: list[tuple[str, str]] = [
     ("[queues.q]\ntimeout = [1]", ", [queues.q], timeout: timeout is [1]"),
     ("[queues.q]\nretry = 3", ", [queues.q], retry: must be a table like { attempts = 3"),
     ("[queues.q.retry]\nattempts = 0", ", [queues.q], retry.attempts: attempts is 0"),
-    ("[queues.q.retry]\ntimes = 1", ", [queues.q.retry], times: is not an option; known are att"),
+    ("[queues.q.retry]\ntimes = 1", ", [queues.q.retry], times: is not an option. Known are att"),
     ("[queues.q]\nburst = 1", ", [queues.q], burst: burst is 1; it needs a rate"),
     ("[queues.'two words']", ", [queues.two words], queue: the queue name 'two words' must be"),
     ("[queues]\nq = 1", ", queues.q: must be a table: write [queues.q]"),
-    ("queues = 1", ", queues: is not an option; known are name, accounts"),
-    ("[queue.q]", ", queue: is not a known table; known are queues, plans, jobs"),
-    ("[bogus]", ", bogus: is not a known table; known are queues, plans, jobs"),
+    ("queues = 1", ", queues: is not an option. Known are name, accounts"),
+    ("[queue.q]", ", queue: is not a known table. Did you mean queues? Known are queues, p"),
+    ("[bogus]", ", bogus: is not a known table. Known are queues, plans, jobs"),
     ("accounts = 'closed'", ", accounts: accounts is 'closed'; it may be open, strict"),
-    ("[plans.p]\nprice = 1", ", [plans.p], price: is not an option; known are priority"),
+    ("[plans.p]\nprice = 1", ", [plans.p], price: is not an option. Known are priority"),
     ("[plans.p]\nweight = 0", ", [plans.p], weight: weight is 0"),
     ("[jobs.f]\nhandler = 'a:b'", ", [jobs.f], queue: is missing"),
     ("[queues.q]\n[jobs.f]\nqueue = 'q'", ", [jobs.f], handler: is missing"),
     (
         "[queues.a]\n[jobs.f]\nqueue = 'q'\nhandler = 'a:b'",
-        ", [jobs.f], queue: there is no [queues.q]; kn",
+        ", [jobs.f], queue: there is no [queues.q]; known are a",
     ),
     (JOB + "name = 'g'", ", [jobs.f], name: is not an option"),
     (JOB + "price = -1", ", [jobs.f], price: price is -1; it may be a whole number from 0"),
     (JOB + "price = { per = 'answer' }", ", [jobs.f], price: price is a table, and without by"),
     (JOB + "split = ['m', 4]", ", [jobs.f], split: split is ['m', 4]; it begins with the name"),
     (JOB + "split = 1", ", [jobs.f], split: split is 1; it may be a parameter and a whole number"),
-    (JOB + "dedupe = ''", ", [jobs.f], dedupe: dedupe is ''; it may be a text of 1 to 200"),
+    (JOB + "dedupe = ''", ", [jobs.f], dedupe: dedupe is ''; as a text it names a parameter, and"),
+    (
+        JOB + "account = 'lvel'",
+        (
+            ", [jobs.f], account: account is 'lvel'; as a text it names a parameter, and known are "
+            "answer, level. Did you mean level? For one value in all jobs say "
+            """account=Constant('lvel'), in TOML account = { constant = "lvel" }"""
+        ),
+    ),
+    (JOB + "topic = {}", ', [jobs.f], topic: as a table it is a constant, like { constant = "h'),
+    (JOB + "topic = { constant = 5 }", ", [jobs.f], topic: as a table it is a constant, like"),
+    (
+        JOB + "topic = { constant = '' }",
+        ", [jobs.f], topic: topic is ''; it may be a text of 1 to 200",
+    ),
     (JOB + "memory = '1GB'", ", [jobs.f], memory: memory is '1GB'; it needs isolation"),
     (JOB + "isolation = 'process'", ', [jobs.f]: isolation="process" of job kind f needs a plain'),
     (JOB + "fields = { answer = 'str' }", ", [jobs.f], fields: a Python function has its fields"),
@@ -210,7 +232,7 @@ def test_a_wrong_handler_is_told(load_text: Load, handler: str, told: str) -> No
 
 
 def test_an_unknown_option_of_a_job_is_told_with_all_that_are_known(load_text: Load) -> None:
-    with pytest.raises(WrongApp, match="oops: is not an option; known are queue, ") as caught:
+    with pytest.raises(WrongApp, match=r"oops: is not an option\. Known are queue, ") as caught:
         load_text(JOB + "oops = 1")
     assert str(caught.value).endswith("isolation, memory, price, split, webhook, handler")
 

@@ -68,7 +68,7 @@ def test_a_model_job_is_a_kind_like_any_other(load_text: Load, tmp_path: Path) -
         stall_timeout = 20
         format = "json"
         dedupe = "answer"
-        topic = "lessons"
+        topic = { constant = "lessons" }
         account = "level"
         priority_offset = 10
         timeout = "3m"
@@ -120,10 +120,10 @@ def test_prompt_and_schema_may_be_files(load_text: Load) -> None:
 
 
 WRONG: list[tuple[str, str]] = [
-    (ASKS + "oops = 1", "oops: is not an option; known are queue, dedupe, topic, account, "),
-    (ASKS + "api_key = '$K'", "api_key: is not an option; known are queue"),
+    (ASKS + "oops = 1", "oops: is not an option. Known are queue, dedupe, topic, account, "),
+    (ASKS + "api_key = '$K'", "api_key: is not an option. Known are queue"),
     (ASKS + "isolation = 'process'", "isolation: is not an option"),
-    (HTTP + "model = 'm'", "model: is not an option; known are queue"),
+    (HTTP + "model = 'm'", "model: is not an option. Known are queue"),
     (ASKS + "price = 'cost'", "price: price is 'cost'; as a text it names a parameter"),
     (ASKS + "price = 1.5", "price: price is 1.5; it may be a whole number from 0"),
     (ASKS + "split = ['answer', 0]", "split: split is ['answer', 0]; it may be a parameter and"),
@@ -164,7 +164,7 @@ WRONG: list[tuple[str, str]] = [
     (ASKS.replace('queue = "q"', "queue = []"), "queue: there is no [queues.[]]; known are q"),
     (ASKS + "schema = { const = 2026-01-01 }", "schema: schema is not JSON"),
     (HEAD + "handler = 'dispatch'", "url: is missing"),
-    (DISPATCH + "model = 'm'", "model: is not an option; known are queue"),
+    (DISPATCH + "model = 'm'", "model: is not an option. Known are queue"),
     (DISPATCH + "secret = 'x'", "secret: must name a variable of the environment"),
     (DISPATCH + "answer_timeout = '3m'", "answer_timeout: is '3m', but the job is stopped after"),
     (DISPATCH + "webhook = 'nowhere'", "webhook: webhook must begin with http:// or https://"),
@@ -187,7 +187,7 @@ def test_a_mistake_is_told_with_file_table_and_key(
 def test_an_unknown_option_names_those_of_that_handler(load_text: Load, handler: str) -> None:
     with pytest.raises(WrongApp, match="oops: is not an option") as caught:
         load_text(f'{HEAD}handler = "{handler}"\noops = 1')
-    known = str(caught.value).partition("known are ")[2].split(", ")
+    known = str(caught.value).partition("Known are ")[2].split(", ")
     own = {"ollama": "num_ctx", "openai": "api_key", "http": "headers", "dispatch": "headers"}
     assert {name for name in own.values() if name in known} == {own[handler]}
     assert {"queue", "dedupe", "attempts", "url", "fields", "handler"} <= set(known)

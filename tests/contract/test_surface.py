@@ -13,6 +13,7 @@ PUBLIC = {
     "Penstock": "penstock.app.penstock",
     "Queue": "penstock.app.queue",
     "Retries": "penstock.app.queue",
+    "Constant": "penstock.app.sources",
     "Plan": "penstock.app.plan",
     "Kind": "penstock.app.kind",
     "Ticket": "penstock.app.ticket",
@@ -25,19 +26,6 @@ PUBLIC = {
     "Field": "penstock.app.prices",
     "Snooze": "penstock.worker.outcomes",
     "Cancel": "penstock.worker.outcomes",
-    "PenstockError": "penstock.errors",
-    "Refused": "penstock.errors",
-    "InsufficientCredits": "penstock.errors",
-    "NotAllowed": "penstock.errors",
-    "NotFound": "penstock.errors",
-    "Conflict": "penstock.errors",
-    "TooLarge": "penstock.errors",
-    "Invalid": "penstock.errors",
-    "RateLimited": "penstock.errors",
-    "Misconfigured": "penstock.errors",
-    "Unavailable": "penstock.errors",
-    "JobFailed": "penstock.errors",
-    "JobCancelled": "penstock.errors",
 }
 
 # Their signatures, as the contract has them.
@@ -74,6 +62,8 @@ ERRORS = {
     "JobFailed": "PenstockError",
     "JobCancelled": "PenstockError",
 }
+# Whoever reads of an exception in the tree can catch it.
+PUBLIC |= dict.fromkeys(ERRORS, "penstock.errors")
 
 
 def test_the_package_exports_what_the_documentation_names() -> None:

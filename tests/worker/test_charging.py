@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from factory import submit
-from penstock import Fail, Job, Penstock, Retries, Retry
+from penstock import Constant, Fail, Job, Penstock, Retries, Retry
 from penstock.engine.progress import Progress, Report
 from penstock.errors import Invalid
 from penstock.worker import reports
@@ -68,7 +68,7 @@ async def test_who_says_nothing_is_charged_all_and_who_fails_nothing(
     """G3, G4: and what a failed attempt delivered does not count for the next one."""
     app = new_app()
 
-    @app.job(queue="q", account="u1", price=5)
+    @app.job(queue="q", account=Constant("u1"), price=5)
     async def work(how: str, job: Job) -> None:
         if how == "fails":
             await job.charge(units=3)
@@ -96,14 +96,14 @@ async def test_what_was_delivered_is_known_before_the_end_and_charged_at_a_cance
     app = new_app()
     if mode == "async":
 
-        @app.job(queue="q", account="u1", price=PRICE)
+        @app.job(queue="q", account=Constant("u1"), price=PRICE)
         async def draw(images: int, job: Job) -> None:
             await job.charge(units=images - 1)
             await asyncio.Event().wait()
 
     else:
 
-        @app.job(queue="q", name="draw", account="u1", price=PRICE)
+        @app.job(queue="q", name="draw", account=Constant("u1"), price=PRICE)
         def draw_in_thread(images: int, job: Job) -> None:
             job.charge(units=images - 1)
             while not job.cancelled:
@@ -129,7 +129,7 @@ async def test_the_database_alone_can_charge_a_cancelled_run(
     """G4: the worker never tells the end; what it reported before is what counts."""
     app = new_app()
 
-    @app.job(queue="q", account="u1", price=PRICE, timeout="1h")
+    @app.job(queue="q", account=Constant("u1"), price=PRICE, timeout="1h")
     async def draw(images: int, job: Job) -> None:
         await job.charge(units=images - 1)
         await asyncio.Event().wait()
@@ -167,7 +167,7 @@ async def test_many_words_about_units_are_few_writes(
 
     monkeypatch.setattr(Progress, "report", counted)
 
-    @app.job(queue="q", account="u1", price=50)
+    @app.job(queue="q", account=Constant("u1"), price=50)
     async def work(slow: bool, job: Job) -> None:
         for n in range(31):
             await job.charge(units=n)
@@ -205,7 +205,7 @@ async def test_units_go_with_what_else_is_said_and_outlive_an_outage(
     monkeypatch.setattr(reports, "AWAY_SECONDS", 0.02)
     go_on = asyncio.Event()
 
-    @app.job(queue="q", account="u1", price=10)
+    @app.job(queue="q", account=Constant("u1"), price=10)
     async def work(job: Job) -> None:
         await job.charge(units=2)
         await refused.wait()
@@ -245,7 +245,7 @@ async def test_odd_units_are_the_handlers_bug_and_told_by_name(
             call(units=units)
         told.append(str(caught.value.field))
 
-    @app.job(queue="q", account="u1", price=3)
+    @app.job(queue="q", account=Constant("u1"), price=3)
     async def work(job: Job) -> None:
         await job.charge(units=1)
         for units in ODD:
@@ -266,14 +266,14 @@ async def test_each_kind_has_its_own_handler_and_none_of_them_charges(
     app = new_app()
     ran: list[tuple[str, int]] = []
 
-    @app.job(queue="q", account="u1", price=2)
+    @app.job(queue="q", account=Constant("u1"), price=2)
     async def tryon(job: Job) -> str:
         ran.append(("tryon", job.attempt))
         if job.attempt == 1:
             raise Retry("once more", after=0)
         return "tryon"
 
-    @app.job(queue="q", account="u1", price=5)
+    @app.job(queue="q", account=Constant("u1"), price=5)
     async def video(job: Job) -> str:
         ran.append(("video", job.attempt))
         return "video"

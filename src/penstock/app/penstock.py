@@ -204,8 +204,9 @@ class Penstock:
 
         queue            where its jobs wait: a queue, or its name
         name             the function's name unless said
-        dedupe           a parameter (or function of the payload): one live job per value
-        topic, account   a parameter, else a fixed value, or a function of the payload
+        dedupe           a parameter, Constant("…") or function of the payload: one live job per
+                         value
+        topic, account   a parameter, Constant("…"), or a function of the payload
         priority_offset  added to the priority of each of its jobs
         timeout          instead of the queue's
         attempts         instead of the queue's

@@ -1,10 +1,11 @@
-"""Where a job's dedupe key, topic, account and price come from: field, fixed value or function.
+"""Where a job's dedupe key, topic, account and price come from: field, constant or function.
 
-A field or a value is told to SQL, which then finds it for every caller. A function is the app's
-own code: it is called at each submit, and plain SQL cannot submit such a kind.
+A field or a constant is declared to SQL, which then finds it for every caller. A function is the
+app's own code: it is called at each submit, and plain SQL cannot submit such a kind.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,19 @@ from penstock.app import options
 from penstock.app.prices import Price, Split, price_of, read_cost
 from penstock.engine.encode import encode
 from penstock.errors import Invalid
+from penstock.near import did_you_mean
 from penstock.worker.parameters import Parameters
 
-Source = str | Callable[[dict[str, Any]], str | int | None]
-"""The name of a parameter, else a value; or a function of the payload."""
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One value for all jobs of a kind: `@app.job(account=Constant("house"))`."""
+
+    value: str
+
+
+Source = str | Constant | Callable[[dict[str, Any]], str | int | None]
+"""The name of a parameter; a constant; or a function of the payload."""
 
 OPTIONS = ("dedupe", "topic", "account")
 # What they say, by field of a job.
@@ -78,14 +88,17 @@ def read_sources(
             case str() if source in parameters.names:
                 declared[f"{option}_field"] = source
             case str():
-                declared[option] = options.text(source, option)
+                raise _names_nothing(option, source, parameters.names)
+            case Constant():
+                # None would pass as "nothing was said".
+                declared[option] = options.text(source.value or "", option)
             case _ if _is_plain_function(source):
                 computed[_FIELDS[option]] = source
             case _:
                 raise options.wrong(
                     option,
                     source,
-                    "it may be the name of a parameter, a value, or a plain function of the "
+                    'it may be the name of a parameter, Constant("…"), or a plain function of the '
                     "payload",
                 )
     cost = read_cost(parameters, price, split)
@@ -100,6 +113,16 @@ def read_sources(
     fields = [declared[f"{option}_field"] for option in OPTIONS if f"{option}_field" in declared]
     filled = _defaults(parameters, [*fields, *cost.fields])
     return Sources({**declared, **cost.declared}, computed, filled)
+
+
+def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
+    """A text that is no parameter: read as a constant, it would make all jobs the same one's."""
+    allowed = f"as a text it names a parameter, and known are {', '.join(known) or 'none'}."
+    allowed += did_you_mean(name, known)
+    if 1 <= len(name) <= options.TEXT_MAX:
+        allowed += f" For one value in all jobs say {option}=Constant({name!r})"
+        allowed += f", in TOML {option} = {{ constant = {json.dumps(name)} }}"
+    return options.wrong(option, name, allowed)
 
 
 def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, Refused, WrongApp
+from penstock.near import did_you_mean
 from penstock.providers.secret import Secret
 
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
@@ -46,7 +47,8 @@ class Table:
         """The options, of which these are known, with their types; variables are read."""
         for key in self.options:
             if key not in takes:
-                raise self.wrong(key, f"is not an option; known are {', '.join(takes)}")
+                near = did_you_mean(key, takes)
+                raise self.wrong(key, f"is not an option.{near} Known are {', '.join(takes)}")
         return {key: self.expanded(key, value, takes[key]) for key, value in self.options.items()}
 
     def secret(self, key: str, value: Any) -> Secret:

@@ -17,8 +17,11 @@ from penstock.app.find import find_object
 from penstock.app.penstock import Penstock
 from penstock.app.place import Place
 from penstock.app.queue import Retries
+from penstock.app.sources import OPTIONS as SOURCES
+from penstock.app.sources import Constant
 from penstock.app.table import Table, taken
 from penstock.errors import Misconfigured, WrongApp
+from penstock.near import did_you_mean
 from penstock.settings import read_env_file
 
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)", re.ASCII)
@@ -41,7 +44,8 @@ def load(path: Path) -> Penstock:
     for group, tables in document.items():
         declare = _GROUPS.get(group)
         if declare is None and isinstance(tables, dict):
-            raise top.wrong(group, f"is not a known table; known are {', '.join(_GROUPS)}")
+            near = did_you_mean(group, _GROUPS)
+            raise top.wrong(group, f"is not a known table.{near} Known are {', '.join(_GROUPS)}")
     for group, declare in _GROUPS.items():
         for name, options in document.get(group, {}).items():
             table = Table(path, f"{group}.{name}", options, environ)
@@ -92,12 +96,23 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
     queue = options["queue"]
     if not isinstance(queue, str) or queue not in app.queues:
         known = ", ".join(app.queues) or "none"
-        raise table.wrong("queue", f"there is no [queues.{queue}]; known are {known}")
+        near = did_you_mean(queue, app.queues)
+        raise table.wrong("queue", f"there is no [queues.{queue}]; known are {known}.{near}")
     del options["handler"]
+    options = {key: _constant(table, key, value) for key, value in options.items()}
     if handler in model_jobs.HANDLERS:
         model_jobs.declare(app, name, table, handler, options)
     else:
         app.job(name=name, **options)(_handler(table, handler))
+
+
+def _constant(table: Table, key: str, value: Any) -> Any:
+    """`{ constant = "x" }`: what `Constant("x")` is in code."""
+    if key not in SOURCES or not isinstance(value, dict):
+        return value
+    if set(value) != {"constant"} or not isinstance(value["constant"], str):
+        raise table.wrong(key, 'as a table it is a constant, like { constant = "house" }')
+    return Constant(table.expanded(key, value["constant"], str))
 
 
 def _refuse_odd_handler(table: Table, said: Any) -> None:
