@@ -54,6 +54,7 @@ SETTINGS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_connections": "400",
+    "max_prepared_transactions": "20",
 }
 
 

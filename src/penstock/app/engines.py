@@ -74,6 +74,7 @@ class Engines:
             self._forget_closed_loops()
             held = self._held[loop] = _Held()
             held.opening = loop.create_task(self._open(loop, held))
+            held.opening.add_done_callback(_retrieve)
         if held.engine is not None:
             return held.engine
         assert held.opening is not None  # noqa: S101  # set in the same step as `held`
@@ -135,6 +136,12 @@ class Engines:
             held = self._held.pop(loop, None)
             if held is not None and held.keeper is not None:
                 _keepers.discard(held.keeper)
+
+
+def _retrieve(opening: "asyncio.Task[Engine]") -> None:
+    """All who waited for it may have given up: then nobody else asks how it went."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 async def _keep(

@@ -12,6 +12,7 @@ from penstock.app.inline import run_here, run_when_committed
 from penstock.app.options import Duration
 from penstock.app.ticket import Ticket
 from penstock.db.borrowed import borrow
+from penstock.db.lent import is_two_phase
 from penstock.engine import Engine
 from penstock.engine.asked import Batch, NewJob, refuse_odd
 from penstock.engine.encode import encode, encode_checked, refuse_nul
@@ -227,10 +228,11 @@ class Submission:
         queue = self.kind.queue
         # With the commit, which saves a way to the server and back; the caller's own commit too.
         rides = self.conn is not None or self.kind.app.may_ride(queue)
+        wakes = rides and (self.conn is None or not is_two_phase(self.conn))
         submitted = await engine.jobs.submit(
             job,
             idempotency_key=self._using.idempotency_key,
-            wake=queue if rides else None,
+            wake=queue if wakes else None,
             conn=self.conn,
         )
         if not rides:
@@ -259,7 +261,7 @@ class Submission:
             return
         if self.conn is None:
             self.kind.app.wake(self.kind.queue)
-        else:
+        elif not is_two_phase(self.conn):
             # Postgres sends it when the caller commits, and not at all when he rolls back.
             await borrow(self.conn)(
                 "select penstock.wake_workers(cast($1 as text[])) as told", ([self.kind.queue],)

@@ -8,13 +8,13 @@ their shape, not imported: none but asyncpg needs to be installed.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
 
-from penstock.errors import Invalid, refusal
+from penstock.db.lent import explained, refuse_prepared
+from penstock.errors import Invalid
 
 # Each row answers row["column"] and row.values(): a dict, or asyncpg's Record.
 Rows = list[Any]
@@ -25,6 +25,7 @@ _NUMBERED = re.compile(r"\$(\d+)")
 
 def borrow(conn: Any) -> Fetch:
     """How to run a statement with $1, $2 … on this connection, in its present transaction."""
+    refuse_prepared(conn)
     if isinstance(conn, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return _asyncpg(conn)
     if _is_sqlalchemy(conn):
@@ -63,7 +64,7 @@ def _is_sqlalchemy(conn: Any) -> bool:
 
 def _asyncpg(conn: Any) -> Fetch:
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
-        with _refusals():
+        with explained():
             rows: Rows = await conn.fetch(sql, *args)
         return rows
 
@@ -73,11 +74,12 @@ def _asyncpg(conn: Any) -> Fetch:
 def _dbapi(conn: Any) -> Fetch:
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
         text, named = _NUMBERED.sub(r"%(p\1)s", sql.replace("%", "%%")), _named(args)
-        with _refusals():
+        with explained():
             cursor = conn.cursor()
             await _settled(cursor.execute(text, named))
-            names = [column[0] for column in cursor.description]
+            # In psycopg's pipeline mode the columns are known only once the rows are here.
             rows = await _settled(cursor.fetchall())
+            names = [column[0] for column in cursor.description]
             await _settled(cursor.close())
         # A connection may be set to give its rows as dicts.
         return [
@@ -92,7 +94,7 @@ def _sqlalchemy(conn: Any) -> Fetch:
     from sqlalchemy import text
 
     async def fetch(sql: str, args: Sequence[Any]) -> Rows:
-        with _refusals():
+        with explained():
             result = await _settled(conn.execute(text(_NUMBERED.sub(r":p\1", sql)), _named(args)))
         return [dict(row) for row in result.mappings()]
 
@@ -105,35 +107,3 @@ async def _settled(value: Any) -> Any:
 
 def _named(args: Sequence[Any]) -> dict[str, Any]:
     return {f"p{number}": value for number, value in enumerate(args, 1)}
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Raise the refusal behind a driver's exception; any other exception is the caller's own."""
-    try:
-        yield
-    except Exception as error:
-        ours = _ours(error)
-        if ours is None:
-            raise
-        raise ours from error
-
-
-def _ours(error: BaseException) -> BaseException | None:
-    """The refusal from as deep as it goes: wrappers of a driver's error may lack the detail."""
-    found: BaseException | None = None
-    seen: BaseException | None = error
-    while seen is not None:
-        state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
-        if isinstance(state, str) and state.startswith("PS"):
-            found = _refusal(seen, state)
-        seen = getattr(seen, "orig", None) or seen.__cause__
-    return found
-
-
-def _refusal(error: BaseException, state: str) -> BaseException:
-    told = getattr(error, "diag", None)  # psycopg keeps the server's words here
-    if told is not None:
-        return refusal(state, told.message_primary, told.message_detail, told.message_hint)
-    words = str(getattr(error, "message", None) or error)
-    return refusal(state, words, getattr(error, "detail", None), getattr(error, "hint", None))

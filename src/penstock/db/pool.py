@@ -15,6 +15,7 @@ from pydantic_core import from_json
 
 from penstock.db.hosts import Host, Opened, first_of, hosts
 from penstock.db.place import place
+from penstock.db.quiet import quiet_handshakes
 from penstock.db.timeline import admit, role_of
 from penstock.errors import Unavailable
 
@@ -46,6 +47,8 @@ _LEAVES = ("08", "57P", "25006")
 # Addresses of several hosts whose timelines were compared.
 _compared: set[str] = set()
 _leaving: set["asyncio.Task[None]"] = set()
+
+quiet_handshakes()
 
 # Not NaN and Infinity, which Postgres would refuse later and less clearly.
 _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -158,6 +161,14 @@ def let_go(conn: asyncpg.Connection) -> None:
     task = asyncio.get_running_loop().create_task(_close(conn))
     _leaving.add(task)
     task.add_done_callback(_leaving.discard)
+
+
+async def _all_gone() -> None:
+    """Wait for those of this loop that are being let go of: the loop may end next."""
+    loop = asyncio.get_running_loop()
+    leaving = {task for task in _leaving if task.get_loop() is loop}
+    if leaving:
+        await asyncio.wait(leaving)
 
 
 async def _close(conn: asyncpg.Connection) -> None:
@@ -274,6 +285,7 @@ class Pool:
         idle, self._idle = self._idle, []
         for conn in idle:
             await conn.close()
+        await _all_gone()
         for _ in range(self._max_size):
             self._turn.release()
 
@@ -314,6 +326,9 @@ class Pool:
         if late or isinstance(error, TimeoutError):
             let_go(conn)
             self.expire()
+        elif isinstance(error, asyncio.CancelledError):
+            # Closed at once, it would break off the driver's request to cancel the statement.
+            let_go(conn)
         else:
             conn.terminate()
 
