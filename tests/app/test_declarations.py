@@ -1,6 +1,8 @@
 """Queues, plans and retries: what is said reaches the database, what is wrong is told at once."""
 
 import runpy
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,14 @@ def test_an_app_is_named_for_its_module(tmp_path: Path) -> None:
     (tmp_path / "marking.py").write_text("from penstock import Penstock\napp = Penstock()\n")
     found = runpy.run_path(str(tmp_path / "marking.py"), run_name="__main__")
     assert found["app"].name == "marking"
+    package = tmp_path / "school"
+    package.mkdir()
+    (tmp_path / "marking.py").rename(package / "marking.py")
+    text = (package / "marking.py").read_text()
+    (package / "marking.py").write_text(f"{text}print(app.name)\n")
+    run = [sys.executable, "-m", "school.marking"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "school.marking\n", "as when it is imported"
 
 
 async def test_two_apps_that_declare_one_queue_differently_are_told_both_names(
@@ -208,8 +218,8 @@ async def test_two_apps_that_declare_one_queue_differently_are_told_both_names(
     await first.engine()
     with pytest.raises(Conflict, match=r"by shop .* and by school") as caught:
         await second.engine()
-    assert "queue q is declared at" in caught.value.__notes__[0]
-    assert "test_declarations.py:" in caught.value.__notes__[0]
+    assert str(caught.value).count("test_declarations.py:") == 2, "both places"
+    assert 'Penstock(name="shop")' in (caught.value.hint or "")
     await first.close()
     await second.close()
 

@@ -1,6 +1,7 @@
 """Kinds of job: what `@app.job` takes, what it makes, and what it refuses where it is written."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -121,10 +122,16 @@ async def test_what_is_declared_of_a_kind_reaches_the_database(
 
 async def test_a_queue_that_nobody_declared_is_told(database: str) -> None:
     app = Penstock(database)
+    app.queue("q")
     make(app, queue="nope")
     with pytest.raises(NotFound, match="there is no queue nope") as caught:
         await app.engine()
-    assert "kind plain is declared at" in caught.value.__notes__[0]
+    line = inspect.unwrap(plain).__code__.co_firstlineno
+    assert caught.value.message == (
+        f"there is no queue nope, which job kind plain ({__file__}:{line}) names; known are q."
+    )
+    assert caught.value.hint == 'Name one of these, or declare it first: app.queue("nope").'
+    assert (caught.value.code, caught.value.field) == ("unknown_queue", "queue")
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [

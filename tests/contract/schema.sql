@@ -214,6 +214,7 @@ CREATE TABLE penstock.queue (
     changed_at timestamp with time zone NOT NULL,
     local_only boolean DEFAULT false NOT NULL,
     drive text DEFAULT 'worker'::text NOT NULL,
+    declared_in jsonb,
     CONSTRAINT backoff_is_known CHECK ((backoff = ANY (ARRAY['constant'::text, 'linear'::text, 'exponential'::text]))),
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
     CONSTRAINT drive_is_known CHECK ((drive = ANY (ARRAY['worker'::text, 'http'::text]))),
@@ -342,6 +343,10 @@ CREATE FUNCTION penstock._counted_starts() RETURNS integer
 
 CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._declarer(p_by text, p_in jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE TABLE penstock.delivery (
     id uuid NOT NULL,
@@ -550,6 +555,7 @@ CREATE TABLE penstock.kind (
     split_field text,
     split_most integer,
     webhook text,
+    declared_in jsonb,
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
@@ -623,6 +629,7 @@ CREATE TABLE penstock.plan (
     first_job integer DEFAULT 0 NOT NULL,
     is_default boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone NOT NULL,
+    declared_in jsonb,
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
     CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
@@ -1024,7 +1031,7 @@ CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text) RETURNS void
+CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_reset text, p_old jsonb, p_old_by text, p_old_in jsonb, p_new jsonb, p_new_by text, p_new_in jsonb, p_instead_of text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1383,16 +1390,16 @@ CREATE FUNCTION penstock.create_upload(p_account text, p_content_type text, p_si
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.declare_kind(p_name text, p_queue text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
+CREATE FUNCTION penstock.declare_kind(p_name text, p_queue text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text, p_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.declare_plan(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS void
+CREATE FUNCTION penstock.declare_plan(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text, p_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text) RETURNS integer
+CREATE FUNCTION penstock.declare_queue(p_name text, p_options jsonb DEFAULT '{}'::jsonb, p_by text DEFAULT NULL::text, p_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';

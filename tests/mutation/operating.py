@@ -1,4 +1,4 @@
-"""Guards of hourly.sql, history.sql and erase.sql."""
+"""Guards of hourly.sql, history.sql, erase.sql, and of declarations."""
 
 import asyncio
 from datetime import timedelta
@@ -116,3 +116,24 @@ async def a_job_that_is_being_submitted_is_waited_for(s: Scene) -> None:
 @catches("erase_account: still empty")
 async def a_job_that_came_meanwhile_is_seen(s: Scene) -> None:
     await _erase_beside_a_submit(s)
+
+
+HERE, THERE = {"file": "/srv/here.py"}, {"file": "/srv/there.py"}
+
+
+@catches("_refuse_other_declaration: moved by name", raises=asyncpg.PostgresError)
+async def a_declaration_that_moved_goes_through(s: Scene) -> None:
+    declare = "select penstock.declare_queue('q', $1, $2, $3, $4)"
+    await s.conn.execute(declare, {"concurrency": 1}, "old", HERE, None)
+    await s.conn.execute(declare, {"concurrency": 2}, "new", THERE, "old")
+    assert await s.value("select concurrency from penstock.queue") == 2
+
+
+@catches("declare_queue: own place", "declare_kind: own place", "declare_plan: own place")
+async def where_one_app_declares_is_not_overwritten_by_another_that_says_the_same(s: Scene) -> None:
+    for by, at in (("one", HERE), ("other", THERE)):
+        await s.conn.execute("select penstock.declare_queue('q', '{}', $1, $2)", by, at)
+        await s.conn.execute("select penstock.declare_kind('k', 'q', '{}', $1, $2)", by, at)
+        await s.conn.execute("select penstock.declare_plan('p', '{}', $1, $2)", by, at)
+    for table in ("queue", "kind", "plan"):
+        assert await s.value(f"select declared_in from penstock.{table}") == HERE, table

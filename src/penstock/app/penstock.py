@@ -59,7 +59,8 @@ class Penstock:
         accounts: Literal["open", "strict"] | None = None,
     ) -> None:
         options.word(accounts, "accounts", ("open", "strict"))
-        self.name = options.text(name, "name") or place.of_caller().app
+        self.place = place.of_caller()
+        self.name = options.text(name, "name") or self.place.app
         self.queues: dict[str, Queue] = {}
         self.plans: dict[str, Plan] = {}
         self.kinds: dict[str, Kind[..., Any]] = {}
@@ -316,7 +317,7 @@ class Penstock:
         wanted = declarations(
             self.queues.values(), self.plans.values(), self.kinds.values(), strict=self._strict
         )
-        await declare(engine, wanted, self.name)
+        await declare(engine, wanted, self.name, self.place)
         self._declared = version
 
     def changed(self) -> None:

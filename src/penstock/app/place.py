@@ -1,5 +1,6 @@
 """Where in the app's code something was declared, for messages that name both of two."""
 
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,16 @@ class Place:
     @property
     def app(self) -> str:
         """The name of the module, however it was started."""
-        return Path(self.file).stem if self.module == "__main__" else self.module
+        if self.module != "__main__":
+            return self.module
+        started = getattr(sys.modules.get("__main__"), "__spec__", None)  # by `python -m`
+        name = Path(self.file).stem if started is None else str(started.name)
+        return name.removesuffix(".__main__")
+
+    def parts(self, app: "Place") -> dict[str, str | int]:
+        """As the database keeps it, with where the app itself is made."""
+        line = {} if self.line is None else {"line": self.line}
+        return {"file": self.file, **line, "host": socket.gethostname(), "app": app.file}
 
 
 def of_caller() -> Place:

@@ -40,7 +40,7 @@ def load(path: Path) -> Penstock:
     own = top.checked({"name": str, "accounts": str})
     with top.telling():
         app = Penstock(**{"name": f"{path.parent.name}/{path.name}", **own})
-    place = Place(path.stem, str(path), None)
+    app.place = place = Place(path.stem, str(path), None)
     for group, tables in document.items():
         declare = _GROUPS.get(group)
         if declare is None and isinstance(tables, dict):

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.db.borrowed import Fetch, borrow
 from penstock.engine.encode import CREDITS_MAX, encode, refuse_nul, whole
+from penstock.engine.queues import NOWHERE, Location
 from penstock.errors import Invalid
 
 # What each call answers is a plain dict in the form of the contract: it is shown or sent.
@@ -109,11 +110,13 @@ class Accounts:
         rows = await self._fetch("select plan from penstock.list_plans() plan", ())
         return [row["plan"] for row in rows]
 
-    async def declare_plan(self, name: str, *, by: str | None = None, **options: Any) -> None:
+    async def declare_plan(
+        self, name: str, *, by: str | None = None, at: Location = NOWHERE, **options: Any
+    ) -> None:
         """Say what a plan allows. A changed limit applies at once to what waits."""
         await self._fetch(
-            "select penstock.declare_plan($1, $2::text::jsonb, $3)",
-            (name, encode(options, "options"), by),
+            "select penstock.declare_plan($1, $2::text::jsonb, $3, $4::text::jsonb, $5)",
+            (name, encode(options, "options"), by, *at.arguments),
         )
 
     async def edit_plan(self, name: str, **options: Any) -> None:

@@ -1,32 +1,61 @@
 """Queues and kinds: declared by code, edited by operators."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.db.borrowed import Fetch
 from penstock.engine.encode import encode, refuse_nul
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an app's code declares something."""
+
+    parts: Mapping[str, str | int] | None = None
+    """`file`, `line`, `host`, and the file of the `app`."""
+    instead_of: str | None = None
+    """The app that declared it before, and was found to do so no longer."""
+
+    @property
+    def arguments(self) -> tuple[str | None, str | None]:
+        """As the last two of `declare_queue` and its like."""
+        return None if self.parts is None else _json(dict(self.parts)), self.instead_of
+
+
+NOWHERE = Location()
+
+
 class Queues:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def declare(self, name: str, *, by: str | None = None, **options: Any) -> None:
+    async def declare(
+        self, name: str, *, by: str | None = None, at: Location = NOWHERE, **options: Any
+    ) -> None:
         """Say what a queue is.
 
-        The same words again change nothing; other words from another app are refused with both
+        The same options again change nothing; other options from another app are refused with both
         names.
         """
         await self._fetch(
-            "select penstock.declare_queue($1, $2::text::jsonb, $3)", (name, _json(options), by)
+            "select penstock.declare_queue($1, $2::text::jsonb, $3, $4::text::jsonb, $5)",
+            (name, _json(options), by, *at.arguments),
         )
 
     async def declare_kind(
-        self, name: str, queue: str, *, by: str | None = None, **options: Any
+        self,
+        name: str,
+        queue: str,
+        *,
+        by: str | None = None,
+        at: Location = NOWHERE,
+        **options: Any,
     ) -> None:
         """Say which queue a kind of job waits in, and where its account and keys come from."""
         await self._fetch(
-            "select penstock.declare_kind($1, $2, $3::text::jsonb, $4)",
-            (name, queue, _json(options), by),
+            "select penstock.declare_kind($1, $2, $3::text::jsonb, $4, $5::text::jsonb, $6)",
+            (name, queue, _json(options), by, *at.arguments),
         )
 
     async def edit(self, name: str, /, **options: Any) -> None:

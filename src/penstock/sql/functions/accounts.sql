@@ -4,7 +4,8 @@
 -- and then gives up (lock_timeout), so that nobody else waits behind him for longer.
 
 create or replace function penstock.declare_plan(
-  p_name text, p_options jsonb default '{}', p_by text default null
+  p_name text, p_options jsonb default '{}', p_by text default null, p_in jsonb default null,
+  p_instead_of text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
@@ -16,6 +17,9 @@ begin
     p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job', 'default']);
   select * into v_plan from penstock.plan where name = p_name;
   if found and v_plan.declared = p_options then
+    update penstock.plan set declared_in = p_in
+    where name = p_name and p_in <> coalesce(declared_in, 'null')
+      and declared_by = p_by; -- guard: own place
     return;
   end if;
   -- The first plan declared is the default one until another says so: one at a time decides that.
@@ -24,9 +28,10 @@ begin
   values (p_name, p_options, p_by, penstock.clock())
   on conflict (name) do nothing;
   select * into v_plan from penstock.plan where name = p_name for no key update;
-  perform penstock._refuse_other_declaration(
-    'plan', p_name, v_plan.declared, v_plan.declared_by, p_options, p_by);
-  update penstock.plan set declared = p_options, declared_by = p_by where name = p_name;
+  perform penstock._refuse_other_declaration('plan', p_name, 'penstock plans reset ' || p_name,
+    v_plan.declared, v_plan.declared_by, v_plan.declared_in, p_options, p_by, p_in, p_instead_of);
+  update penstock.plan set declared = p_options, declared_by = p_by, declared_in = p_in
+  where name = p_name;
   if penstock._option_boolean(p_options, 'default')
     or not exists (select from penstock.plan where is_default)
   then

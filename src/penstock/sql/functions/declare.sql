@@ -191,26 +191,41 @@ begin
 end
 $$;
 
+-- Who has declared a queue, kind or plan, and where, for people.
+create or replace function penstock._declarer(p_by text, p_in jsonb) returns text
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(p_by, 'an unnamed app') || coalesce(
+    ' at ' || (p_in ->> 'file') || coalesce(':' || (p_in ->> 'line'), ''), '')
+$$;
+
+-- p_instead_of: the app that the caller has found to declare it no longer; the declaration moved.
 create or replace function penstock._refuse_other_declaration(
-  p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text
+  p_what text, p_name text, p_reset text, p_old jsonb, p_old_by text, p_old_in jsonb,
+  p_new jsonb, p_new_by text, p_new_in jsonb, p_instead_of text
 ) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- What nobody signed, or a reset has set free, anybody may declare anew.
-  if p_old_by <> coalesce(p_new_by, '') and p_old <> p_new then
+  if p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
+    and p_old_by is distinct from p_instead_of -- guard: moved by name
+  then
     perform penstock._refuse(409, 'declared_differently',
       format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
-             p_old_by, p_old, coalesce(p_new_by, 'an unnamed app'), p_new), p_what,
-      p_hint => 'Let both say the same, or rename one. If the first is gone, '
-                || case p_what when 'plan' then '`penstock plans reset` of it sets it free.'
-                   else '`penstock queues reset` of the queue sets its declarations free.' end);
+             penstock._declarer(p_old_by, p_old_in), p_old,
+             penstock._declarer(p_new_by, p_new_in), p_new), p_what,
+      p_hint => format(
+        'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
+        'free for the next app that starts. Programs of one app sign with one name: '
+        'Penstock(name="%s").', p_reset, p_old_by));
   end if;
 end
 $$;
 
 create or replace function penstock.declare_queue(
-  p_name text, p_options jsonb default '{}', p_by text default null
+  p_name text, p_options jsonb default '{}', p_by text default null, p_in jsonb default null,
+  p_instead_of text default null
 ) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
@@ -222,6 +237,9 @@ begin
   perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
   select * into v_queue from penstock.queue where name = p_name;
   if found and v_queue.declared = p_options then
+    update penstock.queue set declared_in = p_in
+    where id = v_queue.id and p_in <> coalesce(declared_in, 'null')
+      and declared_by = p_by; -- guard: own place
     return v_queue.id;
   end if;
   if v_queue.id is null then
@@ -236,9 +254,10 @@ begin
   select * into v_queue from penstock.queue where name = p_name for no key update;
   insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
   insert into penstock.circuit (queue_id) values (v_queue.id) on conflict do nothing;
-  perform penstock._refuse_other_declaration(
-    'queue', p_name, v_queue.declared, v_queue.declared_by, p_options, p_by);
-  update penstock.queue set declared = p_options, declared_by = p_by where id = v_queue.id;
+  perform penstock._refuse_other_declaration('queue', p_name, 'penstock queues reset ' || p_name,
+    v_queue.declared, v_queue.declared_by, v_queue.declared_in, p_options, p_by, p_in, p_instead_of);
+  update penstock.queue set declared = p_options, declared_by = p_by, declared_in = p_in
+  where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
   return v_queue.id;
 end
@@ -307,7 +326,8 @@ end
 $$;
 
 create or replace function penstock.declare_kind(
-  p_name text, p_queue text, p_options jsonb default '{}', p_by text default null
+  p_name text, p_queue text, p_options jsonb default '{}', p_by text default null,
+  p_in jsonb default null, p_instead_of text default null
 ) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -322,16 +342,20 @@ begin
     'computed', 'hooked', 'price', 'split_field', 'split_most', 'webhook']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
+    update penstock.kind set declared_in = p_in
+    where id = v_kind.id and p_in <> coalesce(declared_in, 'null')
+      and declared_by = p_by; -- guard: own place
     return v_kind.id;
   end if;
   insert into penstock.kind (name, queue_id, declared, declared_by, created_at)
   values (p_name, v_queue.id, v_declared, p_by, penstock.clock())
   on conflict (name) do nothing;
   select * into v_kind from penstock.kind where name = p_name for no key update;
-  perform penstock._refuse_other_declaration(
-    'kind', p_name, v_kind.declared, v_kind.declared_by, v_declared, p_by);
+  perform penstock._refuse_other_declaration('kind', p_name,
+    'penstock queues reset ' || coalesce(v_kind.declared ->> 'queue', p_queue), v_kind.declared,
+    v_kind.declared_by, v_kind.declared_in, v_declared, p_by, p_in, p_instead_of);
   update penstock.kind set
-    queue_id = v_queue.id, declared = v_declared, declared_by = p_by,
+    queue_id = v_queue.id, declared = v_declared, declared_by = p_by, declared_in = p_in,
     max_attempts = penstock._option_integer(p_options, 'attempts', 1, 1000),
     timeout = penstock._option_seconds(p_options, 'timeout_seconds'),
     priority_offset = coalesce(
