@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+_OWN_KEY = b"K" + struct.pack("!iii", 12, 0x7FFFFFFF, 0)
 _SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
 
 
@@ -65,7 +66,8 @@ class Pooler:
         told = b""
         while True:
             message = await _message(reader)
-            told += message
+            # As PgBouncer: a number of its own in place of the server's process.
+            told += _OWN_KEY if message[:1] == b"K" else message
             if message[:1] == b"Z":
                 break
         self._greeting = self._greeting or told

@@ -9,6 +9,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import penstock
@@ -127,5 +128,7 @@ def _in_call(node: ast.Call) -> Iterator[tuple[int, str]]:
             kind = _REFUSED.get(called)
             if kind is not None and issubclass(kind, errors.Refused):
                 yield int(kind.sqlstate[2:]), str(word.value.value)
+            elif kind is errors.RolledBack:
+                yield HTTPStatus.SERVICE_UNAVAILABLE, str(word.value.value)
             elif called in _PASSED_ON:
                 yield int(errors.Invalid.sqlstate[2:]), str(word.value.value)

@@ -16,7 +16,8 @@
     │   ├── SchemaMismatch         the database's schema is older or newer than this program
     │   └── WrongApp               what names the app names none, or its penstock.toml is wrong
     ├── Unavailable                the database cannot be reached; the outcome may be unknown
-    │   └── DiskFull               its disk is full: nothing was written
+    │   ├── DiskFull               its disk is full: nothing was written
+    │   └── RolledBack             it undid the transaction: `code`; run that again
     ├── JobFailed                  a result was asked for, and there is none: the job failed
     └── JobCancelled               likewise: it was cancelled
 
@@ -150,6 +151,18 @@ class Unavailable(PenstockError):
 
 class DiskFull(Unavailable):
     """The database has no room left for what was to be written: nothing was."""
+
+
+class RolledBack(Unavailable):
+    """The database undid the transaction, since others were in its way: nothing was written.
+
+    `code` says why. The same may be run again: a transaction of the caller's own as a whole.
+    """
+
+    def __init__(self, message: str, *, code: str, hint: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
 
 
 class JobFailed(PenstockError):

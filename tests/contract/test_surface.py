@@ -59,6 +59,7 @@ ERRORS = {
     "WrongApp": "Misconfigured",
     "Unavailable": "PenstockError",
     "DiskFull": "Unavailable",
+    "RolledBack": "Unavailable",
     "JobFailed": "PenstockError",
     "JobCancelled": "PenstockError",
 }

@@ -14,9 +14,10 @@ import pytest
 import factory
 from clock import Clock
 from cluster import OWNER, Cluster
-from penstock.engine.doctor import Finding, data, examine, server
+from penstock.engine.doctor import Finding, data, examine, server, sessions
 from penstock.settings import Settings
 from pooler import pooled
+from session_settings import Of, sessions_with
 
 CHECKS = [
     "connection",
@@ -29,6 +30,8 @@ CHECKS = [
     "connections",
     "disk",
     "transactions",
+    "settings",
+    "locks",
     "rights",
     "tenants",
     "partitions",
@@ -115,6 +118,40 @@ async def test_clocks_that_differ_are_a_warning(
     finding = (await found(database))["clock"]
     assert finding.level == "warning"
     assert f"5.0 s {word} this machine's" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "level", "words"),
+    [
+        ("default_transaction_isolation", "serializable", "warning", "may be undone (40001)"),
+        ("default_transaction_read_only", "on", "bad", "nothing can be submitted"),
+        ("enable_indexscan", "off", "warning", "may take much longer"),
+        ("statement_timeout", "2s", "ok", "own sessions override that"),
+    ],
+)
+@pytest.mark.parametrize("of", ["database", "role"])
+async def test_settings_of_sessions_are_named_with_their_source(  # noqa: PLR0917  # a table
+    database: str, of: Of, name: str, value: str, level: str, words: str
+) -> None:
+    """D3"""
+    with sessions_with(database, of, **{name: value}):
+        finding = (await found(database))["settings"]
+    assert finding.level == level
+    assert f"{name} is {value} ({of} " in finding.message
+    assert words in finding.message
+
+
+async def test_a_stranger_that_keeps_a_lock_of_ours_is_named(
+    database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LONG_SECONDS", 0.01)
+    async with conn.transaction():
+        await conn.execute("select pg_advisory_xact_lock(1886413172, 7)")
+        finding = (await found(database))["locks"]
+    assert finding.level == "bad"
+    assert f"session {conn.get_server_pid()} of role {OWNER}" in finding.message
+    assert "submits and changes of order (penstock.queue.id = 7)" in finding.message
+    assert f"pg_terminate_backend({conn.get_server_pid()})" in str(finding.advice)
 
 
 async def test_transactions_that_stay_open_are_named(

@@ -97,6 +97,29 @@ async def nor_does_it_under_a_single_one(s: Scene) -> None:
         await change
 
 
+@catches("_refuse_old_snapshot: as it is now")
+async def a_transaction_with_an_old_snapshot_does_not_go_by_the_old_order(s: Scene) -> None:
+    """Everyone in a fair queue waits in a lane."""
+    await factory.queue(s.conn)
+    app = await s.connect()
+    with suppress(asyncpg.SerializationError):
+        async with app.transaction(isolation="repeatable_read"):
+            await app.fetchval("select count(*) from penstock.job")
+            await factory.queue(s.conn, order="fair")
+            await app.fetchval(_SUBMIT_ONE, {}, None)
+
+
+@catches("_await_queue_lock: not for ever", raises=TimeoutError)
+async def a_lock_that_a_stranger_keeps_is_not_waited_for_long(s: Scene) -> None:
+    await factory.queue(s.conn)
+    stranger, app = await s.connect(), await s.connect()
+    queue = await s.value("select id from penstock.queue")
+    async with stranger.transaction():
+        await stranger.execute("select pg_advisory_xact_lock(1886413172, $1)", queue)
+        with factory.refused(503, "queue_locked", "queue"):
+            await app.fetchval(_SUBMIT_ONE, {}, None, timeout=8)
+
+
 @catches("_submit_plain: no lane")
 async def a_single_job_of_a_fair_queue_waits_in_a_lane(s: Scene) -> None:
     """L6"""

@@ -15,7 +15,7 @@ from penstock.api.gathering import Gathering
 from penstock.db.call import translated
 from penstock.engine.asked import NewJob
 from penstock.engine.texts import EVERYTHING, Bodies, Scope, Text, Texts
-from penstock.errors import Refused
+from penstock.errors import Refused, RolledBack
 
 # So many share a commit at most, and only small ones: nobody waits for another's megabyte.
 MOST_SUBMITS = 32
@@ -86,7 +86,7 @@ class Desk:
 async def _or_none(many: int, answers: Awaitable[Sequence[Text | None]]) -> Sequence[Text | None]:
     try:
         return await answers
-    except (Refused, asyncpg.PostgresError):
+    except (Refused, RolledBack, asyncpg.PostgresError):
         # The server said no, so nothing was written. Where it said nothing, all are told so.
         return [None] * many
 

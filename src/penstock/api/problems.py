@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
 from penstock.api import safety
-from penstock.errors import DiskFull, PenstockError, Refused, Unavailable
+from penstock.errors import DiskFull, PenstockError, Refused, RolledBack, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
 # The database was away, or an answer is late: soon enough for people, not a storm.
@@ -24,7 +24,13 @@ AWAY_SECONDS = 1
 FULL_SECONDS = 5
 
 # What another transaction is about to clear up.
-_PASSING = ("idempotency_in_progress", "contended", "job_contended", "dedupe_contended")
+_PASSING = (
+    "idempotency_in_progress",
+    "contended",
+    "job_contended",
+    "dedupe_contended",
+    "queue_locked",
+)
 
 _log = logging.getLogger("penstock.api")
 
@@ -132,6 +138,14 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
             "the database's disk is full; nothing was written",
             hint="Try again later: it works as soon as an operator has made room.",
             headers={"Retry-After": str(FULL_SECONDS)},
+        )
+    if isinstance(error, RolledBack):
+        return problem(
+            503,
+            error.code,
+            str(error),
+            hint=error.hint,
+            headers={"Retry-After": str(AWAY_SECONDS)},
         )
     return problem(
         503,

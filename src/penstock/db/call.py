@@ -8,8 +8,8 @@ import asyncpg
 
 from penstock.db.borrowed import Fetch, Rows
 from penstock.db.pool import confirm
+from penstock.db.rolled_back import rolled_back
 from penstock.errors import (
-    Conflict,
     DiskFull,
     Misconfigured,
     PenstockError,
@@ -18,9 +18,9 @@ from penstock.errors import (
 )
 
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
-# errors, operator intervention (shut-down, failover), too many connections, and a server that only
-# reads: it is a standby now, or its disk is full.
-_GONE = ("08", "57P", "53300", "25006")
+# errors, operator intervention (shut-down, failover), too many connections, a server that only
+# reads (it is a standby now, or its disk is full), and a transaction that took too long.
+_GONE = ("08", "57P", "53300", "25006", "25P03", "25P04")
 
 
 POOLED = (
@@ -92,11 +92,8 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
         return Unavailable(f"The database is not available: {error.message}.")
     if isinstance(error, _STRANGERS):
         return Misconfigured(POOLED)
-    if isinstance(error, asyncpg.LockNotAvailableError):
-        return Conflict(
-            "An open transaction holds what this change needs; try again when it has ended.",
-            code="contended",
-        )
+    if undone := rolled_back(state, ours=True):
+        return undone
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return Misconfigured(f"The database role lacks a right: {error.message}.")
     return None

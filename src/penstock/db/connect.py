@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from penstock.db import migrate, version
-from penstock.db.call import translated
+from penstock.db.call import POOLED, translated
 from penstock.db.embedded import Embedded
 from penstock.db.hosts import reason
 from penstock.db.place import place
-from penstock.db.pool import CONNECT_SECONDS, connect_plainly, prepare
+from penstock.db.pool import CONNECT_SECONDS, connect_plainly, pin, prepare
+from penstock.db.pooler import is_pooled
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 from penstock.settings import Settings
 
@@ -42,8 +43,12 @@ async def connect(
 ) -> AsyncIterator[asyncpg.Connection]:
     """One connection, whatever state the schema is in. `frugal`: as `connect_plainly` says."""
     async with located(settings) as dsn:
-        conn = await open_connection(dsn, name=name, frugal=frugal)
+        conn = await open_connection(dsn, name=name, frugal=frugal, pins=False)
         try:
+            if not frugal:
+                with translated():
+                    await _refuse_pooler(conn, dsn)
+                    await pin(conn)
             yield conn
         finally:
             await conn.close()
@@ -64,12 +69,22 @@ async def connect_ready(settings: Settings) -> AsyncIterator[asyncpg.Connection]
         yield conn
 
 
+async def _refuse_pooler(conn: asyncpg.Connection, dsn: str) -> None:
+    """Before a session is set: behind a transaction pooler it would be another program's later.
+
+    Asked in full only where some pooler is there: it gives a number of its own for the process.
+    """
+    is_behind_one = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
+    if is_behind_one and await is_pooled(dsn):
+        raise Misconfigured(POOLED)
+
+
 async def open_connection(
-    dsn: str, *, name: str = "penstock", frugal: bool = False
+    dsn: str, *, name: str = "penstock", frugal: bool = False, pins: bool = True
 ) -> asyncpg.Connection:
-    """Connect, or say in one sentence why not. `frugal`: as `connect_plainly` says."""
+    """Connect, or say in one sentence why not. `frugal`, `pins`: as `connect_plainly` says."""
     try:
-        conn = await connect_plainly(dsn, name=name, frugal=frugal)
+        conn = await connect_plainly(dsn, name=name, frugal=frugal, pins=pins)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
         # Without the cause: where the address is malformed, the driver's words may quote the
         # password in it.

@@ -2,13 +2,14 @@
 
 A refusal of ours comes back as itself. What its owner has to put right (it is closed, its
 transaction is aborted, read-only or prepared) says so and what to do. Everything else stays the
-driver's: the app's own code may wait for it, to try a serialization failure again, say.
+driver's: the app's own code may wait for it.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from penstock.db.rolled_back import rolled_back
 from penstock.errors import Invalid, PenstockError, Unavailable, refusal
 
 _NOTHING = "nothing was written"
@@ -117,6 +118,8 @@ def _one(error: BaseException) -> PenstockError | None:
             return _refusal(error, state)
         if state in _BY_STATE:
             return _odd(_BY_STATE[state])
+        if (undone := rolled_back(state, ours=False)) is not None:
+            return undone
         if state.startswith(_GONE):
             return _lost()
     names = {base.__name__ for base in type(error).__mro__}

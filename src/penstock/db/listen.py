@@ -75,9 +75,25 @@ async def listen(  # noqa: PLR0913  # all named where it is called
 ) -> None:
     """Listen for ever, over outages. `on_connect` is called with each new session.
 
-    Where that says False, the session is closed and opened again later: it is not wanted now.
+    Where that says False, the session is closed and opened again later: it is not wanted now. Any
+    role that may connect can notify: what `on_notify` cannot read is ignored, and logged once.
     """
     tries = 0
+    complained: set[str] = set()
+
+    def hear(_: object, __: int, channel: str, payload: object) -> None:
+        try:
+            on_notify(channel, str(payload))
+        except Exception as error:  # noqa: BLE001  # whatever somebody has sent
+            level = logging.DEBUG if channel in complained else logging.WARNING
+            complained.add(channel)
+            _log.log(
+                level,
+                "a notification is ignored that cannot be read (%s): another program sends to %s",
+                type(error).__name__,
+                _public(channel),
+            )
+
     while True:
         conn: asyncpg.Connection | None = None
         try:
@@ -85,7 +101,7 @@ async def listen(  # noqa: PLR0913  # all named where it is called
             gone = asyncio.Event()
             conn.add_termination_listener(lambda _, gone=gone: gone.set())
             for channel in channels:
-                await conn.add_listener(channel, lambda _c, _p, ch, told: on_notify(ch, told))
+                await conn.add_listener(channel, hear)
             if await on_connect(conn):
                 tries = 0
                 await _stay(conn, gone, renew_seconds)
@@ -110,6 +126,11 @@ async def _stay(conn: asyncpg.Connection, gone: asyncio.Event, renew_seconds: fl
         except TimeoutError:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await fetching(conn)("select 1", ())
+
+
+def _public(channel: str) -> str:
+    """Its name for the log. What follows the last _ of a worker's own channel is a secret."""
+    return channel.rpartition("_")[0] + "_…" if channel.startswith("penstock_start_") else channel
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 from pydantic_core import from_json
 
+from penstock.db import pinned
 from penstock.db.hosts import Host, Opened, first_of, hosts
 from penstock.db.place import place
 from penstock.db.quiet import quiet_handshakes
@@ -42,7 +43,7 @@ _SHORT_SILENCE = {
 
 # Classes of SQLSTATE with which a server ends a session, or after which it is none of ours: one
 # that only reads has become a standby.
-_LEAVES = ("08", "57P", "25006")
+_LEAVES = ("08", "57P", "25006", "25P03", "25P04")
 
 # Addresses of several hosts whose timelines were compared.
 _compared: set[str] = set()
@@ -82,14 +83,30 @@ class Session(asyncpg.Connection):
 
     A commit that waits for a synchronous standby, and is cancelled, is committed here all the same:
     the server says that all is well, and before that warns that it may be on no standby.
+
+    Its transactions are read committed. `pins`: statements that are sent with each `begin`, where a
+    pooler gives each transaction another session.
     """
 
-    __slots__ = ("is_unconfirmed",)
+    __slots__ = ("is_unconfirmed", "pins")
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.is_unconfirmed = False
+        self.pins = ""
         self.add_log_listener(_hear)
+
+    def transaction(
+        self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False
+    ) -> Any:
+        return super().transaction(
+            isolation=isolation or "read_committed", readonly=readonly, deferrable=deferrable
+        )
+
+    async def execute(self, query: str, *args: Any, **named: Any) -> str:
+        if self.pins and query.startswith("BEGIN "):
+            query += self.pins
+        return await super().execute(query, *args, **named)
 
 
 def _hear(conn: Any, message: Any) -> None:
@@ -110,12 +127,15 @@ def confirm(conn: asyncpg.Connection) -> None:
         )
 
 
-async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> asyncpg.Connection:
+async def connect_plainly(
+    dsn: str, *, name: str, frugal: bool = False, pins: bool = True
+) -> asyncpg.Connection:
     """Connect to a server that takes writes, of several hosts to whichever that is.
 
     `frugal`: for a pooler that gives each transaction another session. It keeps no statement, and
-    each query has to be in a transaction. No other session setting than the name in any case:
-    poolers refuse a connection that begins with settings they do not know.
+    each query has to be in a transaction. It begins with no setting but the name in any case, since
+    poolers refuse a connection that begins with settings they do not know. `pins`: the session is
+    ours and is set to what the code relies on.
     """
     several = hosts(dsn)
     compares = bool(several) and dsn not in _compared
@@ -135,9 +155,12 @@ async def connect_plainly(dsn: str, *, name: str, frugal: bool = False) -> async
             _notice_silence(conn, _SHORT_SILENCE if host else _SILENCE)
             async with asyncio.timeout(CONNECT_SECONDS):
                 if frugal:
+                    conn.pins = pinned.for_transaction(conn.get_server_version().major)
                     async with conn.transaction():
                         role = await role_of(conn)
                 else:
+                    if pins:
+                        await pin(conn)
                     role = await role_of(conn)
             admit(role, str(host) if host else place(dsn), compares=compares)
         except BaseException:
@@ -188,6 +211,11 @@ def _notice_silence(conn: asyncpg.Connection, silence: Mapping[str, int]) -> Non
         for option, value in silence.items():
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+async def pin(conn: asyncpg.Connection) -> None:
+    """Set what this session relies on (pinned.py). Only where the session is ours."""
+    await conn.execute(pinned.for_session(conn.get_server_version().major))
 
 
 async def prepare(conn: asyncpg.Connection) -> None:

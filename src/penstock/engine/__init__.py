@@ -1,6 +1,8 @@
 """The verbs of the SQL core, in Python. Holds the parts, and nothing else."""
 
 import asyncio
+import logging
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -31,6 +33,11 @@ from penstock.engine.upkeep import Upkeep
 from penstock.engine.uploads import Uploads
 from penstock.engine.webhooks import Webhooks
 from penstock.engine.workers import Workers
+
+AGAIN_SECONDS = (0.005, 0.02, 0.08, 0.3)
+"""Pauses before a statement is run again that met another transaction."""
+
+_log = logging.getLogger("penstock.engine")
 
 
 class Engine:
@@ -123,8 +130,23 @@ class Engine:
         await self.close()
 
     async def _fetch(self, sql: str, args: Sequence[Any]) -> Rows:
+        """One statement, which is a transaction: undone as a whole, it may be run again."""
+        loop = asyncio.get_running_loop()
+        ends = None if self._within_seconds is None else loop.time() + self._within_seconds
         with translated():
-            return await self._pool.fetch(sql, *args, within_seconds=self._within_seconds)
+            for pause in AGAIN_SECONDS:
+                try:
+                    return await self._pool.fetch(sql, *args, within_seconds=_left(ends))
+                except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError) as error:
+                    _log.info("a statement is run again: %s", type(error).__name__)
+                # Not all at the same moment, or they meet again.
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
+            return await self._pool.fetch(sql, *args, within_seconds=_left(ends))
+
+
+def _left(ends: float | None) -> float | None:
+    """Seconds until that time of the loop; None: no end was set."""
+    return None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
 
 
 async def _undo(conn: asyncpg.Connection, transaction: asyncpg.transaction.Transaction) -> None:

@@ -14,6 +14,7 @@ from penstock.engine import Engine
 # A look at each provider comes once a second, whoever makes it (circuit.sql); so often we ask.
 ASK_SECONDS = 0.5
 CONNECT_SECONDS = 2.0
+_LONGEST_MESSAGE = 500
 
 _log = logging.getLogger("penstock.worker")
 
@@ -30,16 +31,21 @@ class Lookout:
         self._away = self._queues
 
     def hear(self, word: str) -> None:
-        """A circuit has opened or closed: logged here, where operators look."""
+        """A circuit has opened or closed: logged here, where operators look.
+
+        Any role that may connect can send this. So it is no more than a line in the log and a
+        reason to look; the database says which circuits are open.
+        """
         told = json.loads(word)
-        queue, state = told["queue"], told["state"]
+        queue, state, message = (str(told[name]) for name in ("queue", "state", "message"))
+        message = " ".join(message.split())[:_LONGEST_MESSAGE]
         if queue not in self._queues:
             return
         if state == "open":
             self.look_again()
-            _log.warning("%s", told["message"], extra={"queue": queue, "class": told["class"]})
+            _log.warning("%s", message, extra={"queue": queue, "class": str(told["class"])})
         elif state == "closed":
-            _log.warning("%s", told["message"], extra={"queue": queue})
+            _log.warning("%s", message, extra={"queue": queue})
 
     async def run(self) -> None:
         while True:

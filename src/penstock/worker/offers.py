@@ -158,14 +158,13 @@ class Offers:
 
     def _take(self, told: Mapping[str, Any]) -> None:
         """Begin it, unless it was begun before: by the answer to an offer, or by a word of it."""
-        start = read_start(told)
+        start, worker = read_start(told), int(told["worker"])
         if (start.id, start.attempt) in self._begun:
             return
-        handler = self._handlers.get(start.kind)
-        mode = handler.mode if handler else None
+        mode = self._handlers[start.kind].mode  # nobody offers others; if not, nothing is changed
         kept = self.stands and mode in self._modes
         self._release(but=mode)
-        if mode is not None and not kept:
+        if not kept:
             self._slots.overdraw(mode)
         self._begun.append((start.id, start.attempt))
-        self._begin(start, told["worker"])
+        self._begin(start, worker)

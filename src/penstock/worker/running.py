@@ -178,14 +178,12 @@ class Running:
             if start.worker == worker:
                 start.stop("lost")
 
-    def cancel(self, job: str) -> None:
-        """Somebody asks this job to end."""
-        for start in list(self._starts.values()):
-            if str(start.claimed.id) == job:
-                self._desk.cancel(start)
+    def has(self, job: str) -> bool:
+        """Whether an attempt of this job is here."""
+        return any(str(start.claimed.id) == job for start in self._starts.values())
 
     async def look_for_cancels(self, worker: int) -> None:
-        """What was asked while nobody listened."""
+        """End the jobs that the database says are to be cancelled."""
         if self._starts:
             for key in await self._engine.workers.cancels(worker):
                 if start := self._starts.get(key):

@@ -40,6 +40,7 @@ from penstock.worker.slots import Slots
 from penstock.worker.stint import Stint
 from penstock.worker.threads import Threads
 from penstock.worker.upkeep import Keeper, tidy
+from penstock.worker.wake import Wake
 from penstock.worker.webhooks import Webhooks
 
 # How long an answer may take before its connection counts as gone. A claim or an end is bounded in
@@ -110,6 +111,7 @@ class Worker:
         self._stint: Stint | None = None
         self._given_back = 0
         self._stop_asked = self._now_asked = False
+        self._cancel_asked = Wake()
 
     async def run(self) -> Ran:
         """Until told to stop, or until the options say that it is enough."""
@@ -300,16 +302,18 @@ class Worker:
             self._offers.hear(word)
         elif channel == "penstock_job":
             self.claims.wake(word)
-        elif channel == "penstock_cancel":
-            self._running.cancel(word)
+        elif channel == "penstock_cancel" and self._running.has(word):
+            # Only a reason to look: any role that may connect can send this.
+            self._cancel_asked.set()
         elif channel == "penstock_circuit":
             self._lookout.hear(word)
 
     async def _look_around(self) -> None:
-        """For cancels that nobody told, and for starts that nobody knows of."""
+        """For cancels, at once after a notification of one, and for starts that nobody knows of."""
         while True:
             for _ in range(FORGOTTEN_LOOKS):
-                await asyncio.sleep(LOOK_SECONDS)
+                await self._cancel_asked.wait(LOOK_SECONDS)
+                self._cancel_asked.clear()
                 if self._life.worker is not None:
                     await self._running.look_for_cancels(self._life.worker)
             # Not while an answer is long in coming: what it brings is not forgotten.

@@ -14,7 +14,7 @@ from penstock.db.call import translated
 from penstock.db.connect import located, open_connection
 from penstock.db.pool import prepare
 from penstock.db.pooler import open_frugal
-from penstock.engine.doctor import data, server
+from penstock.engine.doctor import data, server, sessions
 from penstock.engine.doctor.finding import Finding, Level, of_error
 from penstock.engine.doctor.replication import replication
 from penstock.errors import PenstockError
@@ -58,6 +58,8 @@ async def _examine(
     yield await _made("connections", lambda: server.connections(fetch))
     yield server.disk(home)
     yield await _made("transactions", lambda: server.transactions(fetch))
+    yield await _made("settings", lambda: sessions.settings(fetch))
+    yield await _made("locks", lambda: sessions.locks(fetch))
     if schema.level != "ok":
         return  # the rest asks functions that may not be there
     yield await _made("rights", lambda: data.rights(fetch))

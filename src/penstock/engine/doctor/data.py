@@ -11,7 +11,7 @@ from penstock.db.call import translated
 from penstock.db.postgres_files import TENANT
 from penstock.engine.doctor.finding import Finding, count
 from penstock.engine.lists import Lists
-from penstock.errors import SchemaMismatch
+from penstock.errors import RolledBack, SchemaMismatch
 
 AHEAD_DAYS = 7
 CHECK_SECONDS = 10
@@ -214,7 +214,7 @@ async def invariants(conn: asyncpg.Connection) -> Finding:
             async with conn.transaction(readonly=True):
                 await conn.execute(f"set local statement_timeout = {CHECK_SECONDS * 1000:.0f}")
                 rows = await conn.fetch("select invariant, subject from penstock.check()")
-    except asyncpg.QueryCanceledError:
+    except RolledBack:
         return Finding(
             "check",
             "warning",

@@ -37,7 +37,7 @@ declare
   v_priority integer; -- of the last one that has many before it
 begin
   select q.* into v_queue from penstock.queue q where q.name = p_queue;
-  perform pg_advisory_xact_lock_shared(1886413172, v_queue.id); -- guard: order locked
+  perform penstock._share_queue_lock(1886413172, v_queue.id); -- guard: order locked
   select q.* into v_queue from penstock.queue q
   where q.id = v_queue.id
     and q.ordering <> 'fair'; -- guard: no lane
@@ -51,7 +51,7 @@ begin
       case when t.run_at > v_now then 'scheduled'::penstock.job_status
         else 'queued'::penstock.job_status end,
       t.priority, coalesce(x.max_attempts, k.max_attempts, v_queue.max_attempts), v_now, v_now,
-      t.run_at, t.run_at + x.expires, x.timeout,
+      t.run_at, t.run_at + penstock._elapsed(x.expires), penstock._elapsed(x.timeout),
       coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload,
       x.priority is not null
     from unnest(p_kinds, p_payloads, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts,
@@ -62,7 +62,7 @@ begin
     cross join penstock.setting s
     cross join lateral (
       select coalesce(x.priority, greatest(-1000, least(1000, k.priority_offset))) as priority,
-        greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at
+        greatest(v_now, coalesce(x.run_at, v_now + penstock._elapsed(x.delay), v_now)) as run_at
     ) t
     cross join lateral (
       select penstock._job_fault(x.kind, k, x.payload, null, null, x.topic, x.priority, x.run_at,

@@ -84,7 +84,7 @@ declare
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read under it.
   select q.id,
-    pg_advisory_xact_lock_shared(1886413171, q.id)::text -- guard: limits locked => null
+    penstock._share_queue_lock(1886413171, q.id)::text -- guard: limits locked => null
   into v_id, v_locked from penstock.queue q where q.name = p_queue;
   if v_id is null then
     v_queue := penstock._find_queue(p_queue); -- says that there is none

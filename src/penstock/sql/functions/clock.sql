@@ -52,6 +52,12 @@ as $$
   select clock_timestamp() - a.backend_start from pg_stat_activity a where a.pid = pg_backend_pid()
 $$;
 
+-- The same length in seconds. Added to a moment, days would be days of the session's time zone,
+-- which have 23 hours now and then.
+create or replace function penstock._elapsed(p_length interval) returns interval
+language sql immutable parallel safe
+as $$ select make_interval(secs => date_part('epoch', p_length)) $$;
+
 -- The server's own clock, for who compares it with another: tests do not move it.
 create or replace function penstock.server_time() returns timestamptz
 language sql volatile security definer set search_path = pg_catalog, pg_temp

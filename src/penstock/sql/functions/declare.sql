@@ -26,7 +26,9 @@ begin
     return;
   end if;
   v_parts := regexp_match(
-    p_rate #>> '{}', '^\s*([1-9][0-9]{0,8})\s*/\s*(s|sec|min|m|h|hour|d|day)\s*$');
+    p_rate #>> '{}',
+    '^[[:space:]]*([1-9][0-9]{0,8})[[:space:]]*/[[:space:]]*'
+    '(s|sec|min|m|h|hour|d|day)[[:space:]]*$');
   if v_parts is null then
     perform penstock._refuse(422, 'invalid_option',
       format('rate must look like "500/min" (per s, min, h or d), not %s', p_rate), 'rate');

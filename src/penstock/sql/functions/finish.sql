@@ -262,7 +262,7 @@ begin
       j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
       p_now + coalesce(case
         when t.outcome = 'provisional' and j.failures + 1 >= j.max_attempts -- guard: parked
-          then interval '1 minute' end, t.delay, case
+          then interval '1 minute' end, penstock._elapsed(t.delay), case
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)

@@ -130,7 +130,8 @@ as $$
   from pg_inherits i
   join pg_class c on c.oid = i.inhrelid
   cross join lateral (
-    select regexp_match(pg_get_expr(c.relpartbound, c.oid), '\(''([^'']+)''\) TO \(''([^'']+)''\)')
+    select regexp_match(
+      pg_get_expr(c.relpartbound, c.oid), '[(]''([^'']+)''[)] TO [(]''([^'']+)''[)]')
   ) b (bounds)
   where i.inhparent = to_regclass(format('penstock.%I', p_parent)) and b.bounds is not null
   order by 2
@@ -160,7 +161,7 @@ begin
     execute format(
       'delete from penstock.%I where ctid = any (array(
          select ctid from penstock.%I where finished_at <= %L limit %s))',
-      what, what, p_now - v_class.kept, p_rows);
+      what, what, penstock._rfc3339(p_now - v_class.kept), p_rows);
     get diagnostics rows = row_count;
     return next;
   end loop;
@@ -278,7 +279,7 @@ begin
         penstock._first_range(v_class.partition_days, p_now)))
     loop
       execute format('select exists (select from penstock.%I where finished_at > %L)',
-                     v_part.name, p_now - v_class.kept) into v_young;
+                     v_part.name, penstock._rfc3339(p_now - v_class.kept)) into v_young;
       if not v_young then
         return next v_part.name;
         exit;

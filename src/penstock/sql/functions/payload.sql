@@ -66,7 +66,7 @@ begin
   end if;
 
   -- Now exactly, without what stands in strings.
-  v_text := regexp_replace(v_text, '"([^"\\]|\\.)*"', '', 'g');
+  v_text := regexp_replace(v_text, e'"([^"\\\\]|\\\\.)*"', '', 'g');
   if length(v_text) - length(translate(v_text, ':', '')) > p_setting.payload_max_keys then
     return 'payload_too_many_keys';
   end if;
@@ -78,7 +78,7 @@ begin
   end if;
   v_brackets := regexp_replace(v_text, '[^][{}]', '', 'g');
   for v_level in 1 .. p_setting.payload_max_depth loop
-    v_brackets := regexp_replace(v_brackets, '\[\]|\{\}', '', 'g');
+    v_brackets := regexp_replace(v_brackets, '[[][]]|[{][}]', '', 'g');
     if v_brackets = '' then
       return null;
     end if;

@@ -141,7 +141,7 @@ begin
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
-  perform pg_advisory_xact_lock_shared(1886413172, q.id) from ( -- guard: order locked
+  perform penstock._share_queue_lock(1886413172, q.id) from ( -- guard: order locked
     select distinct k.queue_id as id from penstock.kind k where k.name = any (v_kinds) order by 1
   ) q;
 
@@ -226,9 +226,10 @@ begin
         coalesce(x.price, penstock._price_of(k.price, x.payload), 0) as reserved,
         case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end
           as units_total,
-        greatest(v_now, coalesce(x.run_at, v_now + x.delay, v_now)) as run_at,
+        greatest(v_now, coalesce(x.run_at, v_now + penstock._elapsed(x.delay), v_now)) as run_at,
         k.ordering, k.aging_step, coalesce(x.max_attempts, k.max_attempts) as max_attempts,
-        x.timeout, x.expires, x.metadata, x.payload, x.key,
+        penstock._elapsed(x.timeout) as timeout, penstock._elapsed(x.expires) as expires,
+        x.metadata, x.payload, x.key,
         coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed) as topic
       from unnest(p_kinds, p_payloads, v_owner.ids, v_owner.limited, v_owner.priorities, v_boosts,
                   v_keys, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts,

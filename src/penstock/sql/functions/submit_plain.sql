@@ -40,7 +40,7 @@ begin
   if not found then
     return;
   end if;
-  perform pg_advisory_xact_lock_shared(1886413172, v_kind.queue_id); -- guard: order locked
+  perform penstock._share_queue_lock(1886413172, v_kind.queue_id); -- guard: order locked
   select q.* into v_queue from penstock.queue q
   where q.id = v_kind.queue_id
     and q.ordering <> 'fair'; -- guard: no lane
@@ -64,7 +64,7 @@ begin
   then
     return; -- guard: in order => null;
   end if;
-  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + p_delay, v_now));
+  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + penstock._elapsed(p_delay), v_now));
   v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
   v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
   v_max_attempts := coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts);
@@ -113,7 +113,7 @@ begin
     elsif v_worker is not null then
       status := 'running';
       v_started_at := v_now;
-      v_timeout := coalesce(p_timeout, v_kind.timeout, v_queue.timeout);
+      v_timeout := coalesce(penstock._elapsed(p_timeout), v_kind.timeout, v_queue.timeout);
       v_deadline_at := v_now + least(v_timeout + interval '5 seconds', v_queue.stuck_after);
       if current_setting('synchronous_commit') = 'off' then
         -- Whatever the caller thinks of his commits: no handler begins what a crash could undo.
@@ -126,7 +126,8 @@ begin
     priority_said, attempt, version, worker_id, started_at, timeout_at, deadline_at)
   values (id, v_rank,
     -1, 0, v_queue.id, v_kind.id, status, v_priority, v_max_attempts, v_now, v_now, v_run_at,
-    case when v_worker is null then v_run_at + p_expires end, p_timeout, v_topic, p_metadata,
+    case when v_worker is null then v_run_at + penstock._elapsed(p_expires) end,
+    penstock._elapsed(p_timeout), v_topic, p_metadata,
     p_payload, p_priority is not null, (v_worker is not null)::integer,
     1 + (v_worker is not null)::integer, v_worker, v_started_at, v_started_at + v_timeout,
     v_deadline_at);
