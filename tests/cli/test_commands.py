@@ -108,6 +108,13 @@ def test_up_status_check_down(penstock: Penstock) -> None:
     sound = penstock("check")
     assert (sound.code, sound.out) == (0, "Sound: every invariant holds.\n")
     assert json.loads(penstock("check", "--json").out) == []
+    moving = penstock("check", "--liveness", "--older-than", "1m")
+    assert (moving.code, moving.out) == (0, "Nothing stands still.\n")
+    assert json.loads(penstock("check", "--liveness", "--json").out) == []
+    wrong = penstock("check", "--older-than", "1m")
+    assert wrong.code == 2
+    assert "--liveness" in wrong.err
+    assert "--older-than is 'long'" in penstock("check", "--liveness", "--older-than", "long").err
 
     down = json.loads(penstock("migrate", "down", "--to", "0", "--json").out)
     assert down["current"] == 0

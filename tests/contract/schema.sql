@@ -10,6 +10,10 @@ CREATE TYPE penstock.job_status AS ENUM (
     'cancelled'
 );
 
+CREATE FUNCTION penstock._accepted_kinds(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, kind_id integer, since timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.account (
     id bigint NOT NULL,
     name text,
@@ -28,6 +32,10 @@ CREATE TABLE penstock.account (
 WITH (fillfactor='50');
 
 CREATE FUNCTION penstock._account_json(p_account penstock.account) RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._account_locked(p_account bigint) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -658,6 +666,10 @@ CREATE FUNCTION penstock._is_empty(p_account text) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -755,7 +767,7 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
 CREATE FUNCTION penstock._live_json(p_job penstock.job, p_kind text, p_queue text, p_recovery integer, p_account text, p_plan text, p_place bigint, p_eta_seconds double precision, p_waiting_for text, p_attempts boolean) RETURNS jsonb
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[])
+CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamp with time zone, started_at timestamp with time zone, locks boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
@@ -789,6 +801,10 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._moved_since(p_since timestamp with time zone) RETURNS TABLE(queue_id integer, account_id bigint)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -805,6 +821,12 @@ CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
 CREATE FUNCTION penstock._of_probes(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], OUT outcomes text[], OUT errors jsonb[]) RETURNS record
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._oldest_startable(p_queue integer, p_kind integer, p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(id uuid, since timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -1226,7 +1248,19 @@ CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zon
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._undriven(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock._unhandled_kinds(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._unkept(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1239,6 +1273,22 @@ CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
 CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._unstaged(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._unstarted(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._untold(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._url_host(p_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -1309,7 +1359,7 @@ CREATE FUNCTION penstock.append_chunks(p_worker bigint, p_jobs uuid[], p_attempt
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock.beat_worker(p_worker bigint) RETURNS boolean
+CREATE FUNCTION penstock.beat_worker(p_worker bigint, p_accepting text[] DEFAULT NULL::text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1343,6 +1393,11 @@ CREATE FUNCTION penstock.cancel_job_of(p_id uuid, p_account text DEFAULT NULL::t
 
 CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, detail text)
     LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.check_liveness(older_than interval DEFAULT '00:00:10'::interval) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET jit TO 'off';
 
@@ -2505,6 +2560,7 @@ CREATE TABLE penstock.worker (
     locks boolean DEFAULT false NOT NULL,
     queues text[],
     kinds text[],
+    accepting jsonb,
     CONSTRAINT lease_is_positive CHECK ((lease > '00:00:00'::interval)),
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 )

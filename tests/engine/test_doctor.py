@@ -37,6 +37,7 @@ CHECKS = [
     "partitions",
     "workers",
     "queues",
+    "liveness",
     "check",
 ]
 

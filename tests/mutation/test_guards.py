@@ -18,6 +18,7 @@ from mutation import (
     circuits,
     claiming,
     finishing,
+    living,
     measuring,
     offering,
     operating,
@@ -35,7 +36,7 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {circuits, claiming, finishing, measuring, offering, operating, progressing}
+assert {circuits, claiming, finishing, living, measuring, offering, operating, progressing}
 assert {seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.

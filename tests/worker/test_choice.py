@@ -148,7 +148,7 @@ async def test_a_kind_without_a_handler_waits_for_a_worker_that_has_one(
 async def test_jobs_of_a_removed_kind_delay_no_others(
     database: str, conn: asyncpg.Connection, concurrency: int, account: bool, old: int
 ) -> None:
-    """M3, G6: five known jobs behind many that no worker has a handler for: all start in 2 s."""
+    """D1, M3, G6: five known jobs behind many that no worker has a handler for start within 2 s."""
     app = Penstock(name="app")
     app.queue("q", concurrency=concurrency)
 

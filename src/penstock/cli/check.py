@@ -1,26 +1,59 @@
-"""`penstock check`: look for broken invariants."""
+"""`penstock check`: look for broken invariants, or for what stands still."""
+
+from functools import partial
+from typing import Annotated, Any
 
 import asyncpg
 import typer
 
 from penstock.cli.console import Json, print_json, with_connection
-from penstock.db.call import translated
+from penstock.cli.render import clean
+from penstock.db.call import fetching
 from penstock.db.connect import connect_ready
+from penstock.engine.lists import Lists
+from penstock.settings import duration
+
+OLDER_THAN = "10s"
 
 
-def check(*, as_json: Json = False) -> None:
+def check(
+    *,
+    liveness: Annotated[
+        bool,
+        typer.Option("--liveness", help="Look for what should move and does not, instead."),
+    ] = False,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="10s|1m",
+            help=f"With --liveness: what has stood still for so long; {OLDER_THAN} if not given.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check every invariant of the data; exit with 1 when one is broken."""
-    found = with_connection(connect_ready, _violations)
+    if older_than is not None and not liveness:
+        raise typer.BadParameter("it goes with --liveness only", param_hint="--older-than")
+    if liveness:
+        length = duration(older_than or OLDER_THAN, field="--older-than")
+        found = with_connection(connect_ready, partial(_overdue, length=length))
+    else:
+        found = with_connection(connect_ready, _violations)
     if as_json:
         print_json(found)
     elif not found:
-        typer.echo("Sound: every invariant holds.")
+        typer.echo("Nothing stands still." if liveness else "Sound: every invariant holds.")
     for row in [] if as_json else found:
-        typer.echo("  ".join(str(value) for value in row.values()))
+        typer.echo("  ".join(clean(str(value)) for value in row.values()))
     if found:
         raise typer.Exit(1)
 
 
-async def _violations(conn: asyncpg.Connection) -> list[dict[str, object]]:
-    with translated():
-        return [dict(row) for row in await conn.fetch("select * from penstock.check()")]
+async def _violations(conn: asyncpg.Connection) -> list[dict[str, Any]]:
+    rows = await fetching(conn)("select * from penstock.check()", ())
+    return [dict(row) for row in rows]
+
+
+async def _overdue(conn: asyncpg.Connection, length: Any) -> list[dict[str, Any]]:
+    rows = await Lists(fetching(conn)).overdue(length)
+    return [row | {"since": row["since"].isoformat()} for row in rows]

@@ -99,6 +99,14 @@ class Lists:
         rows = await self._fetch("select kind from penstock.list_unhandled() kind", ())
         return [row["kind"] for row in rows]
 
+    async def overdue(self, older_than: timedelta) -> list[dict[str, Any]]:
+        """What should have moved for so long and has not: rule, subject, since, detail.
+
+        What is found may be about to move; whoever wants to be sure asks twice.
+        """
+        rows = await self._fetch("select * from penstock.check_liveness($1)", (older_than,))
+        return [dict(row) for row in rows]
+
     async def workers(self) -> list[dict[str, Any]]:
         """Workers that are alive, silent, or were lost in the last day."""
         rows = await self._fetch("select worker from penstock.list_workers() worker", ())

@@ -38,9 +38,14 @@ class Workers:
         worker: int = row["id"]
         return worker
 
-    async def beat(self, worker: int) -> bool:
-        """Renew the lease. False: it was lost, and everything the worker runs with it."""
-        [row] = await self._fetch("select penstock.beat_worker($1) as alive", (worker,))
+    async def beat(self, worker: int, accepting: Sequence[str] = ()) -> bool:
+        """Renew the lease. False: it was lost, and everything the worker runs with it.
+
+        `accepting`: queues of which the worker would take one more job now.
+        """
+        [row] = await self._fetch(
+            "select penstock.beat_worker($1, $2) as alive", (worker, list(accepting))
+        )
         alive: bool = row["alive"]
         return alive
 

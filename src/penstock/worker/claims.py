@@ -88,6 +88,20 @@ class Claims:
         """No more may be started, and no claim is under way that may bring back less."""
         return self.left == 0 and not self._asked
 
+    @property
+    def accepting(self) -> list[str]:
+        """Queues of which one more job would be taken now. May be asked from another thread.
+
+        A claim under way holds the slots that it asks for; they are free all the same.
+        """
+        if self.stopped or self.left == 0 or self._allowance or self._ends.backlog >= BACKLOG:
+            return []
+        return [
+            queue
+            for queue, modes in self._modes.items()
+            if queue in self._asked or self._slots.least_free(modes) > 0
+        ]
+
     def stop(self) -> None:
         """Claim nothing more. A claim under way ends first: what it took must not be forgotten."""
         self._stopped.set()

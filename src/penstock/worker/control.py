@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("penstock.worker")
 class Heartbeat:
     """Beats for one identity at a time. `on_lost(worker)` is called from its thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all named
         self,
         dsn: str,
         *,
@@ -40,7 +40,10 @@ class Heartbeat:
         every: timedelta,
         locks: bool,
         on_lost: Callable[[int], None],
+        accepting: Callable[[], Sequence[str]],
     ) -> None:
+        """`accepting()`: queues of which the worker would take a job now; from the thread, too."""
+        self._accepting = accepting
         self._dsn = dsn
         self._lease_seconds = lease.total_seconds()
         self._every_seconds = every.total_seconds()
@@ -113,10 +116,12 @@ class Heartbeat:
         while not self._stopping and time.monotonic() < renew_at:
             # A session keeps the key of an identity given up; nobody asks for it any more.
             new = self._locks and worker != self._worker
-            beat = workers.lock if new else workers.beat
             worker = self._worker
             async with asyncio.timeout(_ANSWER_SECONDS):
-                alive = await beat(worker)
+                alive = not new or await workers.lock(worker)
+                # A worker that does not stay says nothing: nobody may rely on it.
+                queues = self._accepting() if self._locks else ()
+                alive = alive and await workers.beat(worker, queues)
             if not alive and worker == self._worker:
                 self._on_lost(worker)
                 await self._changed.wait()  # for a new identity, or the end

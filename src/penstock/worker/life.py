@@ -38,6 +38,7 @@ class Life:
         beat: timedelta,
         locks: bool,
         on_lost: Callable[[int], None],
+        accepting: Callable[[], Sequence[str]],
     ) -> None:
         self._engine = engine
         self._dsn = dsn
@@ -51,7 +52,12 @@ class Life:
         self._held: tuple[asyncpg.Connection, int] | None = None
         self._again: asyncio.Task[None] | None = None
         self._heart = Heartbeat(
-            dsn, lease=lease, every=beat, locks=locks, on_lost=self._hear_of_loss
+            dsn,
+            lease=lease,
+            every=beat,
+            locks=locks,
+            on_lost=self._hear_of_loss,
+            accepting=accepting,
         )
         self._ended = False
         self.worker: int | None = None

@@ -177,6 +177,7 @@ class Worker:
             # A worker with one session only: to lose that for a moment is not to be dead.
             locks=not options.until_idle,
             on_lost=self._running.drop,
+            accepting=lambda: self.claims.accepting,
         )
         if options.stint is not None:
             self._stint = Stint(options.stint, engine, self._handlers)

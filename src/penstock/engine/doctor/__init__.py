@@ -16,6 +16,7 @@ from penstock.db.pool import prepare
 from penstock.db.pooler import open_frugal
 from penstock.engine.doctor import data, server, sessions
 from penstock.engine.doctor.finding import Finding, Level, of_error
+from penstock.engine.doctor.liveness import standstills
 from penstock.engine.doctor.replication import replication
 from penstock.errors import PenstockError
 from penstock.settings import Settings
@@ -67,6 +68,8 @@ async def _examine(
     yield await _made("partitions", lambda: data.partitions(fetch))
     yield await _made("workers", lambda: data.workers(fetch))
     yield await _made("queues", lambda: data.queues(fetch))
+    async for finding in _each("liveness", lambda: standstills(conn)):
+        yield finding
     yield await _made("check", lambda: data.invariants(conn))
 
 
@@ -75,11 +78,25 @@ async def _made(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
     try:
         with translated():
             return await check()
-    except PenstockError as error:
+    except (PenstockError, asyncpg.PostgresError) as error:
+        return _not_made(name, error)
+
+
+async def _each(name: str, check: Callable[[], AsyncIterator[Finding]]) -> AsyncIterator[Finding]:
+    """The same for a check that finds several things."""
+    try:
+        with translated():
+            async for finding in check():
+                yield finding
+    except (PenstockError, asyncpg.PostgresError) as error:
+        yield _not_made(name, error)
+
+
+def _not_made(name: str, error: PenstockError | asyncpg.PostgresError) -> Finding:
+    if isinstance(error, PenstockError):
         lacks = isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError)
         return of_error(name, error, f"Grant it: {data.GRANT}" if lacks else _TRY_AGAIN)
-    except asyncpg.PostgresError as error:
-        return Finding(name, "bad", f"could not be looked at: {error.message}", _TRY_AGAIN)
+    return Finding(name, "bad", f"could not be looked at: {error.message}", _TRY_AGAIN)
 
 
 async def _unreachable(dsn: str) -> Finding | None:

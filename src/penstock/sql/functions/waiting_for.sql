@@ -3,10 +3,13 @@
 
 -- Workers that live: registered, not gone, and not silent for longer than their lease.
 create or replace function penstock._live_workers(p_now timestamptz)
-returns table (queues text[], kinds text[])
+returns table (
+  queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamptz,
+  started_at timestamptz, locks boolean
+)
 language sql stable parallel safe
 as $$
-  select w.queues, w.kinds
+  select w.queues, w.kinds, w.accepting, w.lease, w.beat_at, w.started_at, w.locks
   from penstock.worker w
   where w.cleared_at is null
     and w.lost_at is null and w.stopped_at is null -- guard: not gone

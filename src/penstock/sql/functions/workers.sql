@@ -29,12 +29,24 @@ end
 $$;
 
 -- True: the lease goes on. False: it was lost, and so is everything the worker runs.
-create or replace function penstock.beat_worker(p_worker bigint) returns boolean
+-- p_accepting: queues of which it would take one more job now. How long it has been so is kept from
+-- beat to beat; after a gap it counts anew, since nobody knows what the worker did meanwhile.
+create or replace function penstock.beat_worker(
+  p_worker bigint, p_accepting text[] default null
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_now timestamptz := penstock.clock();
 begin
-  update penstock.worker set beat_at = penstock.clock()
-  where id = p_worker
+  update penstock.worker w set beat_at = v_now,
+    accepting = (
+      select jsonb_object_agg(u.queue, coalesce(
+        case when w.beat_at >= v_now - w.lease / 2
+          then w.accepting -> u.queue end, -- guard: gap => or true then w.accepting -> u.queue end,
+        to_jsonb(v_now)))
+      from unnest(p_accepting) u (queue))
+  where w.id = p_worker
     and lost_at is null and stopped_at is null; -- guard: not lost
   return found;
 end

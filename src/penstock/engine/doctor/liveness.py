@@ -1,0 +1,96 @@
+"""What should move and does not: one finding for each row of check_liveness."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from penstock.db.borrowed import Rows
+from penstock.engine.doctor.finding import Finding, count
+from penstock.engine.lists import Lists
+
+OLDER_THAN = timedelta(seconds=10)
+# What is found twice, so far apart, was not just about to move.
+AGAIN_SECONDS = 1.5
+ANSWER_SECONDS = 10
+MOST_SHOWN = 10
+
+_NAME = "liveness"
+_START = (
+    "Look into the log of the workers that serve this queue: a handler that blocks the event loop"
+    " keeps them from claiming. If none does, restart them and report it."
+)
+_RESTART = "Upkeep runs in every worker: look into their logs, and restart them."
+ADVICE = {
+    "a queued job starts when it may": _START,
+    "a probe starts when it is due": _START,
+    "a job is queued when it is due": _START,
+    "a driven queue with due jobs is called": (
+        "Call POST /v1/queues/{name}/process, or keep `penstock serve` running with"
+        " PENSTOCK_PUBLIC_URL set: it makes the first call."
+    ),
+    "a webhook is sent when it is due": (
+        "Workers send them: look into their logs. Without PENSTOCK_SECRET they cannot sign any."
+    ),
+    "an on_finish callback runs when it is due": (
+        "Workers run them one after the other: look into their logs for one that takes long."
+    ),
+}
+"""What to do, by the rule; upkeep is responsible for the others."""
+
+
+async def standstills(conn: asyncpg.Connection) -> AsyncIterator[Finding]:
+    """Ask twice, a moment apart, and report what stands still both times."""
+    try:
+        overdue = await _overdue(conn)
+        if overdue:
+            await asyncio.sleep(AGAIN_SECONDS)
+            before = {(row["rule"], row["subject"]) for row in overdue}
+            overdue = [
+                row for row in await _overdue(conn) if (row["rule"], row["subject"]) in before
+            ]
+    except asyncpg.QueryCanceledError:
+        yield Finding(
+            _NAME,
+            "warning",
+            f"penstock.check_liveness() takes longer than {ANSWER_SECONDS} s",
+            "Run `penstock check --liveness` when there is time.",
+        )
+        return
+    if not overdue:
+        yield Finding(_NAME, "ok", "nothing waits that should have moved")
+        return
+    now: datetime = await conn.fetchval("select penstock.clock()")
+    for row in overdue[:MOST_SHOWN]:
+        yield _finding(row, now)
+    if len(overdue) > MOST_SHOWN:
+        yield Finding(
+            _NAME,
+            "bad",
+            f"and {count(len(overdue) - MOST_SHOWN, 'more finding')} of this sort",
+            "`penstock check --liveness` lists them all.",
+        )
+
+
+async def _overdue(conn: asyncpg.Connection) -> list[dict[str, Any]]:
+    async def fetch(sql: str, args: Any) -> Rows:
+        return list(await conn.fetch(sql, *args))
+
+    async with conn.transaction(readonly=True):
+        await conn.execute(
+            "select set_config('statement_timeout', $1, true)", f"{ANSWER_SECONDS * 1000:.0f}"
+        )
+        return await Lists(fetch).overdue(OLDER_THAN)
+
+
+def _finding(row: dict[str, Any], now: datetime) -> Finding:
+    seconds = max(0, round((now - row["since"]).total_seconds()))
+    return Finding(
+        _NAME,
+        "bad",
+        f'the rule "{row["rule"]}" does not hold for {row["subject"]} since {seconds:,} s'
+        f" ({row['detail']})",
+        ADVICE.get(row["rule"], _RESTART),
+    )

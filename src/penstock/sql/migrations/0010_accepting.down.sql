@@ -1,0 +1,1 @@
+alter table penstock.worker drop column accepting;
