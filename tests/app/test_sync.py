@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from borrowers import BORROWERS
 from penstock import Invalid, JobCancelled, Kind, NotFound, Penstock
 from penstock.engine.outcomes import Succeeded
+from penstock.errors import Misconfigured
 
 
 @pytest.fixture
@@ -93,13 +94,6 @@ def test_several_threads_share_one_loop(app: Penstock, task: Kind[..., Any]) -> 
     assert len(threads()) == 1
 
 
-async def test_it_works_inside_a_running_loop_too(app: Penstock, task: Kind[..., Any]) -> None:
-    """In a notebook there is always one."""
-    ticket = app.sync.submit(task, n=1)
-    assert (await ticket.status())["status"] == "queued"
-    await app.close()  # of this loop, and sync's
-
-
 @pytest.mark.parametrize("driver", ["psycopg", "DB-API", "SQLAlchemy Session"])
 @pytest.mark.parametrize("commits", [True, False])
 async def test_the_callers_connection_is_used_in_the_callers_thread(
@@ -108,8 +102,8 @@ async def test_the_callers_connection_is_used_in_the_callers_thread(
     """E3: from Django, Flask or a script; such a connection belongs to its thread."""
     async with BORROWERS[driver](database) as caller:
         using = app.sync.using(task, conn=caller.conn)
-        using.submit(n=1)
-        using.submit_many([{"n": 1}, {"n": 2}])
+        await asyncio.to_thread(using.submit, n=1)
+        await asyncio.to_thread(using.submit_many, [{"n": 1}, {"n": 2}])
         with psycopg.connect(database) as other:
             assert other.execute("select count(*) from penstock.job").fetchall() == [(0,)]
         await caller.end(commits=commits)
@@ -204,3 +198,25 @@ def test_a_script_needs_no_close(database: str) -> None:
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert [told.payload for told in conn.notifies(timeout=5, stop_after=1)] == ["q"]
+
+
+async def test_inside_a_running_loop_it_says_what_to_use(database: str) -> None:
+    """D2: it would block the loop, and with it all that runs there."""
+    app = Penstock(database, name="tests")
+    app.queue("q")
+
+    @app.job(queue="q")
+    def task(n: int) -> None: ...
+
+    ticket = await task.submit(n=1)
+    calls: list[Callable[[], Any]] = [
+        lambda: app.sync.submit(task, n=1),
+        lambda: app.sync.submit_many(task, [{"n": 1}]),
+        lambda: app.sync.result(ticket, timeout=5),
+        lambda: app.sync.accounts.show("u1"),
+    ]
+    for call in calls:
+        with pytest.raises(Misconfigured, match=r"asyncio.to_thread\(app.sync.submit"):
+            call()
+    assert (await asyncio.to_thread(app.sync.status, ticket))["status"] == "queued"
+    await app.close()

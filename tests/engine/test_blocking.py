@@ -14,7 +14,7 @@ from penstock.db.borrowed import blocks
 from penstock.engine import Engine
 from penstock.engine.asked import NewJob
 from penstock.engine.blocking import LoopThread, step
-from penstock.errors import NotFound
+from penstock.errors import Misconfigured, NotFound
 from penstock.states import JobStatus
 
 
@@ -81,7 +81,7 @@ def test_a_call_from_the_loop_itself_is_refused_instead_of_waiting_for_ever(
     async def inside() -> None:
         thread.run(three())
 
-    with pytest.raises(RuntimeError, match="called from its own loop"):
+    with pytest.raises(Misconfigured, match="inside a running event loop"):
         thread.run(inside())
 
 

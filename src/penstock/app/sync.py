@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sync:
-    """Each call blocks until it is done, and may come from any thread."""
+    """Each call blocks until it is done, and may come from any thread without a running loop."""
 
     def __init__(self, app: "Penstock") -> None:
         self._app = app
@@ -65,7 +65,7 @@ class Sync:
     def close(self) -> None:
         """Let go of connections, thread and embedded database. Using it again opens it again."""
         if self._thread.running:
-            self._thread.run(self._app.close())
+            self._thread.run_anywhere(self._app.close())
             self._thread.close()
 
     async def close_from_loop(self) -> None:

@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from penstock.errors import Misconfigured
+
 STOP_SECONDS = 15.0
 """How long the loop may take to close what it holds."""
 
@@ -31,10 +33,19 @@ class LoopThread:
 
     def run(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the loop, from any other thread, and wait for it."""
-        if self.is_current:
+        if _in_loop():
+            # It would stand still until the answer is there, and all that it runs with it.
             call.close()
-            message = "app.sync was called from its own loop: use the async form there"
-            raise RuntimeError(message)
+            message = (
+                "app.sync was called inside a running event loop, which it would block: await the"
+                " async form there (`await kind.submit(...)`, `await ticket.result()`), or call it"
+                " in a thread: `await asyncio.to_thread(app.sync.submit, kind, ...)`"
+            )
+            raise Misconfigured(message)
+        return self.run_anywhere(call)
+
+    def run_anywhere(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """The same, also where a loop runs that it blocks."""
         waiting = asyncio.run_coroutine_threadsafe(call, self._started())
         try:
             return waiting.result()
@@ -82,6 +93,14 @@ class LoopThread:
         _the_parents.append(self._loop)
         self._lock = threading.Lock()  # another thread may have held it while we were forked
         self._loop = self._thread = None
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def step(call: Coroutine[Any, Any, Any]) -> Any:
