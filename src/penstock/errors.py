@@ -32,6 +32,14 @@ from typing import Any
 from uuid import UUID
 
 
+def words_of(value: object) -> str:
+    """Its text. An exception may fail to give one, or even end the program when it is asked."""
+    try:
+        return str.__str__(str(value))  # of str itself: a class of its own may do anything
+    except BaseException:  # noqa: BLE001  # whatever it is, it is the value's and not ours
+        return type(value).__name__
+
+
 class PenstockError(Exception):
     """Root of every error Penstock raises."""
 

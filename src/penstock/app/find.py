@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from penstock.app.penstock import Penstock
-from penstock.errors import Misconfigured, PenstockError, WrongApp
+from penstock.errors import Misconfigured, PenstockError, WrongApp, words_of
 
 TOML = "penstock.toml"
 _PENSTOCK = Path(__file__).parent.parent
@@ -68,7 +68,7 @@ def load_module(name: str, folder: Path) -> Any:
             "`if __name__ == '__main__':`."
         ) from None
     except PenstockError as error:
-        raise Misconfigured(f"{_where(error.__traceback__, folder)}: {error}") from error
+        raise Misconfigured(f"{_where(error.__traceback__, folder)}: {words_of(error)}") from error
     except SyntaxError as error:
         file = _short(error.filename or name, folder)
         raise Misconfigured(
@@ -95,7 +95,7 @@ def _explained(name: str, error: Exception, folder: Path) -> Misconfigured:
 
 def _words(error: Exception) -> str:
     """The exception on one line. It is the app's own, of a time when there is no payload yet."""
-    said = " ".join(str(error).split())
+    said = " ".join(words_of(error).split())
     said = said if len(said) <= _LONGEST_WORDS else f"{said[:_LONGEST_WORDS]}…"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 

@@ -44,6 +44,7 @@ from penstock.errors import (
     Refused,
     Unavailable,
     WrongApp,
+    words_of,
 )
 from penstock.moments import seconds
 
@@ -129,7 +130,7 @@ def main() -> NoReturn:
         if _log.isEnabledFor(logging.DEBUG):
             traceback.print_exc()
         hint = "This is a bug. PENSTOCK_LOG_LEVEL=debug shows where it happened."
-        _say(f"unexpected {type(error).__name__}: {error}", hint)
+        _say(f"unexpected {type(error).__name__}: {words_of(error)}", hint)
         sys.exit(FAILED)
     sys.exit(0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from penstock.errors import Invalid
+from penstock.errors import Invalid, words_of
 
 # The most that a price, an amount or a number of units may be, as SQL has it.
 CREDITS_MAX = 10**12
@@ -106,7 +106,7 @@ def _holds_nul(value: Any) -> bool:
 
 def _plain(error: Exception) -> str:
     # The driver of json puts the value's class into its words, never the value.
-    return str(error).split("\n", maxsplit=1)[0]
+    return words_of(error).split("\n", maxsplit=1)[0]
 
 
 # Where SQL, which finds the other faults of the same field, calls them so.

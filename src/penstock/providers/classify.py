@@ -40,7 +40,7 @@ def classify(error: BaseException | Signal, *, more: Sequence[Extension] = ()) -
     """The verdict on a failure. Never raises: what cannot be read is a bug."""
     try:
         return judge(error) if isinstance(error, Signal) else judge_exception(error, more)
-    except Exception:  # noqa: BLE001  # an exception whose parts fail must still end its start
+    except BaseException:  # noqa: BLE001  # an exception whose parts fail must still end its start
         return CLASSES["bug"]
 
 
@@ -117,7 +117,7 @@ def _said(link: BaseException, more: Sequence[Extension]) -> str | Verdict | Non
         name = getattr(extension, "__name__", "?")
         try:
             said = extension(link)
-        except Exception as error:  # noqa: BLE001  # one that fails knows nothing
+        except BaseException as error:  # noqa: BLE001  # one that fails, or leaves, knows nothing
             _log.warning("the app's classify %s raised %s", name, type(error).__name__)
             continue
         if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):

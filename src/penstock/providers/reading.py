@@ -17,7 +17,7 @@ def read(holder: object, name: str) -> Any:
     """An attribute of something that may be anything; None when it has none, or raises."""
     try:
         return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001  # httpx's `.request` raises when there is none
+    except BaseException:  # noqa: BLE001  # httpx's `.request` raises when there is none
         return None
 
 

@@ -87,7 +87,11 @@ class Telling:
             # Now and not at the commit: a statement that failed and was passed over would undo the
             # end without a word, and a constraint that is looked at last would be taken for ours.
             await conn.execute("set constraints all immediate")
-        except Exception as error:
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the worker leaves
+            # Also SystemExit and its like, which are the app's own and not the worker's end.
             raise HookFailed(ended) from error
 
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 from penstock.engine.outcomes import Cancelled, Error, Failed, Outcome, Snoozed
 from penstock.engine.outcomes import Retry as Retried
-from penstock.errors import Invalid, PenstockError
+from penstock.errors import Invalid, PenstockError, words_of
 from penstock.providers.charging import charged, clean
 from penstock.providers.classify import Extension, classify
+from penstock.providers.reading import read
 from penstock.settings import duration
 
 LONGEST_WAIT = timedelta(days=3650)
@@ -88,22 +89,16 @@ def described(error: BaseException) -> str:
     words = words_of(error)
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
-    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
-
-
-def words_of(value: object) -> str:
-    """What it says of itself; an exception's own words may fail, and must not take ours along."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001  # whatever it is
-        return type(value).__name__
+    name = type(error).__name__
+    return clean(name if words in ("", name) else f"{name}: {words}")
 
 
 def whereabouts(error: BaseException) -> str:
     """Class and place of an exception, for logs: its words may quote a payload."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(read(error, "__traceback__"))
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
     # One that was raised in a process of its own brings both along.
-    name = getattr(error, "class_name", type(error).__name__)
-    place = getattr(error, "where", place)
+    name, where = read(error, "class_name"), read(error, "where")
+    name = name if isinstance(name, str) else type(error).__name__
+    place = where if isinstance(where, str) else place
     return f"{name} at {place}" if place else name

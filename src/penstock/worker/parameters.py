@@ -17,7 +17,7 @@ import pydantic
 from pydantic_core import SchemaSerializer, core_schema
 from typing_extensions import TypedDict
 
-from penstock.errors import Invalid, Misconfigured
+from penstock.errors import Invalid, Misconfigured, words_of
 
 # Faults that pydantic itself words. The words of any other check are the app's own, and may quote
 # the value.
@@ -214,7 +214,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, kind: str)
     except (TypeError, SyntaxError, AttributeError) as error:
         raise Misconfigured(
             f"the type of parameter {parameter.name} of {_whose(function, kind)} cannot be read: "
-            f"{error}"
+            f"{words_of(error)}"
         ) from None
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock import errors
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, words_of
 from penstock.providers.classify import Extension, classify
+from penstock.providers.reading import read
 from penstock.providers.verdict import Charge, Circuit, Fault, Verdict
 from penstock.worker import outcomes
 
@@ -62,10 +63,8 @@ KNOWN: dict[str, type[Exception]] = {
 
 def pack_error(error: BaseException, more: Sequence[Extension] = ()) -> Frame:
     """An exception as data: class, message, place and what it means, and all of it when known."""
-    try:
-        message = str(error)[:LONGEST_MESSAGE]
-    except Exception:  # noqa: BLE001  # any __str__ of any library
-        message = ""
+    message = words_of(error)[:LONGEST_MESSAGE]
+    message = "" if message == type(error).__name__ else message
     packed: Frame = {
         "class": type(error).__name__,
         "bases": [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"],
@@ -115,7 +114,7 @@ def _verdict(packed: Frame) -> Verdict:
 
 
 def _mark(value: Any) -> Any:
-    return {"_seconds": value.total_seconds()} if isinstance(value, timedelta) else str(value)
+    return {"_seconds": value.total_seconds()} if isinstance(value, timedelta) else words_of(value)
 
 
 def _unmark(value: dict[str, Any]) -> Any:
@@ -124,7 +123,7 @@ def _unmark(value: dict[str, Any]) -> Any:
 
 def _where(error: BaseException) -> str | None:
     """File and line where it was raised: in the handler or what it called, not in this file."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(read(error, "__traceback__"))
     theirs = [frame for frame in frames if frame.filename != _CHILD]
     return f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else None
 

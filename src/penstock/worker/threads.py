@@ -49,7 +49,17 @@ def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
         return
     try:
         result = function()
+    except StopIteration as error:
+        # No future of a loop takes that one: whoever waits for it would wait for ever. A coroutine
+        # turns it into this, too.
+        future.set_exception(_raised_stop(error))
     except BaseException as error:  # noqa: BLE001  # also SystemExit: it is the handler's, not ours
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def _raised_stop(stop: StopIteration) -> RuntimeError:
+    error = RuntimeError("the function raised StopIteration")
+    error.__cause__ = stop
+    return error.with_traceback(stop.__traceback__)
