@@ -141,6 +141,11 @@ CREATE FUNCTION penstock._await_lane(p_queue integer, p_kinds integer[]) RETURNS
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '100ms';
 
+CREATE FUNCTION penstock._await_queue_lock(p_lock integer, p_queue integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '3s';
+
 CREATE FUNCTION penstock._await_standbys() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -397,6 +402,9 @@ CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
 CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._elapsed(p_length interval) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._end_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -1053,6 +1061,11 @@ CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '3s';
+
 CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_reset text, p_old jsonb, p_old_by text, p_old_in jsonb, p_new jsonb, p_new_by text, p_new_in jsonb, p_instead_of text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1145,6 +1158,10 @@ CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint
 
 CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETURNS double precision
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
