@@ -79,7 +79,7 @@ def tree() -> str:
 def _outcomes() -> str:
     rows = []
     for kind in (outcomes.Fail, outcomes.Retry, outcomes.Snooze, outcomes.Cancel):
-        said, _, told = (kind.__doc__ or "").partition(": ")
+        said, _, told = (kind.__doc__ or "").partition("\n")[0].partition(": ")
         rows.append([said, sentence(told)])
     return table(["", ""], rows)
 

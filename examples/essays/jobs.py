@@ -104,13 +104,13 @@ async def _ask(job: Job, path: str, question: dict[str, Any]) -> dict[str, Any]:
             )
     except (TimeoutError, httpx.TimeoutException):
         sentence = f"The model did not answer within {CALL_SECONDS:g} seconds."
-        raise Retry(sentence, cls="timeout") from None
+        raise Retry(sentence, cls="timeout", public=True) from None
     if reply.status_code in {429, 503}:
         wait = reply.headers.get("retry-after", "")
         after = int(wait) if wait.isdecimal() else None
-        raise Retry("The model is busy.", after=after, cls="overloaded")
+        raise Retry("The model is busy.", after=after, cls="overloaded", public=True)
     if reply.status_code >= 500:
-        raise Retry(f"The model failed ({reply.status_code}).", cls="provider_error")
+        raise Retry(f"The model failed ({reply.status_code}).", cls="provider_error", public=True)
     if reply.status_code != 200:
         raise Fail(f"The model refused this essay ({reply.status_code}).", cls="refused")
     return _answer(reply)
@@ -122,5 +122,5 @@ def _answer(reply: httpx.Response) -> dict[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise Retry("The model's answer could not be read.", cls="bad_output")
+        raise Retry("The model's answer could not be read.", cls="bad_output", public=True)
     return answer

@@ -47,10 +47,15 @@ def opened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def why(status: str, error: dict[str, Any] | None) -> str:
-    """A sentence about an end without a result."""
+    """A sentence about an end without a result: our own, and no exception's."""
     if status == "cancelled":
         return "The analysis was stopped."
-    return (error or {}).get("message") or "The analysis could not be finished."
+    return _words(error) or "The analysis could not be finished."
+
+
+def _words(error: dict[str, Any] | None) -> str | None:
+    """What was raised for people to read."""
+    return error["message"] if error and error.get("public") else None
 
 
 def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
@@ -64,7 +69,7 @@ def _state(status: str, job: dict[str, Any]) -> tuple[str, str]:
         case _, "scheduled" | "queued" if _is_away(job):
             return "pending", AWAY
         case _, "scheduled":
-            why = (job.get("error") or {}).get("message") or "It did not work the first time."
+            why = _words(job.get("error")) or "It did not work the first time."
             return "pending", f"Waiting to try again: {why}"
         case _, "queued":
             return "pending", "Waiting for its turn."

@@ -126,6 +126,7 @@ class Marking:
             error = {
                 "class": "bad_output",
                 "message": NO_SENSE,
+                "public": True,
                 "retryable": self._orders.retryable,
             }
             return {"status": "failed", "error": error}

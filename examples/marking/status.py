@@ -111,4 +111,6 @@ def _why_not(job: dict[str, Any] | None) -> str:
     if job["status"] == "succeeded":
         return NO_MARK
     error = job["error"] or {}
-    return WHY_NOT.get(error.get("class", ""), error.get("message") or FAILED)
+    # The function's own words for people, and no exception's.
+    words = error["message"] if error.get("public") else FAILED
+    return WHY_NOT.get(error.get("class", ""), words)

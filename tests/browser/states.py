@@ -111,6 +111,18 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         | {"error": {"class": "overloaded", "message": "503", "retryable": True}},
         {"error": "The AI service was overloaded.", "note": "It is worth trying again."},
     ),
+    "failed, in the app's own words": (
+        failed("invalid_request")
+        | {
+            "error": {
+                "class": "invalid_request",
+                "message": "The <b>picture</b> is too small.",
+                "retryable": False,
+                "public": True,
+            }
+        },
+        {"error": "The <b>picture</b> is too small."},
+    ),
     "failed, and tried again": (
         failed("overloaded", retried_by="b"),
         {"note": "It is being tried again."},

@@ -605,6 +605,9 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
 CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
     LANGUAGE sql IMMUTABLE;
 
+CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -950,6 +953,13 @@ CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows inte
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._public_error(p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._public_job(p_job jsonb) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._quantile_seconds(p_upto bigint[], p_share double precision) RETURNS double precision
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -979,7 +989,7 @@ CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step inter
 CREATE FUNCTION penstock._rate_seconds(p_queue penstock.queue, p_next_at timestamp with time zone, p_nth bigint, p_now timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid) RETURNS jsonb
+CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid, p_public boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
@@ -1015,6 +1025,10 @@ CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
 
 CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._redacted(p_text text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refresh_statistics() RETURNS boolean
     LANGUAGE plpgsql
@@ -1750,7 +1764,7 @@ CREATE FUNCTION penstock.page_batch_rows(p_batch uuid, p_limit integer DEFAULT 5
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
 
-CREATE FUNCTION penstock.page_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS TABLE(job text, after uuid)
+CREATE FUNCTION penstock.page_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_batch uuid DEFAULT NULL::uuid, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid, p_public boolean DEFAULT false) RETURNS TABLE(job text, after uuid)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1803,7 +1817,7 @@ CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid) RETURNS jsonb
+CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid, p_public boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1840,7 +1854,7 @@ CREATE FUNCTION penstock.read_job_of(p_id uuid, p_account text DEFAULT NULL::tex
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_places integer) RETURNS TABLE(id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision, job text)
+CREATE FUNCTION penstock.read_jobs(p_ids uuid[], p_places integer, p_public boolean DEFAULT false) RETURNS TABLE(id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision, job text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1861,6 +1875,12 @@ CREATE FUNCTION penstock.read_metrics(p_hours integer DEFAULT 24, p_queue text D
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
+
+CREATE FUNCTION penstock.read_my_error(p_id uuid) RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.read_overview(p_hours integer DEFAULT 24, p_counted integer DEFAULT 40000) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2360,7 +2380,10 @@ CREATE VIEW penstock.my_jobs WITH (security_invoker='true') AS
     j.stage,
     j.progress,
     NULL::jsonb AS result,
-    j.error,
+        CASE
+            WHEN (j.attempt > 0) THEN penstock.read_my_error(j.id)
+            ELSE NULL::jsonb
+        END AS error,
     j.payload,
     j.metadata,
     j.reserved,
@@ -2386,7 +2409,10 @@ UNION ALL
     f.stage,
     f.progress,
     f.result,
-    f.error,
+        CASE
+            WHEN (f.status <> 'succeeded'::penstock.job_status) THEN penstock.read_my_error(f.id)
+            ELSE NULL::jsonb
+        END AS error,
     f.payload,
     f.metadata,
     f.reserved,
@@ -2937,7 +2963,41 @@ GRANT USAGE ON SCHEMA penstock TO penstock_tenant;
 
 GRANT SELECT ON TABLE penstock.account TO penstock_tenant;
 
-GRANT SELECT ON TABLE penstock.job TO penstock_tenant;
+GRANT SELECT(id) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(account_id) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(queue_id) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(kind_id) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(status) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(priority) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(attempt) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(failures) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(created_at) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(run_at) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(started_at) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(batch_id) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(topic) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(stage) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(progress) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(metadata) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(payload) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(reserved) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(id) ON TABLE penstock.queue TO penstock_tenant;
 
@@ -2947,7 +3007,47 @@ GRANT SELECT(id) ON TABLE penstock.kind TO penstock_tenant;
 
 GRANT SELECT(name) ON TABLE penstock.kind TO penstock_tenant;
 
-GRANT SELECT ON TABLE penstock.finished TO penstock_tenant;
+GRANT ALL ON FUNCTION penstock.read_my_error(p_id uuid) TO penstock_tenant;
+
+GRANT SELECT(id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(status) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(account_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(queue_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(kind_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(priority) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(attempt) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(failures) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(created_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(run_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(started_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(finished_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(batch_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(topic) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(stage) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(progress) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(metadata) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(payload) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(result) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(reserved) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT ON TABLE penstock.batch TO penstock_tenant;
 

@@ -15,9 +15,20 @@ from penstock.db import migrate
 from penstock.db.postgres_files import TENANT
 
 # What tenants may read: tables whose rows are held back by a policy, views of those, and columns.
-TABLES = ("account", "batch", "finished", "job", "ledger", "resolution")
+TABLES = ("account", "batch", "ledger", "resolution")
 VIEWS = ("my_account", "my_jobs", "my_ledger")
-COLUMNS = {("kind", "id"), ("kind", "name"), ("queue", "id"), ("queue", "name")}
+# Of jobs what the views show: not their errors, nor who worked on them.
+OF_A_JOB = (
+    *("id", "kind_id", "queue_id", "account_id", "topic", "batch_id", "status", "priority"),
+    *("attempt", "failures", "created_at", "run_at", "started_at", "stage", "progress"),
+    *("payload", "metadata", "reserved"),
+)
+COLUMNS = {
+    *(("kind", name) for name in ("id", "name")),
+    *(("queue", name) for name in ("id", "name")),
+    *(("job", name) for name in OF_A_JOB),
+    *(("finished", name) for name in (*OF_A_JOB, "finished_at", "result")),
+}
 
 # Each finds nothing in a database as we make it; $1 is the tenants' role.
 CHECKS = {
@@ -79,7 +90,7 @@ CHECKS = {
         where n.nspname = 'penstock' and a.grantee = 0""",
     "tenants may call a function": """
         select p.oid::regprocedure::text from pg_proc p
-        where p.pronamespace = 'penstock'::regnamespace
+        where p.pronamespace = 'penstock'::regnamespace and p.proname <> 'read_my_error'
           and has_function_privilege($1, p.oid, 'execute')""",
     "tenants may make things in the schema": """
         select 'create' where has_schema_privilege($1, 'penstock', 'create')""",
@@ -241,6 +252,8 @@ SPOILT: dict[str, set[tuple[str, str]]] = {
     },
     "grant references, trigger, truncate on penstock.job to penstock_tenant": {(NOT_LISTED, "job")},
     "grant select (price) on penstock.kind to penstock_tenant": {(NOT_LISTED, "kind")},
+    "grant select (error) on penstock.job to penstock_tenant": {(NOT_LISTED, "job")},
+    "grant select on penstock.finished to penstock_tenant": {(NOT_LISTED, "finished")},
     "grant usage on sequence penstock.ledger_id_seq to penstock_tenant": {
         (NOT_LISTED, "ledger_id_seq")
     },

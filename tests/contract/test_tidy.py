@@ -17,7 +17,7 @@ LONGEST_LINE = 100
 # The only files that move a job from one status to another; lifecycle.sql has the map.
 MOVERS = {"submit.sql", "claim.sql", "finish.sql", "recover.sql", "lifecycle.sql"}
 
-QUIET = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", re.DOTALL)
+QUIET = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\$r\$.*?\$r\$", re.DOTALL)
 
 
 def code(text: str) -> str:

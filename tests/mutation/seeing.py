@@ -81,3 +81,39 @@ async def a_token_of_an_erased_account_is_over(s: Scene) -> None:
     await factory.submit(s.conn, account="a")
     over = "select array(select penstock.find_ended_grants($1, $2, $3))"
     assert await s.value(over, [None] * 2, ["a", "b"], [issued] * 2) == [1]
+
+
+@catches("_public_job: words", "_public_job: starts")
+async def a_customer_sees_neither_an_exception_nor_a_worker(s: Scene) -> None:
+    worker, row = await s.running("a")
+    error = {"class": "bug", "message": "at /srv/internal", "retryable": True}
+    await factory.finish(s.conn, worker, [row], "failed", error=error)
+    seen = str(await s.conn.fetchval(_READ, row["id"], "a", None, None))
+    assert "internal" not in seen
+    assert "'worker': None" in seen
+    assert "internal" in str(await s.conn.fetchval(_READ, row["id"], None, None, None))
+
+
+@catches("_plain_error: words")
+async def what_is_kept_of_an_error_holds_no_key(s: Scene) -> None:
+    worker, row = await s.running()
+    error = {"class": "bug", "message": "it was sk-" + "q7Rt2mXw9Zk4", "retryable": True}
+    await factory.finish(s.conn, worker, [row], "failed", error=error)
+    assert "q7Rt" not in str(await factory.read(s.conn, row["id"]))
+
+
+@catches("read_my_error: theirs", "read_my_error: theirs, ended")
+async def a_tenant_reads_the_errors_of_its_own_jobs(s: Scene) -> None:
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    error = {"class": "bug", "message": "wrong", "retryable": True}
+    for outcome in ("failed", "retry"):
+        job = await factory.submit(s.conn, account="a")
+        await factory.submit(s.conn, account="b", delay_seconds=60)
+        await factory.finish(s.conn, worker, await s.start(worker), outcome, error=error)
+        mine = []
+        for account in ("a", "b"):
+            await s.conn.execute("select set_config('penstock.account', $1, false)", account)
+            mine.append(await s.value("select penstock.read_my_error($1)", job) is not None)
+        await s.conn.execute("reset penstock.account")
+        assert mine == [True, False]

@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from penstock.api import callback_items
+from penstock.engine.outcomes import Failed
 from penstock.errors import Invalid
 from penstock.providers import http, transport
 from penstock.providers.classify import classify
@@ -22,6 +24,7 @@ from penstock.providers.secret import Secret
 from penstock.providers.signature import Signer
 from penstock.providers.transport import Transport, close_transport
 from penstock.providers.verdict import Charge, Circuit
+from penstock.worker.outcomes import outcome_of
 from providers.answering import answer, answering
 from providers.noted_job import NotedJob, at, busy, fails
 
@@ -189,6 +192,18 @@ async def test_a_failure_is_what_the_function_says(
     assert verdict.address is not None
     if error is not None and cls != "bad_output":
         assert str(caught.value) == "no"
+
+
+@pytest.mark.parametrize("public", [True, False, None, "yes"])
+async def test_a_function_says_whether_its_words_are_for_customers(public: Any) -> None:
+    error = {"message": "too small", "class": "refused", "public": public}
+    with pytest.raises(ProviderError, match="too small") as caught:
+        await called(lambda body: {"job_id": body["job_id"], "status": "failed", "error": error})
+    outcome = outcome_of(caught.value)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.public is (public is True)
+    columns = callback_items.read({"status": "failed", "error": error}).columns
+    assert json.loads(columns["error"]).get("public", False) is (public is True)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,10 @@ class Error(Answer):
     class_: str | None = Field(alias="class")
     reason: str | None = None
     message: str | None = None
+    """For keys of accounts and tokens a sentence for the class, unless it is `public`."""
     retryable: bool
+    public: bool | None = None
+    """The app wrote the message for its customers (`raise Fail("why")`); else it is not there."""
 
 
 class Staleness(Answer):
@@ -93,7 +96,7 @@ class Credits(Answer):
 
 
 class Attempt(Answer):
-    """A start that has ended."""
+    """A start that has ended. Keys of accounts and tokens see neither worker nor message."""
 
     attempt: int
     worker: str | None

@@ -105,10 +105,9 @@ def _columns(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failed(error: Any) -> dict[str, Any]:
-    verdict, message = read_failure(error, lenient=True)
-    outcome, _, told, delay = columns(
-        charged(verdict, clean(message or "the function failed and gave no reason"))
-    )
+    failure = read_failure(error, lenient=True)
+    message = clean(failure.message or "the function failed and gave no reason")
+    outcome, _, told, delay = columns(charged(failure.verdict, message, public=failure.public))
     return {"outcome": outcome, "error": encode(told, "error"), "delay": delay}
 
 

@@ -38,7 +38,7 @@ from penstock.api.watch import Room, Watcher
 from penstock.db.listen import AWAY, listen
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
-from penstock.engine.events import Scope, Watched
+from penstock.engine.events import Scope, Watched, WatchedJob
 from penstock.engine.grants import Grant
 from penstock.engine.hints import Hints
 
@@ -69,8 +69,8 @@ class Hub:
         self._dsn = dsn
         self._loop = asyncio.get_running_loop()
         self._hints = Hints(engine.events.tell)
-        self._jobs: dict[UUID, JobRoom] = {}
-        self._batches: dict[UUID, BatchRoom] = {}
+        self._jobs: dict[WatchedJob, JobRoom] = {}
+        self._batches: dict[WatchedJob, BatchRoom] = {}
         self._scopes: dict[Scope, ScopeRoom] = {}
         self._pulse = PulseRoom()
         self._looks = Looks(self._events, self._jobs, self._batches, self._scopes, self._close_over)
@@ -115,10 +115,10 @@ class Hub:
         """Whether it is there and theirs. Those who ask at the same time share a statement."""
         return await self._door.ask(wanted)
 
-    def watch_job(self, job: UUID, cursor: Cursor, **who: Any) -> Watcher:
+    def watch_job(self, job: WatchedJob, cursor: Cursor, **who: Any) -> Watcher:
         return self._entered(JobWatcher(self._job_room(job), cursor, **who))
 
-    def watch_batch(self, batch: UUID, **who: Any) -> Watcher:
+    def watch_batch(self, batch: WatchedJob, **who: Any) -> Watcher:
         room = self._batches.get(batch)
         if room is None:
             room = self._batches[batch] = BatchRoom(lambda: _remove(self._batches, batch))
@@ -135,7 +135,7 @@ class Hub:
 
     async def until_final(self, job: UUID, seconds: float) -> bool:
         """Wait for the end of a job, so long at most; whether it has ended."""
-        watcher = FinalWatcher(self._job_room(job))
+        watcher = FinalWatcher(self._job_room(WatchedJob(job)))
         self._entered(watcher)
         try:
             async with asyncio.timeout(seconds):
@@ -145,14 +145,14 @@ class Hub:
         finally:
             watcher.leave()
 
-    def _job_room(self, job: UUID) -> JobRoom:
+    def _job_room(self, job: WatchedJob) -> JobRoom:
         room = self._jobs.get(job)
         if room is None:
 
             async def history(after: Cursor) -> Chunks:
                 while True:
                     try:
-                        return await self._histories.ask((job, after))
+                        return await self._histories.ask((job.id, after))
                     except AWAY:
                         # The stream stays open; who watches it waits with us.
                         await asyncio.sleep(AWAY_SECONDS)

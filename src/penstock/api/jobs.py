@@ -101,7 +101,9 @@ async def submit(
     if not rides:
         _wake(behind, found)
     behind.drives.submitted([job.kind])
-    found, seconds = await waited(prefer, behind, found, lambda: behind.desk.look(found.id))
+    found, seconds = await waited(
+        prefer, behind, found, lambda: behind.desk.look(found.id, scope_of(principal))
+    )
     response = answer(
         found,
         status=200 if found.deduplicated else 201,
@@ -152,7 +154,9 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
         account=mine.account or account,
         topic=mine.topic or topic,
     )
-    found = await behind.engine.texts.jobs(wanted, batch=batch, limit=limit, before=before)
+    found = await behind.engine.texts.jobs(
+        wanted, batch=batch, limit=limit, before=before, public=not principal.sees_all
+    )
     return _page(found.items, cursors.write(found.after))
 
 

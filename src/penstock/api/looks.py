@@ -22,7 +22,7 @@ from penstock.api.rooms import (
 )
 from penstock.api.turns import TURNS_A_SECOND, Turns
 from penstock.api.watch import Watcher, encode
-from penstock.engine.events import Emitted, Events, Glance, Scope, Seen
+from penstock.engine.events import Emitted, Events, Glance, Scope, Seen, WatchedJob
 from penstock.errors import NotFound
 
 # What ended so long ago is told to who comes.
@@ -61,8 +61,8 @@ class Looks:
     def __init__(
         self,
         events: Events,
-        jobs: Mapping[UUID, JobRoom],
-        batches: Mapping[UUID, BatchRoom],
+        jobs: Mapping[WatchedJob, JobRoom],
+        batches: Mapping[WatchedJob, BatchRoom],
         scopes: Mapping[Scope, ScopeRoom],
         close_over: Callable[[Iterable[Watcher]], Awaitable[None]],
     ) -> None:
@@ -90,7 +90,11 @@ class Looks:
             [(plan.room, plan.changed) for plan in plans], most=PLACES_A_LOOK - len(first)
         )
         first |= dict.fromkeys(job for group in moved.values() for job in group)
-        rest = [job for plan in plans for job in (*plan.changed, *(plan.shown or ()))]
+        rest = [
+            WatchedJob(job, plan.room.scope.public)
+            for plan in plans
+            for job in (*plan.changed, *(plan.shown or ()))
+        ]
         places = min(len(first), PLACES_A_LOOK)
         seen = await self._read(list(dict.fromkeys([*first, *rest])), places=places)
         if moved:
@@ -104,7 +108,7 @@ class Looks:
         bodies = {job: encode("job", one.text) for job, one in seen.items()}
         for job, room in jobs.items():
             if job in seen:
-                self._tell_job(room, seen[job], bodies[job], chunks[job])
+                self._tell_job(room, job, seen[job], bodies[job], chunks[job])
             else:
                 room.end()  # pruned, or erased
         for turn, job in turns:
@@ -121,27 +125,26 @@ class Looks:
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    async def _find_jobs(self) -> dict[UUID, JobRoom]:
+    async def _find_jobs(self) -> dict[WatchedJob, JobRoom]:
         rooms = {job: room for job, room in self._jobs.items() if not room.final}
         if not rooms:
             return {}
         versions = [room.version for room in rooms.values()]
-        changed = await self._events.look_at_jobs(list(rooms), versions)
-        due = [job for job, room in rooms.items() if room.chunks_due]
-        return {job: rooms[job] for job in (*changed, *due)}
+        changed = set(await self._events.look_at_jobs([job.id for job in rooms], versions))
+        return {job: room for job, room in rooms.items() if job.id in changed or room.chunks_due}
 
     async def _read_new_chunks(
-        self, rooms: Mapping[UUID, JobRoom]
-    ) -> dict[UUID, tuple[Cursor | None, Chunks | None]]:
+        self, rooms: Mapping[WatchedJob, JobRoom]
+    ) -> dict[WatchedJob, tuple[Cursor | None, Chunks | None]]:
         """From where, and what came since; None: there is more than can be read now."""
-        chunks: dict[UUID, Chunks] = {job: [] for job in rooms}
+        chunks: dict[WatchedJob, Chunks] = {job: [] for job in rooms}
         began = {job: room.cursor for job, room in rooms.items()}
         at = {job: cursor for job, cursor in began.items() if cursor is not None}
         for _ in range(CHUNK_ROUNDS):
             if not at:
                 break
-            pages = await self.read_chunks(list(at.items()))
-            full: dict[UUID, Cursor] = {}
+            pages = await self.read_chunks([(job.id, cursor) for job, cursor in at.items()])
+            full: dict[WatchedJob, Cursor] = {}
             for job, page in zip(at, pages, strict=True):
                 chunks[job] += page
                 if len(page) == CHUNK_PAGE:
@@ -157,7 +160,12 @@ class Looks:
         return [[chunk_of(one) for one in page] for page in pages]
 
     def _tell_job(
-        self, room: JobRoom, seen: Seen, body: bytes, chunks: tuple[Cursor | None, Chunks | None]
+        self,
+        room: JobRoom,
+        job: WatchedJob,
+        seen: Seen,
+        body: bytes,
+        chunks: tuple[Cursor | None, Chunks | None],
     ) -> None:
         since, new = chunks
         if room.cursor != since:
@@ -169,7 +177,7 @@ class Looks:
         room.chunks_due = False
         room.tell_chunks(new or [])
         if room.told == 0:
-            self._turns.push(room, seen.id, seen.mark)
+            self._turns.push(room, job, seen.mark)
         self._tell_state(room, seen, body)
         room.wake()
 
@@ -258,8 +266,8 @@ class Looks:
     def _tell_scope(
         self,
         plan: _Plan,
-        seen: Mapping[UUID, Seen],
-        bodies: Mapping[UUID, bytes],
+        seen: Mapping[WatchedJob, Seen],
+        bodies: Mapping[WatchedJob, bytes],
         accounts: Mapping[str, str],
     ) -> None:
         room, account = plan.room, plan.room.scope.account
@@ -277,7 +285,8 @@ class Looks:
         many = len(plan.changed) > MOST_JOBS
         if many and not fresh:
             room.tell_resync()
-        for job in dict.fromkeys([*(() if many else plan.changed), *(plan.shown or ())]):
+        for found in dict.fromkeys([*(() if many else plan.changed), *(plan.shown or ())]):
+            job = WatchedJob(found, room.scope.public)
             if job in seen and room.tell(seen[job], bodies[job]):
                 self._turns.push(room, job, seen[job].mark)
         room.adopt(plan.glance, plan.started)
@@ -296,14 +305,20 @@ class Looks:
 
     # --- all -------------------------------------------------------------------------------------
 
-    async def _read(self, jobs: Sequence[UUID], *, places: int) -> dict[UUID, Seen]:
-        found: dict[UUID, Seen] = {}
-        for at in range(0, len(jobs), JOB_PAGE):
-            page = jobs[at : at + JOB_PAGE]
-            # Of those that nobody asked for one by one, the first are told their place, too.
-            least = min(TURNS_A_SECOND, JOB_PAGE) if at == 0 else 0
-            for seen in await self._events.read_jobs(page, places=max(places - at, least)):
-                found[seen.id] = seen
+    async def _read(self, jobs: Sequence[WatchedJob], *, places: int) -> dict[WatchedJob, Seen]:
+        """Each as its watchers may see it; the first `places` with their place."""
+        found: dict[WatchedJob, Seen] = {}
+        for public in (False, True):
+            ids = [job.id for job in jobs if job.public is public]
+            counted = sum(job.public is public for job in jobs[:places])
+            for at in range(0, len(ids), JOB_PAGE):
+                page = ids[at : at + JOB_PAGE]
+                # Of those that nobody asked for one by one, the first are told their place, too.
+                least = min(TURNS_A_SECOND, JOB_PAGE) if at == 0 else 0
+                for seen in await self._events.read_jobs(
+                    page, places=max(counted - at, least), public=public
+                ):
+                    found[WatchedJob(seen.id, public)] = seen
         return found
 
     async def _look_at_batches(self) -> None:
@@ -311,14 +326,14 @@ class Looks:
         rooms = {batch: room for batch, room in self._batches.items() if room.next_at <= now}
         if not rooms:
             return
-        prints = await self._events.look_at_batches(list(rooms))
+        prints = await self._events.look_at_batches(list({batch.id for batch in rooms}))
         for batch, room in rooms.items():
-            seen = prints.get(batch, 0)
+            seen = prints.get(batch.id, 0)
             if room.print == seen and (not seen or room.again_at > now):
                 continue
             begun = self._loop.time()
             try:
-                text = await self._events.read_batch(batch)
+                text = await self._events.read_batch(batch.id, public=batch.public)
             except NotFound:
                 room.end()
                 continue

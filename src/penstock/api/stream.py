@@ -13,7 +13,7 @@ from penstock.api.problems import documented as problems
 from penstock.api.rooms import Cursor
 from penstock.api.sse import EventStream
 from penstock.engine.encode import refuse_nul
-from penstock.engine.events import Scope, Watched
+from penstock.engine.events import Scope, Watched, WatchedJob
 from penstock.errors import NotAllowed, NotFound
 
 router = APIRouter(prefix="/v1", tags=["events"])
@@ -66,7 +66,11 @@ async def job(
             hint="Finished jobs are kept for the retention of their queue.",
         )
     cursor = _cursor(last_event_id if last is None else last)
-    return EventStream(lambda: behind.live.watch_job(job_id, cursor, **_who(principal)))
+    return EventStream(
+        lambda: behind.live.watch_job(
+            WatchedJob(job_id, not principal.sees_all), cursor, **_who(principal)
+        )
+    )
 
 
 @router.get(
@@ -89,7 +93,11 @@ async def batch(batch_id: UUID, principal: Reader, behind: Behind) -> Response:
             field="id",
             hint="Batches are kept as long as their jobs.",
         )
-    return EventStream(lambda: behind.live.watch_batch(batch_id, **_who(principal)))
+    return EventStream(
+        lambda: behind.live.watch_batch(
+            WatchedJob(batch_id, not principal.sees_all), **_who(principal)
+        )
+    )
 
 
 _SCOPE = (
@@ -114,7 +122,9 @@ async def topic(topic: str, principal: Reader, behind: Behind) -> Response:
     refuse_nul(topic, "topic")
     _refuse_narrow(principal, "topic", topic=principal.topic != topic)
     return EventStream(
-        lambda: behind.live.watch_scope(Scope(topic, principal.account), **_who(principal))
+        lambda: behind.live.watch_scope(
+            Scope(topic, principal.account, not principal.sees_all), **_who(principal)
+        )
     )
 
 
@@ -142,7 +152,11 @@ async def account(account_id: str, principal: Reader, behind: Behind) -> Respons
             field="account",
             account=account_id,
         )
-    return EventStream(lambda: behind.live.watch_scope(Scope(None, account_id), **_who(principal)))
+    return EventStream(
+        lambda: behind.live.watch_scope(
+            Scope(None, account_id, not principal.sees_all), **_who(principal)
+        )
+    )
 
 
 def _who(principal: Principal) -> dict[str, Any]:

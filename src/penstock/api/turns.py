@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from penstock.api.rooms import JobRoom, ScopeRoom
-from penstock.engine.events import Scope
+from penstock.engine.events import Scope, WatchedJob
 
 QUEUED_SECONDS = 2.5
 OTHERS_SECONDS = 5.0
@@ -25,27 +25,29 @@ Watched = JobRoom | ScopeRoom
 
 
 class Turns:
-    def __init__(self, jobs: Mapping[UUID, JobRoom], scopes: Mapping[Scope, ScopeRoom]) -> None:
+    def __init__(
+        self, jobs: Mapping[WatchedJob, JobRoom], scopes: Mapping[Scope, ScopeRoom]
+    ) -> None:
         self._jobs = jobs
         self._scopes = scopes
         self._loop = asyncio.get_running_loop()
-        self._heap: list[tuple[float, int, Watched, UUID]] = []
+        self._heap: list[tuple[float, int, Watched, WatchedJob]] = []
         self._count = itertools.count()
         self._taken_at = self._loop.time()
         self._left = 0.0
 
-    def push(self, room: Watched, job: UUID, mark: str, since: float | None = None) -> None:
+    def push(self, room: Watched, job: WatchedJob, mark: str, since: float | None = None) -> None:
         since = self._loop.time() if since is None else since
         due = since + (QUEUED_SECONDS if mark else OTHERS_SECONDS)
         heapq.heappush(self._heap, (due, next(self._count), room, job))
 
-    def take(self) -> list[tuple[Watched, UUID]]:
+    def take(self) -> list[tuple[Watched, WatchedJob]]:
         """The jobs whose turn it is, as many as TURNS_A_SECOND allows by now."""
         now = self._loop.time()
         earned = (now - self._taken_at) * TURNS_A_SECOND
         left = min(TURNS_A_SECOND, self._left + earned)
         self._taken_at = now
-        taken: list[tuple[Watched, UUID]] = []
+        taken: list[tuple[Watched, WatchedJob]] = []
         while self._heap and left >= 1 and self._heap[0][0] <= now:
             _, _, room, job = heapq.heappop(self._heap)
             mark = self._mark_of(room, job)
@@ -73,7 +75,7 @@ class Turns:
 
     def find_moved(
         self, changes: Iterable[tuple[ScopeRoom, Sequence[UUID]]], *, most: int
-    ) -> dict[ScopeRoom, list[UUID]]:
+    ) -> dict[ScopeRoom, list[WatchedJob]]:
         """The waiting jobs of scopes in which one has come or left: others have moved with it."""
         moved = {}
         for room, changed in changes:
@@ -86,18 +88,19 @@ class Turns:
                 room.placed_at = self._loop.time()
         return moved
 
-    def _mark_of(self, room: Watched, job: UUID) -> str | None:
+    def _mark_of(self, room: Watched, job: WatchedJob) -> str | None:
         """What was sent of it last; None: nobody watches it any more."""
         if isinstance(room, JobRoom):
             mark: str = room.print[1]
             return mark if self._jobs.get(job) is room and not room.final else None
-        known = room.known.get(job) if self._scopes.get(room.scope) is room else None
+        known = room.known.get(job.id) if self._scopes.get(room.scope) is room else None
         return known[1] if known is not None else None
 
 
-def waiting_in(room: ScopeRoom) -> list[UUID]:
+def waiting_in(room: ScopeRoom) -> list[WatchedJob]:
     """Its jobs that were sent with a position, or with a reason why they wait."""
-    return [job for job, (_, mark, _) in room.known.items() if mark]
+    public = room.scope.public
+    return [WatchedJob(job, public) for job, (_, mark, _) in room.known.items() if mark]
 
 
 def _was_started(room: ScopeRoom, job: UUID) -> bool:

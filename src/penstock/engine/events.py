@@ -17,6 +17,16 @@ class Scope(NamedTuple):
 
     topic: str | None
     account: str | None
+    public: bool = False
+    """As customers see them (public.sql): those who see all of a job watch it apart from them."""
+
+
+class WatchedJob(NamedTuple):
+    """A job, or a batch of them, and who watches it."""
+
+    id: UUID
+    public: bool = False
+    """As in Scope."""
 
 
 class Watched(NamedTuple):
@@ -124,12 +134,17 @@ class Events:
         )
         return {row["n"] - 1: (row["ids"] or [], row["more"]) for row in rows}
 
-    async def read_jobs(self, ids: Sequence[UUID], *, places: int) -> list[Seen]:
-        """These jobs, as far as they are there; the first `places` with their place and wait."""
+    async def read_jobs(
+        self, ids: Sequence[UUID], *, places: int, public: bool = False
+    ) -> list[Seen]:
+        """These jobs, as far as they are there; the first `places` with their place and wait.
+
+        `public`: as customers see them.
+        """
         rows = await self._fetch(
             "select id, version, status, attempt, mark, eta_seconds, job"
-            " from penstock.read_jobs($1, $2)",
-            (list(ids), places),
+            " from penstock.read_jobs($1, $2, $3)",
+            (list(ids), places, public),
         )
         return [Seen(*row.values()) for row in rows]
 
@@ -151,11 +166,14 @@ class Events:
         rows = await self._fetch("select id, print from penstock.look_at_batches($1)", (list(ids),))
         return {row["id"]: row["print"] for row in rows}
 
-    async def read_batch(self, batch: UUID, *, items: int = BATCH_ITEMS) -> str:
+    async def read_batch(
+        self, batch: UUID, *, items: int = BATCH_ITEMS, public: bool = False
+    ) -> str:
         """The batch with the first of its jobs, as JSON text."""
         [row] = await self._fetch(
-            "select (penstock.read_batch_of(cast($1 as uuid), null, $2) - 'next')::text as batch",
-            (batch, items),
+            "select (penstock.read_batch_of(cast($1 as uuid), null, $2, p_public => $3) - 'next')"
+            "::text as batch",
+            (batch, items, public),
         )
         text: str = row["batch"]
         return text

@@ -30,6 +30,8 @@ class Error:
     retryable: bool = True
     circuit: Bearing | None = None
     """Told to the database, and not kept with the job."""
+    public: bool = False
+    """The message was written for the customer: keys of accounts see it."""
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -39,6 +41,8 @@ class Error:
         }
         if self.circuit is not None:
             told["circuit"] = self.circuit.as_json()
+        if self.public:
+            told["public"] = True
         return told
 
 

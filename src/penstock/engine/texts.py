@@ -12,7 +12,10 @@ from penstock.states import JobStatus
 
 
 class Scope(NamedTuple):
-    """What a caller is bound to; what lies outside is unknown to them. None: not by this."""
+    """What a caller is bound to; what lies outside is unknown to them. None: not by this.
+
+    Who is bound to anything is a customer, and sees jobs as public.sql says.
+    """
 
     account: str | None = None
     topic: str | None = None
@@ -139,12 +142,16 @@ class Texts:
         batch: UUID | None = None,
         limit: int = 50,
         before: UUID | None = None,
+        public: bool = False,
     ) -> Page:
-        """Jobs, newest first, without their attempts. A page may be short and not the last."""
+        """Jobs, newest first, without their attempts. A page may be short and not the last.
+
+        `public`: as customers see them.
+        """
         for name in ("kind", "queue", "account", "topic"):
             refuse_nul(getattr(wanted, name), name, code="invalid_filter")
         rows = await self._fetch(
-            "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8)",
+            "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             (
                 wanted.status,
                 wanted.kind,
@@ -154,6 +161,7 @@ class Texts:
                 batch,
                 limit,
                 before,
+                public,
             ),
         )
         return Page([row["job"] for row in rows[:-1]], rows[-1]["after"])

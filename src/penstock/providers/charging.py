@@ -4,17 +4,21 @@ from typing import assert_never
 
 from penstock.engine.outcomes import Bearing, Deferred, Error, Failed, Outcome, Retry
 from penstock.providers.addresses import without_secrets
+from penstock.providers.redaction import redact
 from penstock.providers.verdict import Charge, Circuit, Verdict
 
 MESSAGE_MAX = 2_000
 
 
-def charged(verdict: Verdict, message: str) -> Outcome:
-    """What a failure of this sort costs the job, and tells its queue."""
+def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
+    """What a failure of this sort costs the job, and tells its queue.
+
+    `public`: the message was written for customers.
+    """
     bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
     free = verdict.charge is Charge.FREE
     told = None if verdict.circuit is Circuit.NONE and not free else bearing
-    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, told)
+    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, told, public)
     match verdict.charge:
         case Charge.FINAL:
             return Failed(error)
@@ -30,10 +34,10 @@ def charged(verdict: Verdict, message: str) -> Outcome:
 
 
 def clean(message: str) -> str:
-    """What Postgres can keep, at a length that people read.
+    """What Postgres can keep, at a length that people read, and without keys and passwords.
 
     Of addresses in it, only what is no secret: libraries quote those that they called.
     """
-    text = without_secrets(message.replace("\x00", "\N{REPLACEMENT CHARACTER}"))
+    text = redact(without_secrets(message.replace("\x00", "\N{REPLACEMENT CHARACTER}")))
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"

@@ -10,6 +10,9 @@ class ProviderError(PenstockError):
     The provider's own words stay in the signal: they may quote the prompt.
     """
 
+    public = False
+    """Whether the message is a function's own, written for customers."""
+
     def __init__(self, message: str, signal: Signal) -> None:
         super().__init__(message)
         self.signal = signal

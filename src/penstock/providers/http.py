@@ -177,13 +177,15 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
 def _failed(config: Http, error: Any) -> ProviderError:
     address = config.endpoint.address
     try:
-        verdict, message = read_failure(error)
+        failure = read_failure(error)
     except Odd as odd:
         return _bad(config, f"failed with {odd}")
-    return FunctionFailed(
-        message or f"the function at {address} failed and gave no reason",
-        replace(verdict, address=address),
+    failed = FunctionFailed(
+        failure.message or f"the function at {address} failed and gave no reason",
+        replace(failure.verdict, address=address),
     )
+    failed.public = failure.public
+    return failed
 
 
 def _bad(config: Http, said: str) -> ProviderError:

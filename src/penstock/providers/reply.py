@@ -1,7 +1,7 @@
 """What a function says of a job: the reply to a call that waits, and an item of a callback."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.engine.encode import CREDITS_MAX
 from penstock.providers.verdict import CLASSES, Charge, Verdict
@@ -27,8 +27,17 @@ def read_units(value: Any) -> int | None:
     return value
 
 
-def read_failure(error: Any, *, lenient: bool = False) -> tuple[Verdict, str | None]:
-    """What a failure means, and its words if there are any.
+class Failure(NamedTuple):
+    """What a function says of a failure: what it means, and its words if there are any."""
+
+    verdict: Verdict
+    message: str | None
+    public: bool
+    """The words are for customers."""
+
+
+def read_failure(error: Any, *, lenient: bool = False) -> Failure:
+    """The failure in a reply.
 
     `lenient`: a class that is not ours is a provider_error, and not a mistake.
     """
@@ -48,5 +57,5 @@ def read_failure(error: Any, *, lenient: bool = False) -> tuple[Verdict, str | N
             pass
     message = said.get("message")
     if not isinstance(message, str) or not message.strip():
-        return verdict, None
-    return verdict, message[:MESSAGE_MAX]
+        return Failure(verdict, None, public=False)
+    return Failure(verdict, message[:MESSAGE_MAX], public=said.get("public") is True)

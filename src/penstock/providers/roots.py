@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.db.embedded import make_home
 from penstock.errors import Misconfigured
+from penstock.providers.secret import Secret
 from penstock.secret_strength import HOW_TO_MAKE, why_weak
 from penstock.settings import Settings
 
@@ -21,6 +22,8 @@ class Roots:
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = tuple(root.encode() for root in roots)
+        # So that no error quotes one: see redaction.py.
+        self._secrets = tuple(Secret(root) for root in roots)
 
     def __repr__(self) -> str:
         return "Roots(***)"

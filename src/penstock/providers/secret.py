@@ -1,13 +1,18 @@
 """A value that is used and never shown: not in a repr, a log line, an error or a traceback."""
 
 from typing import NoReturn
+from weakref import WeakValueDictionary
+
+# What is shorter is a word that a text may hold for another reason.
+LEAST_CHARACTERS = 8
 
 
 class Secret:
-    __slots__ = ("_value",)
+    __slots__ = ("__weakref__", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        _all[id(self)] = self
 
     def reveal(self) -> str:
         """The value, for the one place that sends it."""
@@ -25,3 +30,18 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
+
+
+_all: WeakValueDictionary[int, Secret] = WeakValueDictionary()
+
+
+def known() -> list[str]:
+    """The values of all secrets in use, longest first, to be taken out of texts.
+
+    Of "Bearer …" and "Basic …" also what follows alone.
+    """
+    values = {one.reveal() for one in [ref() for ref in _all.valuerefs()] if one is not None}
+    values |= {value.partition(" ")[2] for value in values}
+    return sorted(
+        (value for value in values if len(value) >= LEAST_CHARACTERS), key=len, reverse=True
+    )

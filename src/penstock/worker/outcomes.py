@@ -9,25 +9,40 @@ from penstock.engine.outcomes import Retry as Retried
 from penstock.errors import Invalid, PenstockError, words_of
 from penstock.providers.charging import charged, clean
 from penstock.providers.classify import Extension, classify
+from penstock.providers.errors import ProviderError
 from penstock.providers.reading import read
 from penstock.settings import duration
 
 LONGEST_WAIT = timedelta(days=3650)
+# What is said where the app says nothing; customers read the words for the class instead.
+_GAVE_UP = "the handler gave up"
+_CANCELLED = "cancelled by its handler"
 
 
 class Fail(Exception):
-    """`raise Fail("why")`: it will never work; no more attempts."""
+    """`raise Fail("why")`: it will never work; no more attempts.
+
+    The words are for the customer: keys of accounts and browsers see them, without known forms of
+    keys. Of every other exception they see a sentence for its class, so do not quote one here:
+    `raise Fail("The picture is too small") from error`. With `public=False` these words are for
+    operators, too.
+    """
 
     def __init__(
-        self, why: object = "the handler gave up", *, cls: str = "invalid_request"
+        self, why: object = _GAVE_UP, *, cls: str = "invalid_request", public: bool = True
     ) -> None:
         super().__init__(why)
         self.why = words_of(why)
         self.cls = cls
+        self.public = public and why is not _GAVE_UP
 
 
 class Retry(Exception):
-    """`raise Retry(after="30s")`: a failure; again after that, or after the queue's backoff."""
+    """`raise Retry(after="30s")`: a failure; again after that, or after the queue's backoff.
+
+    The words are for operators, and customers see a sentence for the class; with `public=True` they
+    are for customers, too.
+    """
 
     def __init__(
         self,
@@ -35,11 +50,13 @@ class Retry(Exception):
         *,
         after: str | float | timedelta | None = None,
         cls: str = "provider_error",
+        public: bool = False,
     ) -> None:
         super().__init__(why)
         self.why = words_of(why)
         self.after = None if after is None else _wait(after)
         self.cls = cls
+        self.public = public
 
 
 class Snooze(Exception):
@@ -51,11 +68,15 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """`raise Cancel("why")`: the job ends as cancelled."""
+    """`raise Cancel("why")`: the job ends as cancelled.
 
-    def __init__(self, why: object = "cancelled by its handler") -> None:
+    The words are for the customer, as those of Fail.
+    """
+
+    def __init__(self, why: object = _CANCELLED, *, public: bool = True) -> None:
         super().__init__(why)
         self.why = words_of(why)
+        self.public = public and why is not _CANCELLED
 
 
 class LeaseLost(Exception):
@@ -73,15 +94,18 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
     """How a start ends whose handler raised this; `more`: what the app knows of its errors."""
     match error:
         case Fail():
-            return Failed(Error(error.cls, clean(error.why), retryable=False))
+            return Failed(Error(error.cls, clean(error.why), retryable=False, public=error.public))
         case Retry():
-            return Retried(Error(error.cls, clean(error.why)), error.after)
+            return Retried(Error(error.cls, clean(error.why), public=error.public), error.after)
         case Snooze():
             return Snoozed(error.after)
         case Cancel():
-            return Cancelled(Error("cancelled", clean(error.why), retryable=False))
+            return Cancelled(
+                Error("cancelled", clean(error.why), retryable=False, public=error.public)
+            )
         case _:
-            return charged(classify(error, more=more), described(error))
+            public = isinstance(error, ProviderError) and error.public
+            return charged(classify(error, more=more), described(error), public=public)
 
 
 def described(error: BaseException) -> str:

@@ -122,7 +122,7 @@ class Runner:
             arguments = handler.parameters.load(start.claimed.payload)
         except Invalid as error:
             # It does not fit the handler as it is now, and never will.
-            raise Fail(error.message) from None
+            raise Fail(error.message, public=False) from None
         name = handler.parameters.job_parameter
         if handler.mode == "process":
             return await self._in_process(start)

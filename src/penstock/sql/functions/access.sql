@@ -1,5 +1,6 @@
 -- Jobs and batches for callers who see only some of them: an account's key, a token that names a
--- job or a topic. What is not theirs is answered as what does not exist, in the same words.
+-- job or a topic. What is not theirs is answered as what does not exist, in the same words; what is
+-- theirs as customers see it (public.sql).
 
 create or replace function penstock._refuse_unknown_job(p_id uuid) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -62,6 +63,7 @@ as $$
 begin
   if num_nonnulls(p_account, p_topic, p_only) > 0 then
     perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+    return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
   end if;
   return penstock._read_job(p_id, penstock._counted_places());
 end
@@ -78,9 +80,9 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  select r.ordinal, r.job
+  select r.ordinal, case when r.bound then penstock._public_job(r.job) else r.job end
   from (
-    select u.ordinal,
+    select u.ordinal, num_nonnulls(u.account, u.topic, u.only_job) > 0 as bound,
       penstock._read_job(u.id, penstock._counted_places(), p_must_exist => false) as job
     from unnest(p_ids, p_accounts, p_topics, p_onlys) with ordinality
       u (id, account, topic, only_job, ordinal)
@@ -100,7 +102,8 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
-  return penstock.cancel_job(p_id);
+  return case when num_nonnulls(p_account, p_topic, p_only) > 0
+    then penstock._public_job(penstock.cancel_job(p_id)) else penstock.cancel_job(p_id) end;
 end
 $$;
 
@@ -110,6 +113,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform penstock._refuse_foreign_job(p_id, p_account, null, null);
-  return penstock.retry_job(p_id);
+  return case when p_account is not null
+    then penstock._public_job(penstock.retry_job(p_id)) else penstock.retry_job(p_id) end;
 end
 $$;

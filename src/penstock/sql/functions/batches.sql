@@ -34,15 +34,17 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select penstock._read_batch(read_batch.id, 1000, null) - 'next' $$;
 
 -- The same for an account, which sees a batch that is all its own, and for any with null; with
--- p_limit of its jobs after p_after. next: where to go on, or null.
+-- p_limit of its jobs after p_after, for accounts and with p_public as customers see them. next:
+-- where to go on, or null.
 create or replace function penstock.read_batch_of(
-  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null
+  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null,
+  p_public boolean default false
 ) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform penstock._refuse_foreign_batch(p_id, p_account);
-  return penstock._read_batch(p_id, p_limit, p_after);
+  return penstock._read_batch(p_id, p_limit, p_after, p_public or p_account is not null);
 end
 $$;
 
@@ -62,8 +64,9 @@ end
 $$;
 
 -- p_limit: how many of its jobs, and of their results. Totals look at each job once.
-create or replace function penstock._read_batch(p_id uuid, p_limit integer, p_after uuid)
-returns jsonb
+create or replace function penstock._read_batch(
+  p_id uuid, p_limit integer, p_after uuid, p_public boolean default false
+) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
 as $$
@@ -130,6 +133,9 @@ begin
   end if;
   foreach v_id in array v_ids[:p_limit] loop
     v_job := penstock._read_job(v_id, null, false) - 'attempts';
+    if p_public then
+      v_job := penstock._public_job(v_job);
+    end if;
     v_items := v_items || v_job;
     v_partial := v_partial || coalesce(
       case when v_job -> 'result' <> 'null' then v_job -> 'result' end,
@@ -170,7 +176,7 @@ as $$
 begin
   perform penstock._refuse_foreign_batch(p_id, p_account);
   perform penstock._cancel_batch(p_id);
-  return penstock._read_batch(p_id, p_limit, p_after);
+  return penstock._read_batch(p_id, p_limit, p_after, p_account is not null);
 end
 $$;
 

@@ -1,9 +1,17 @@
 -- What is kept of an error.
 
--- The error as it is kept and shown: without how it bears on the circuit.
+-- The error as it is kept and shown: without how it bears on the circuit, and without keys and
+-- passwords in its words, whoever says it.
 create or replace function penstock._plain_error(p_error jsonb) returns jsonb
 language sql immutable parallel safe
-as $$ select case jsonb_typeof(p_error) when 'object' then p_error - 'circuit' else p_error end $$;
+as $$
+  select case jsonb_typeof(p_error)
+    when 'object' then case jsonb_typeof(p_error -> 'message')
+      when 'string' then p_error - 'circuit' || jsonb_build_object('message',
+        penstock._redacted(left(p_error ->> 'message', 20000))) -- guard: words - penstock._redacted
+      else p_error - 'circuit' end
+    else p_error end
+$$;
 
 -- What is kept of why a job has ended, and told to its app; of a budget that is spent, which one.
 create or replace function penstock._end_error(

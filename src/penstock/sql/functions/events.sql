@@ -188,9 +188,10 @@ $$;
 -- Many jobs as every surface shows one; those that are gone are left out. The first p_places are
 -- told their place and wait, with one less counted than for who asks: deeper than that, and before
 -- upkeep has taken a snapshot, there is none. `mark`: what changes by time alone, without a new
--- version.
-create or replace function penstock.read_jobs(p_ids uuid[], p_places integer)
-returns table (
+-- version. p_public: as customers see them.
+create or replace function penstock.read_jobs(
+  p_ids uuid[], p_places integer, p_public boolean default false
+) returns table (
   id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision,
   job text
 )
@@ -198,7 +199,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   select r.id, (r.job -> 'version')::integer, r.job ->> 'status', (r.job -> 'attempt')::integer,
     concat_ws('|', r.job ->> 'position', r.job ->> 'waiting_for', r.job ->> 'staleness'),
-    (r.job ->> 'eta_seconds')::double precision, r.job::text
+    (r.job ->> 'eta_seconds')::double precision,
+    (case when p_public then penstock._public_job(r.job) else r.job end)::text
   from (
     select u.id, penstock._read_job(u.id,
       case when u.n <= p_places then penstock._counted_places() - 1 end) as job

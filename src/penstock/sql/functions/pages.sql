@@ -170,10 +170,11 @@ $$;
 
 -- A row per job, as read_job shows it but without attempts, place and wait; then one without a job
 -- that says where the next page begins, or null. It also ends after 8 MB, for results may be large.
+-- p_public: as customers see them.
 create or replace function penstock.page_jobs(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_batch uuid default null,
-  p_limit integer default 50, p_before uuid default null
+  p_limit integer default 50, p_before uuid default null, p_public boolean default false
 ) returns table (job text, after uuid)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -181,6 +182,7 @@ declare
   v_page record;
   v_after uuid;
   v_id uuid;
+  v_job jsonb;
   v_bytes bigint := 0;
 begin
   if p_limit is null or p_limit not between 1 and 1000 then
@@ -190,7 +192,8 @@ begin
     p_before);
   v_after := v_page.after;
   foreach v_id in array v_page.ids loop
-    job := (penstock._read_job(v_id, null, false) - 'attempts')::text;
+    v_job := penstock._read_job(v_id, null, false) - 'attempts';
+    job := (case when p_public then penstock._public_job(v_job) else v_job end)::text;
     return next;
     v_bytes := v_bytes + length(job);
     if v_bytes > 8388608 then

@@ -1,5 +1,5 @@
 -- How many jobs an hour a plan allows: a window that slides, so that no full hour begins with a
--- rush. A request that is split counts as the jobs it becomes: each of them is work. The caller holds
+-- rush. A request that is split counts as the jobs it becomes: each is work. The caller holds
 -- the accounts' rows; what was not accepted, or had a live twin, is not counted.
 
 create or replace function penstock._in_jobs(p_number bigint) returns text

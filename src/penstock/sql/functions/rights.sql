@@ -15,6 +15,11 @@ as $$
 declare
   v_name constant text := $name$ name = current_setting('penstock.account', true) $name$;
   v_tenant constant name := 'penstock_tenant';
+  -- Of jobs what the views show. Not errors, which quote what they like: see public.sql.
+  v_columns constant text[] := '{id, kind_id, queue_id, account_id, topic, batch_id, status,
+    priority, attempt, failures, created_at, run_at, started_at, stage, progress, payload, metadata,
+    reserved}';
+  v_shown text[];
   v_table regclass;
 begin
   if to_regrole(v_tenant::text) is null then
@@ -46,10 +51,27 @@ begin
         case when v_table = 'penstock.account'::regclass then v_name
         else format('account_id = (select id from penstock.account where %s)', v_name) end);
     end if;
-    if not has_table_privilege(v_tenant, v_table, 'select') then
-      execute format('grant select on %s to penstock_tenant', v_table);
+    if v_table not in ('penstock.job'::regclass, 'penstock.finished'::regclass) then
+      if not has_table_privilege(v_tenant, v_table, 'select') then
+        execute format('grant select on %s to penstock_tenant', v_table);
+      end if;
+      continue;
+    end if;
+    if has_table_privilege(v_tenant, v_table, 'select') then
+      execute format('revoke select on %s from penstock_tenant', v_table);
+    end if;
+    v_shown := v_columns || case when v_table = 'penstock.finished'::regclass
+      then '{finished_at, result}'::text[] end;
+    if exists (
+      select from unnest(v_shown) c where not has_column_privilege(v_tenant, v_table, c, 'select'))
+    then
+      execute format('grant select (%s) on %s to penstock_tenant',
+        array_to_string(v_shown, ', '), v_table);
     end if;
   end loop;
+  if not has_function_privilege(v_tenant, 'penstock.read_my_error(uuid)', 'execute') then
+    grant execute on function penstock.read_my_error to penstock_tenant;
+  end if;
   foreach v_table in array array['penstock.kind', 'penstock.queue']::regclass[] loop
     -- For the views below; how they are set up is nobody else's business.
     if not has_column_privilege(v_tenant, v_table, 'name', 'select') then
@@ -71,14 +93,16 @@ $$;
 create or replace view penstock.my_jobs with (security_invoker = true) as
 select j.id, k.name as kind, q.name as queue, j.topic, j.batch_id as batch,
   j.status, j.priority, j.attempt, j.failures, j.created_at, j.run_at, j.started_at,
-  null::timestamptz as finished_at, j.stage, j.progress, null::jsonb as result, j.error,
-  j.payload, j.metadata, j.reserved, null::bigint as charged, null::bigint as refunded
+  null::timestamptz as finished_at, j.stage, j.progress, null::jsonb as result,
+  case when j.attempt > 0 then penstock.read_my_error(j.id) end as error, j.payload,
+  j.metadata, j.reserved, null::bigint as charged, null::bigint as refunded
 from penstock.job j join penstock.kind k on k.id = j.kind_id
 join penstock.queue q on q.id = j.queue_id
 union all
 select f.id, k.name, q.name, f.topic, f.batch_id, f.status, f.priority, f.attempt, f.failures,
-  f.created_at, f.run_at, f.started_at, f.finished_at, f.stage, f.progress, f.result, f.error,
-  f.payload, f.metadata, f.reserved, r.charged, r.refunded
+  f.created_at, f.run_at, f.started_at, f.finished_at, f.stage, f.progress, f.result,
+  case when f.status <> 'succeeded' then penstock.read_my_error(f.id) end, f.payload, f.metadata,
+  f.reserved, r.charged, r.refunded
 from penstock.finished f join penstock.kind k on k.id = f.kind_id
 join penstock.queue q on q.id = f.queue_id
 left join penstock.resolution r on r.job_id = f.id;

@@ -39,7 +39,8 @@ end
 $$;
 
 -- As submit_one, and answers the job as read_job does. p_computed: the caller has evaluated what
--- the app declared as functions of its code. p_own: with an account's own key.
+-- the app declared as functions of its code. p_own: with an account's own key, to
+-- which a live twin is shown as to any customer.
 create or replace function penstock.accept_job(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -53,6 +54,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_one record;
+  v_job jsonb;
 begin
   if not p_computed then
     perform penstock._refuse_computed(p_kind, p_price is not null);
@@ -60,7 +62,8 @@ begin
   select * into v_one from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key,
     p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata,
     p_key, p_scope, p_wake, p_price, p_webhook_url, p_own => p_own);
-  return penstock._read_job(v_one.id, null)
+  v_job := penstock._read_job(v_one.id, null);
+  return case when p_own then penstock._public_job(v_job) else v_job end
     || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
       'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
       'waiting_for', v_one.waiting_for, 'balance', v_one.balance)

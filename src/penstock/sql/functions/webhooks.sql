@@ -119,6 +119,7 @@ declare
   v_round integer := 1;
   v_next record;
   v_one penstock.delivery;
+  v_job jsonb;
 begin
   if not exists (select from penstock.delivery d where d.next_at <= v_now)
     or not pg_try_advisory_xact_lock(1886413181, 1)
@@ -180,7 +181,9 @@ begin
       url := v_one.url; host := v_one.host; trusted := v_one.trusted;
       created_at := v_one.created_at;
       account := (select a.name from penstock.account a where a.id = v_one.account_id);
-      job := penstock._read_job(v_one.job_id, null)::text;
+      v_job := penstock._read_job(v_one.job_id, null);
+      -- What a submit named is a customer's address.
+      job := (case when v_one.trusted then v_job else penstock._public_job(v_job) end)::text;
       return next;
     end loop;
   end loop;

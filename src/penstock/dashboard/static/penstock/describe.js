@@ -88,12 +88,15 @@ function failed(job, language) {
   const kind = job.error?.class;
   const expired = kind === "expired";
   const known = kind && language.knows(`error.${kind}`);
+  // What the app itself says to its customers; all else is said by its class.
+  const own = job.error?.public && language.knows("error.public");
+  const key = own ? "error.public" : known ? `error.${kind}` : "error.other";
   const message = job.error?.message ?? "";
   const again = job.retried_by ? "retried" : job.error?.retryable ? "retry" : null;
   return {
     mood: "bad",
     status: language.say(expired ? "expired" : "failed"),
-    error: language.say(known ? `error.${kind}` : "error.other", { message }),
+    error: language.say(key, { message }),
     credits: charged(job, language),
     note: again ? language.say(again) : null,
   };
