@@ -43,7 +43,7 @@ async def test_a_submit_tells_id_place_priority_and_balance_and_history_keeps_re
 async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
     site: Site, *, batch: bool
 ) -> None:
-    """G18, E11: it could write 0; the app's own key may, and may be retried by the account."""
+    """G18: it could write 0; the app's own key may, and may be retried by the account."""
     studio = site.penstock.queue("studio")
 
     @site.penstock.job(queue=studio, price=Field("cost", trusted=True))

@@ -100,7 +100,7 @@ def is_whole(job: dict[str, Any]) -> None:
 
 
 async def test_customers_are_told_in_general_words_whatever_way_they_look(failing: Site) -> None:
-    """E11, F8: keys of accounts, and browsers' tokens of each sort."""
+    """G14: keys of accounts, and browsers' tokens of each sort."""
     batch = await failing.app_client.post(
         "/v1/jobs/batch",
         json={
@@ -150,7 +150,7 @@ async def test_customers_are_told_in_general_words_whatever_way_they_look(failin
 async def test_streams_show_each_who_watches_what_is_theirs(
     failing: Site, *, customer_first: bool
 ) -> None:
-    """E11, F8: of one job, batch, topic or account, at the same time."""
+    """G14: of one job, batch, topic or account, at the same time."""
     batch = await failing.app_client.post(
         "/v1/jobs/batch",
         json={
@@ -189,7 +189,7 @@ async def test_streams_show_each_who_watches_what_is_theirs(
 
 
 async def test_changes_are_told_to_each_watcher_of_a_scope_as_theirs(failing: Site) -> None:
-    """E11, F8"""
+    """G14"""
     mine = await failing.account_client("u1")
     path = "/v1/accounts/u1/events"
     async with listening(mine, path) as theirs, listening(failing.app_client, path) as ours:
@@ -202,7 +202,7 @@ async def test_changes_are_told_to_each_watcher_of_a_scope_as_theirs(failing: Si
 
 
 async def test_a_customer_who_submits_or_retries_is_told_the_same(failing: Site) -> None:
-    """E11, F8: a live twin, what ended while the caller waited, and what is retried."""
+    """G14: a live twin, what ended while the caller waited, and what is retried."""
     mine = await failing.account_client("u1")
     again = {"kind": "ask_again", "payload": {"key": "k"}}
     first = await mine.post("/v1/jobs", json=again)
@@ -225,7 +225,7 @@ async def test_a_customer_who_submits_or_retries_is_told_the_same(failing: Site)
 async def test_what_ended_while_a_customer_waits_is_told_in_general_words(
     failing: Site, conn: asyncpg.Connection
 ) -> None:
-    """E11, F8: `Prefer: wait` with the submit."""
+    """G14: `Prefer: wait` with the submit."""
     mine = await failing.account_client("u1")
     body = {"kind": "ask", "payload": {"how": "raise"}}
     waiting = asyncio.ensure_future(mine.post("/v1/jobs", json=body, headers={"Prefer": "wait=20"}))
@@ -262,7 +262,7 @@ async def test_what_ended_while_a_customer_waits_is_told_in_general_words(
 async def test_what_the_app_says_for_people_reaches_them(
     failing: Site, how: str, error: tuple[str, str, bool | None]
 ) -> None:
-    """E11: Fail and Cancel, and no other exception."""
+    """G14: Fail and Cancel, and no other exception."""
     job = await submit(failing, how)
     await failing.work()
     mine = await failing.account_client("u1")
@@ -274,7 +274,7 @@ async def test_what_the_app_says_for_people_reaches_them(
 async def test_a_webhook_that_a_submit_named_is_told_as_a_customer(
     failing: Site, conn: asyncpg.Connection
 ) -> None:
-    """E11, F8: the app's own address is told all of it."""
+    """G14: the app's own address is told all of it."""
     await failing.start()
     payload = {"how": "raise"}
     job = str(await factory.submit(conn, "ask", payload=payload, account="u1", webhook_url=URL))
@@ -291,7 +291,7 @@ async def test_a_webhook_that_a_submit_named_is_told_as_a_customer(
 async def test_a_tenants_views_say_it_in_general_words(
     failing: Site, conn: asyncpg.Connection
 ) -> None:
-    """E11, F8, G14"""
+    """G14"""
     await submit(failing)
     await submit(failing, "fail")
     await failing.app_client.post(
@@ -321,7 +321,7 @@ async def test_a_tenants_views_say_it_in_general_words(
 
 
 async def test_who_reports_by_sql_stores_no_key(conn: asyncpg.Connection) -> None:
-    """F8: a worker in another language, a callback, what is taken back."""
+    """A worker in another language, a callback, what is taken back."""
     await factory.queue(conn)
     worker = await factory.worker(conn, "their-worker")
     [first, second] = await submit_rows(conn, [{"kind": "q"}] * 2)
@@ -346,7 +346,7 @@ async def test_who_reports_by_sql_stores_no_key(conn: asyncpg.Connection) -> Non
 
 
 async def test_general_words_are_those_of_the_pages(conn: asyncpg.Connection) -> None:
-    """E11: each class has its own, the same in SQL and in the component."""
+    """G14: each class has its own, the same in SQL and in the component."""
     said = {}
     for cls in CLASSES:
         said[cls] = await conn.fetchval("select penstock._general_words($1, null)", cls)

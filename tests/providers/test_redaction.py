@@ -119,7 +119,6 @@ async def both(conn: asyncpg.Connection, text: str) -> str:
 
 @pytest.mark.parametrize("key", KEYS)
 async def test_a_key_of_a_known_form_is_taken_out(conn: asyncpg.Connection, key: str) -> None:
-    """F8"""
     for around in AROUND:
         text = around.format(key)
         made = await both(conn, text)
@@ -135,7 +134,6 @@ async def test_a_key_of_a_known_form_is_taken_out(conn: asyncpg.Connection, key:
 async def test_what_is_named_as_a_secret_is_taken_out(
     conn: asyncpg.Connection, text: str, kept: str
 ) -> None:
-    """F8"""
     assert await both(conn, text) == kept
     assert await both(conn, kept) == kept
 

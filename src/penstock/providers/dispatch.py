@@ -45,7 +45,7 @@ def build(config: Dispatch) -> Handler:
         from penstock.providers.transport import Transport
 
         outside = config.outside()
-        job.stage("outside", label=f"Handed to {config.endpoint.address[:100]}")
+        job.stage("outside", label="Handed to the service")
         body = _request(job, payload, await job.hand_over())
         signer = config.signer or signature.of_functions(outside.roots)
         headers = {

@@ -63,7 +63,7 @@ def build(config: Http) -> Handler:
         }
         transport = await Transport.here()
         async with (
-            job.stage("calling", label=f"Waiting for {config.endpoint.address[:100]}"),
+            job.stage("calling", label="Waiting for the service"),
             _limited(config),
             transport.post(config.endpoint, body, headers) as answer,
         ):
