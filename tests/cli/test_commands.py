@@ -1,6 +1,7 @@
 """Exit codes, what is printed where, and that nobody ever sees a traceback."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,34 @@ def test_up_status_check_down(penstock: Penstock) -> None:
     down = json.loads(penstock("migrate", "down", "--to", "0", "--json").out)
     assert down["current"] == 0
     assert penstock("check").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "asks"),
+    [
+        (
+            [],
+            "from migration {} back to {}? Programs that need what goes are refused then. [y/N]",
+        ),
+        (["--to", "0"], ", with all history, accounts and their ledger? [y/N]"),
+    ],
+)
+def test_at_a_terminal_migrate_down_asks_first(
+    penstock: Penstock, server: str, words: list[str], asks: str
+) -> None:
+    number = json.loads(penstock("migrate", "up", "--json").out)["current"]
+    command = [sys.executable, "-m", "penstock", "migrate", "down", *words]
+    for answer, code in (("n", 1), ("y", 0)):
+        ours, theirs = os.openpty()
+        os.write(ours, f"{answer}\n".encode())
+        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+        os.close(ours)
+        os.close(theirs)
+        assert asks.format(number, number - 1) in done.stderr
+        assert done.returncode == code, done.stderr
+        now = json.loads(penstock("migrate", "status", "--json").out)["current"]
+        assert (now == number) is (answer == "n")
+    assert server
 
 
 def test_a_program_whose_schema_was_replaced_is_still_served(

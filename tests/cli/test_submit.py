@@ -42,6 +42,45 @@ def test_without_data_the_payload_is_empty(penstock: Penstock, db: psycopg.Conne
     assert payload(db) == {}
 
 
+@pytest.mark.parametrize("by_app", [False, True])
+def test_a_submit_takes_the_options_of_a_job(
+    penstock: Penstock, app: str, db: psycopg.Connection, by_app: bool
+) -> None:
+    words = ["submit", "mark", "--data", '{"essay": "e1"}', "--app", app]
+    assert penstock(*words).code == 0  # declares it
+    words = words if by_app else words[:-2]
+    words += ["--delay", "5m", "--priority", "-7", "--topic", "t", "--dedupe-key", "d", "--json"]
+    words += ["--idempotency-key", "i"]
+    first, again = penstock(*words), penstock(*words)
+    assert (first.code, first.err, again.code) == (0, "", 0)
+    job, twin = json.loads(first.out), json.loads(again.out)
+    assert (job["status"], job["priority"], job["topic"]) == ("scheduled", -7, "t")
+    assert (twin["id"], twin["replayed"]) == (job["id"], True)
+    [row] = db.execute("select dedupe_key, run_at - created_at from penstock.job where topic = 't'")
+    assert (row[0], row[1].total_seconds()) == ("d", 300)
+    words[words.index("i")] = "other"
+    assert json.loads(penstock(*words).out)["deduplicated"] is True
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        (
+            "--delay",
+            "soon",
+            "--delay is 'soon'; it may be a number of seconds, or a number with s,",
+        ),
+        ("--priority", "1001", "Input should be less than or equal to 1000"),
+        ("--priority", "high", "Input should be a valid integer"),
+    ],
+)
+@pytest.mark.usefixtures("db")
+def test_a_wrong_option_is_named(penstock: Penstock, option: str, value: str, says: str) -> None:
+    done = penstock("submit", "model", option, value)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+
+
 def test_a_live_twin_is_named(penstock: Penstock, db: psycopg.Connection) -> None:
     """M9"""
     db.execute("""select penstock.declare_kind('once', 'model', '{"dedupe_field": "key"}')""")
@@ -82,7 +121,12 @@ def test_bad_data_is_wrong_use(
 def test_a_kind_nobody_declared_is_a_sentence(penstock: Penstock) -> None:
     done = penstock("submit", "nope")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("penstock: there is no job kind nope\n")
+    assert done.err.startswith("penstock: there is no job kind nope; known are model, other.\n")
+    near = penstock("submit", "Modle").err
+    assert near.startswith(
+        "penstock: there is no job kind Modle; known are model, other. Did you mean"
+    )
+    assert near.splitlines()[0].endswith("Did you mean model?")
 
 
 def test_an_app_checks_the_payload(penstock: Penstock, app: str, database: str) -> None:

@@ -86,7 +86,7 @@ async def test_an_address_that_is_none_is_misconfigured_and_not_quoted(dsn: str)
 async def test_a_missing_database_and_an_unknown_user_are_told_apart(blank: str) -> None:
     with pytest.raises(Misconfigured, match="no such database"):
         await open_connection(blank.replace("/test_", "/missing_", 1))
-    with pytest.raises(Misconfigured, match="refused the user or the password"):
+    with pytest.raises(Misconfigured, match='refused user stranger: role "stranger" does not'):
         await open_connection(blank.replace("penstock_owner", "stranger", 1))
 
 

@@ -4,13 +4,14 @@ What they may see is told to the database, which answers the rest as unknown.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any
 from uuid import UUID
 
 from penstock.api.auth import Principal
 from penstock.api.backend import Backend
 from penstock.api.forms import SubmitJob
+from penstock.engine.names import naming_known
 from penstock.engine.texts import Scope
 from penstock.errors import NotAllowed, Refused
 
@@ -25,6 +26,11 @@ def scope_of(principal: Principal) -> Scope:
         topic=principal.topic,
         job=None if principal.job is None else UUID(principal.job),
     )
+
+
+def naming_kinds(principal: Principal, behind: Backend) -> AbstractAsyncContextManager[None]:
+    """An unknown kind is told with the known ones, to who may see all jobs."""
+    return naming_known(behind.engine.rows) if principal.sees_all else nullcontext()
 
 
 def refuse_unless_allowed(principal: Principal, what: str) -> None:

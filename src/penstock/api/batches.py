@@ -9,7 +9,13 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Response
 
 from penstock.api import answers, cursors
-from penstock.api.access import check_payload, naming_place, refuse_reserved, refuse_unless_allowed
+from penstock.api.access import (
+    check_payload,
+    naming_kinds,
+    naming_place,
+    refuse_reserved,
+    refuse_unless_allowed,
+)
 from penstock.api.auth import Principal
 from penstock.api.backend import Backend
 from penstock.api.body import LARGEST_BYTES, Body, documented
@@ -69,9 +75,10 @@ async def submit(
         await behind.engine.uploads.refuse_foreign_batch(batch)
         if unknown:
             await behind.patient.jobs.refuse_computed(batch, unknown)
-        submitted = await behind.patient.jobs.submit_batch(
-            batch, batched=True, own=principal.account is not None
-        )
+        async with naming_kinds(principal, behind):
+            submitted = await behind.patient.jobs.submit_batch(
+                batch, batched=True, own=principal.account is not None
+            )
     await _wake(behind, batch, submitted)
     behind.drives.submitted(set(batch.kinds))
     return Response(_accepted(submitted), status_code=201, media_type=JSON)

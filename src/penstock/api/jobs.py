@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from penstock.api import answers, cursors
 from penstock.api.access import (
     check_payload,
+    naming_kinds,
     naming_place,
     refuse_reserved,
     refuse_unless_allowed,
@@ -90,14 +91,15 @@ async def submit(
         together = None
         if queue is not None and idempotency_key is None:
             together = await behind.desk.submit(job, queue=queue, wake=rides)
-        found = together or await behind.engine.texts.submit(
-            job,
-            computed=known,
-            idempotency_key=idempotency_key,
-            scope=principal.holder,
-            wake=queue if rides else None,
-            own=principal.account is not None,
-        )
+        async with naming_kinds(principal, behind):
+            found = together or await behind.engine.texts.submit(
+                job,
+                computed=known,
+                idempotency_key=idempotency_key,
+                scope=principal.holder,
+                wake=queue if rides else None,
+                own=principal.account is not None,
+            )
     if not rides:
         _wake(behind, found)
     behind.drives.submitted([job.kind])

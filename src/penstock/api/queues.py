@@ -86,6 +86,8 @@ class Queue(Answer):
     oldest_queued_at: datetime | None
     overrides: dict[str, Any]
     declared_by: str | None
+    drive: Literal["worker", "http"]
+    workers: int
 
 
 class QueuePage(Answer):

@@ -18,6 +18,7 @@ from penstock.app.submission import Submission
 from penstock.app.ticket import Ticket
 from penstock.engine.blocking import LoopThread, step
 from penstock.errors import NotFound
+from penstock.near import did_you_mean
 
 if TYPE_CHECKING:
     from penstock.app.kind import Kind
@@ -80,7 +81,8 @@ class Sync:
         if kind is None:
             known = ", ".join(self._app.kinds) or "none"
             raise NotFound(
-                f"there is no job kind {name} in this app; known are {known}",
+                f"there is no job kind {name} in this app; known are {known}."
+                f"{did_you_mean(name, self._app.kinds)}",
                 code="unknown_kind",
                 field="kind",
             )

@@ -49,10 +49,7 @@ from penstock.errors import (
 from penstock.moments import seconds
 
 _log = logging.getLogger("penstock")
-_SERVER_AWAY = (
-    "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here); "
-    "`penstock doctor` looks further."
-)
+_AWAY = "Try again in a moment; `penstock doctor` looks further."
 
 app = typer.Typer(
     name="penstock",
@@ -122,7 +119,7 @@ def main() -> NoReturn:
         if isinstance(error, Refused):
             _say(error.message, error.hint or _way_out(error))
         else:
-            _say(str(error), _SERVER_AWAY if isinstance(error, Unavailable) else None)
+            _say(str(error), error.hint or (_AWAY if isinstance(error, Unavailable) else None))
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -20,7 +20,9 @@ from penstock.engine.accounts import Accounts
 from penstock.engine.circuits import Circuits
 from penstock.engine.jobs import Jobs
 from penstock.engine.lists import Lists
+from penstock.engine.names import naming_known
 from penstock.engine.queues import Queues
+from penstock.engine.rows import JobRows
 from penstock.engine.upkeep import Upkeep
 from penstock.settings import Settings
 
@@ -86,7 +88,13 @@ def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awai
 
 def with_calls(work: Callable[[Calls], Awaitable[_T]]) -> _T:
     """Run `work` on a database whose schema is current."""
-    return with_connection(connect_ready, lambda conn: work(Calls.on(conn)))
+
+    async def named(conn: asyncpg.Connection) -> _T:
+        calls = Calls.on(conn)
+        async with naming_known(JobRows(calls.fetch)):
+            return await work(calls)
+
+    return with_connection(connect_ready, named)
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:

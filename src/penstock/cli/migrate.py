@@ -1,6 +1,7 @@
 """`penstock migrate`: bring the schema up, take it back, see where it is."""
 
 import dataclasses
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,9 +9,10 @@ from typing import Annotated
 import asyncpg
 import typer
 
-from penstock.cli.console import Json, print_json, with_connection
+from penstock.cli.console import Json, database, print_json, with_connection
 from penstock.db import migrate, version
 from penstock.db.connect import connect
+from penstock.db.place import place
 
 app = typer.Typer(
     help="Bring the database's schema up, take it back, see where it is.", no_args_is_help=True
@@ -44,9 +46,15 @@ def down(
             metavar="FILE", help="Before going to 0, write the live jobs to this new file."
         ),
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether you are sure.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Undo the last migration, or all after --to; jobs are kept except below the first."""
+    """Undo the last migration, or all after --to; jobs are kept except below the first.
+
+    At a terminal it asks first; scripts are not asked.
+    """
+    if not yes and sys.stdin.isatty():
+        _ask(to)
     moved = with_connection(connect, lambda conn: migrate.down(conn, to=to, export=export))
     if as_json:
         print_json(dataclasses.asdict(moved))
@@ -56,6 +64,24 @@ def down(
     if moved.jobs_exported is not None:
         typer.echo(f"wrote {moved.jobs_exported} live jobs to {export}")
     typer.echo(f"The schema is at {moved.current}.")
+
+
+def _ask(to: int | None) -> None:
+    """Whoever types it at a terminal may not know what goes."""
+    found = with_connection(connect, _read_status)
+    target = max(0, found.current - 1) if to is None else to
+    if target >= found.current:
+        return
+    dsn = database().dsn
+    where = "the embedded database" if dsn is None else place(dsn)
+    typer.confirm(
+        f"Remove the whole schema from {where}, with all history, accounts and their ledger?"
+        if target == 0
+        else f"Take the schema of {where} from migration {found.current} back to {target}?"
+        " Programs that need what goes are refused then.",
+        abort=True,
+        err=True,
+    )
 
 
 @app.command()

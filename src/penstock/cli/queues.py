@@ -72,13 +72,15 @@ def state(queue: dict[str, Any]) -> str:
             return f"away: {circuit['class']}"
         case "ramping":
             return "coming back"
+        case _ if queue["drive"] == "worker" and not queue["workers"]:
+            return "no worker"
         case _:
             return "ready"
 
 
 @app.command()
 def reset(queue: Queue, *, as_json: Json = False) -> None:
-    """Drop what was changed at run time: what the app declares counts again."""
+    """Drop what was changed at run time, and let the next app that starts declare it anew."""
 
     async def ask(calls: Calls) -> tuple[dict[str, Any], dict[str, Any]]:
         [before] = await calls.lists.queues(queue)
@@ -89,11 +91,14 @@ def reset(queue: Queue, *, as_json: Json = False) -> None:
     before, after = with_calls(ask)
     if as_json:
         print_json(after)
-    elif before["overrides"]:
+        return
+    if before["overrides"]:
         dropped = ", ".join(before["overrides"])
         typer.echo(f"Queue {queue} is as declared again; dropped {dropped}.")
     else:
-        typer.echo(f"Queue {queue} had nothing overridden.")
+        typer.echo(f"Queue {queue} had nothing overridden: its limits are as declared.")
+    by = f" (so far {before['declared_by']} did)" if before["declared_by"] else ""
+    typer.echo(f"The next app that starts may declare it and its kinds anew{by}.")
 
 
 def pause(

@@ -19,6 +19,7 @@ from penstock.engine import Engine
 from penstock.engine.encode import encode, refuse_nul
 from penstock.errors import NotFound
 from penstock.moments import between, count, seconds
+from penstock.near import did_you_mean
 from penstock.settings import duration
 from penstock.states import FINISHED, JobStatus
 
@@ -36,6 +37,29 @@ def submit(  # noqa: PLR0913  # one per option of the contract
         typer.Option(metavar="JSON", help="The payload: '{...}', @file, or - for standard input."),
     ] = "{}",
     account: Annotated[str | None, typer.Option(help="Whose job it is.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help='Start it so much later, like "5m".')
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=-1000,
+            max=1000,
+            help="-1000 to 1000, lower first, instead of the plan's.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="What it belongs to, to watch many together.")
+    ] = None,
+    dedupe_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="While a job of the kind with this key lives, get that."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="A repetition with this key gets the first one's job."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; 1 if it failed.")] = False,
     timeout: Annotated[
         str | None,
@@ -53,8 +77,16 @@ def submit(  # noqa: PLR0913  # one per option of the contract
 ) -> None:
     """Submit a job of a kind that the database knows, or that APP declares."""
     payload = _payload(data)
-    for name, text in (("kind", kind), ("account", account)):
-        refuse_nul(text, name)
+    options = {
+        "account": account,
+        "delay": None if delay is None else duration(delay, field="--delay"),
+        "priority": priority,
+        "topic": topic,
+        "dedupe_key": dedupe_key,
+        "idempotency_key": idempotency_key,
+    }
+    for name, text in (("kind", kind), *options.items()):
+        refuse_nul(text if isinstance(text, str) else None, name)
 
     limit = _limit(timeout, wait=wait)
 
@@ -72,10 +104,10 @@ def submit(  # noqa: PLR0913  # one per option of the contract
         return job
 
     if app is None:
-        job = with_calls(lambda calls: _by_sql(calls, kind, payload, account, follow))
+        job = with_calls(lambda calls: _by_sql(calls, kind, payload, options, follow))
     else:
         declared = _declared(app, kind)  # before the loop: a module may use one of its own
-        job = asyncio.run(_by_app(declared, payload, account, follow))
+        job = asyncio.run(_by_app(declared, payload, options, follow))
     if as_json:
         print_json(job)
     elif not wait:
@@ -85,11 +117,23 @@ def submit(  # noqa: PLR0913  # one per option of the contract
 
 
 async def _by_sql(
-    calls: Calls, kind: str, payload: dict[str, Any], account: str | None, follow: Told
+    calls: Calls, kind: str, payload: dict[str, Any], options: dict[str, Any], follow: Told
 ) -> dict[str, Any]:
+    delay = options["delay"]
     [row] = await calls.fetch(
-        "select penstock.submit_job($1, $2::text::jsonb, account => $3) as job",
-        (kind, encode(payload, "payload"), account),
+        "select penstock.submit_job($1, $2::text::jsonb, account => $3, delay_seconds => $4,"
+        " priority => $5, topic => $6, dedupe_key => $7,"
+        " idempotency_key => $8) as job",
+        (
+            kind,
+            encode(payload, "payload"),
+            options["account"],
+            None if delay is None else delay.total_seconds(),
+            options["priority"],
+            options["topic"],
+            options["dedupe_key"],
+            options["idempotency_key"],
+        ),
     )
     return await follow(calls, row["job"])
 
@@ -101,17 +145,19 @@ def _declared(name: str, kind: str) -> "Kind[..., Any]":
     if kind not in app.kinds:
         known = ", ".join(sorted(app.kinds)) or "none"
         raise NotFound(
-            f"{name} declares no job kind {kind}; it has {known}", code="unknown_kind", field="kind"
+            f"{name} declares no job kind {kind}; it has {known}.{did_you_mean(kind, app.kinds)}",
+            code="unknown_kind",
+            field="kind",
         )
     return app.kinds[kind]
 
 
 async def _by_app(
-    declared: "Kind[..., Any]", payload: dict[str, Any], account: str | None, follow: Told
+    declared: "Kind[..., Any]", payload: dict[str, Any], options: dict[str, Any], follow: Told
 ) -> dict[str, Any]:
     app = declared.app
     try:
-        ticket = await declared.using(account=account).submit(**payload)
+        ticket = await declared.using(**options).submit(**payload)
         engine = await app.engine()
         how = {name: getattr(ticket, name) for name in _HOW}
         return await follow(engine, {**await engine.jobs.read(ticket.id), **how})

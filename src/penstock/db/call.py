@@ -28,6 +28,12 @@ POOLED = (
     "session, and this needs a session of its own: give it the address of the server itself, or "
     "of a pool with pool_mode = session."
 )
+READS_ONLY = (
+    "If it is a standby, give the address of the primary, or of all servers with"
+    " ?target_session_attrs=read-write. If it is not, look at default_transaction_read_only"
+    " (`show default_transaction_read_only;`) of the server, the database and the role, and at the"
+    " server's log: a full disk may have made it so."
+)
 # A prepared statement that is another client's, or is gone: what such a pooler looks like.
 _STRANGERS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
 
@@ -88,6 +94,10 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
         full = DiskFull("The database's disk is full, so nothing was written.")
         full.hint = "Make room on the disk of the database; all goes on by itself then."
         return full
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        reads = Unavailable(f"The database is read-only: {error.message}.")
+        reads.hint = READS_ONLY
+        return reads
     if state.startswith(_GONE):
         return Unavailable(f"The database is not available: {error.message}.")
     if isinstance(error, _STRANGERS):

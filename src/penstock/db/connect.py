@@ -4,9 +4,12 @@ A failure says where it tried to connect and never with which password.
 """
 
 import asyncio
+import getpass
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -98,6 +101,17 @@ async def open_connection(
     return conn
 
 
+def _user(dsn: str) -> str:
+    """Who tried to connect, for people: whom the address names, or else the driver."""
+    try:
+        named = urlsplit(dsn).username or parse_qs(urlsplit(dsn).query).get("user", [""])[0]
+    except ValueError:
+        named = ""
+    if named:
+        return f"user {unquote(named)}"
+    return f"user {os.environ.get('PGUSER') or getpass.getuser()} (the address names none)"
+
+
 def _explained(dsn: str, error: Exception) -> PenstockError:
     where = place(dsn)
     found: PenstockError
@@ -105,9 +119,15 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
         case asyncpg.InvalidCatalogNameError():
             found = Misconfigured(f"The server has no such database: {where}. Create it first.")
             found.hint = "`createdb` does, or `create database` in psql."
-        case asyncpg.InvalidAuthorizationSpecificationError():  # a wrong password is one of these
-            found = Misconfigured(f"The database at {where} refused the user or the password.")
-            found.hint = "Correct them in the address (PENSTOCK_DSN), or the server's pg_hba.conf."
+        case asyncpg.InvalidPasswordError():
+            found = Misconfigured(f"The database at {where} refused the password of {_user(dsn)}.")
+            found.hint = "Correct user and password in the address (PENSTOCK_DSN)."
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            found = Misconfigured(f"The database at {where} refused {_user(dsn)}: {error.message}.")
+            found.hint = (
+                "Correct the user in the address (PENSTOCK_DSN), create the role, or let it in by"
+                " the server's pg_hba.conf."
+            )
         case asyncpg.InsufficientPrivilegeError():
             found = Misconfigured(f"The user may not connect to the database at {where}.")
             found.hint = "Let its owner say `grant connect on database ... to ...;`."
@@ -124,7 +144,10 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
             found.hint = "Is the host in the address (PENSTOCK_DSN) spelt right?"
         case OSError():
             found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
-            found.hint = "Start the server, or correct host and port in the address (PENSTOCK_DSN)."
+            found.hint = (
+                "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here);"
+                " `penstock doctor` looks further."
+            )
         case _:
             found = Misconfigured(
                 f"The address of the database is not of the form {FORM}: look at PENSTOCK_DSN, or "

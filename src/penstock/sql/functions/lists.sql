@@ -136,7 +136,10 @@ begin
     'scheduled', s.scheduled, 'queued', s.queued,
     'running', s.running, 'awaiting', s.awaiting,
     'oldest_queued_at', penstock._rfc3339(s.oldest_queued_at), 'overrides', q.overrides,
-    'declared_by', q.declared_by)
+    'declared_by', q.declared_by, 'drive', q.drive,
+    'workers', (
+      select count(*) from penstock._live_workers(penstock.clock()) w
+      where w.queues is null or q.name = any (w.queues)))
   from penstock.queue q join penstock.queue_stats s on s.queue = q.name
   join penstock.circuit c on c.queue_id = q.id
   where p_queue is null or q.name = p_queue
