@@ -34,6 +34,7 @@ _SCENE = {
     "bounds": [100],
     "workers": 1,
     "stuck": 0,
+    "blocked": {"now": 0, "kinds": [{"kind": "k", "times": 1, "seconds": 2.5}]},
     "unhandled": [{"queue": "q", "kind": "k", "jobs": 1}],
 }
 

@@ -57,7 +57,10 @@ async def test_queues_workers_ends_and_requests_are_counted(
     await mark.using(delay="1h").submit(n=5)
     await site.clock.advance("30s")
     await conn.execute("select penstock.pause_queue('model')")
-    await factory.worker(conn)
+    worker = await factory.worker(conn)
+    blocked = "select penstock.report_blocked_loop($1, $2, $3, $4, p_kind => 'mark')"
+    await conn.execute(blocked, worker, 1, 2.5, True)
+    await conn.execute(blocked, worker, 2, 4, False)
     found = await scrape(site)
     assert found['penstock_queue_jobs{queue="model",status="queued"}'] == 1
     assert found['penstock_queue_jobs{queue="model",status="scheduled"}'] == 1
@@ -67,6 +70,9 @@ async def test_queues_workers_ends_and_requests_are_counted(
     assert found['penstock_queue_circuit{queue="model",state="closed"}'] == 1
     assert found['penstock_queue_circuit{queue="model",state="open"}'] == 0
     assert found["penstock_workers"] == 1
+    assert found["penstock_workers_blocked"] == 1
+    assert found['penstock_loop_blocked_total{kind="mark"}'] == 1
+    assert found['penstock_loop_blocked_seconds_total{kind="mark"}'] == 2.5
     ended = 'queue="model",kind="mark",outcome="succeeded"'
     assert found[f"penstock_jobs_finished_total{{{ended}}}"] == 3
     assert found[f'penstock_job_duration_seconds_bucket{{{ended},le="+Inf"}}'] == 3
@@ -116,7 +122,7 @@ def test_labels_are_escaped() -> None:
         "histogram": [0, 1],
     }
     gauges = {"queues": [], "unhandled": [], "workers": 0, "stuck": 0, "bounds": [100]}
-    gauges |= {"ended": [ended]}
+    gauges |= {"ended": [ended], "blocked": {"now": 0, "kinds": []}}
     found = read(render(gauges, Counts(), 0))
     name = 'penstock_failures_total{queue="a\\"b\\\\c\\nd",kind="k",class="bug"}'
     assert found[name] == 1

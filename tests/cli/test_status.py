@@ -58,6 +58,11 @@ def test_workers_are_alive_silent_or_lost(penstock: Penstock, db: psycopg.Connec
     head, *rows = [line.split()[:2] for line in penstock("workers").out.splitlines()]
     assert head == ["WORKER", "STATE"]
     assert rows == [["alive", "alive"], ["lost", "lost"], ["silent", "silent"]]
+    db.execute(
+        "select penstock.report_blocked_loop(id, 1, 9, false) from penstock.worker"
+        " where name = 'alive'"
+    )
+    assert penstock("workers").out.splitlines()[1].split()[:2] == ["alive", "blocked"]
     assert len(json.loads(penstock("workers", "--json").out)) == 3
 
 

@@ -101,6 +101,7 @@ CREATE TABLE penstock.job (
     units bigint,
     first_job boolean DEFAULT false NOT NULL,
     priority_said boolean DEFAULT false NOT NULL,
+    blocks boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
@@ -163,6 +164,14 @@ CREATE FUNCTION penstock._batch_items(p_batch uuid) RETURNS TABLE(id uuid, statu
 
 CREATE FUNCTION penstock._begin_probe(p_queue integer, p_job uuid) RETURNS void
     LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._blocked_loop_gauges() RETURNS jsonb
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._blocked_loops(p_now timestamp with time zone) RETURNS TABLE(worker_id bigint, began_at timestamp with time zone, job_id uuid, attempt integer)
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._book(p_kind text, p_accounts bigint[], p_amounts bigint[], p_jobs uuid[], p_ref text DEFAULT NULL::text, p_reason text DEFAULT NULL::text) RETURNS void
@@ -792,6 +801,10 @@ CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait 
 CREATE FUNCTION penstock._looked_at() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._mark_blocker(p_job uuid, p_attempt integer, p_seconds double precision) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_only uuid) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1121,6 +1134,10 @@ CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._return_lost_time(p_worker bigint, p_began timestamp with time zone, p_now timestamp with time zone, p_job uuid, p_attempt integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
@@ -1404,6 +1421,10 @@ CREATE FUNCTION penstock.begin_drive(p_queue text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.blocks_loops(p_job uuid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.cancel_batch(id uuid) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1638,6 +1659,10 @@ CREATE FUNCTION penstock.list_accounts(p_limit integer DEFAULT 100, p_after text
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_alerts() RETURNS SETOF jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.list_blocked_loops(p_limit integer DEFAULT 50, p_within interval DEFAULT '1 day'::interval, p_job uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1942,6 +1967,12 @@ CREATE FUNCTION penstock.replay_delivery(p_id uuid, p_account text DEFAULT NULL:
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.report_blocked_loop(p_worker bigint, p_number integer, p_seconds double precision, p_over boolean, p_job uuid DEFAULT NULL::uuid, p_attempt integer DEFAULT NULL::integer, p_kind text DEFAULT NULL::text, p_place text DEFAULT NULL::text) RETURNS TABLE(job_id uuid, attempt integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock.report_delivery(p_id uuid, p_try integer, p_taken boolean, p_status integer DEFAULT NULL::integer, p_error text DEFAULT NULL::text, p_over boolean DEFAULT false, p_after interval DEFAULT NULL::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -2194,6 +2225,27 @@ CREATE TABLE penstock.batch (
     total integer NOT NULL,
     created_at timestamp with time zone NOT NULL,
     CONSTRAINT total_is_positive CHECK ((total >= 1))
+);
+
+CREATE TABLE penstock.blocked_loop (
+    worker_id bigint NOT NULL,
+    number integer NOT NULL,
+    began_at timestamp with time zone NOT NULL,
+    seconds double precision NOT NULL,
+    reported_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    job_id uuid,
+    attempt integer,
+    kind text,
+    place text,
+    CONSTRAINT job_has_attempt CHECK (((job_id IS NULL) = (attempt IS NULL))),
+    CONSTRAINT place_is_short CHECK ((length(place) <= 500))
+);
+
+CREATE TABLE penstock.blocked_loop_total (
+    kind text NOT NULL,
+    times bigint NOT NULL,
+    seconds double precision NOT NULL
 );
 
 CREATE TABLE penstock.chunk (
@@ -2649,6 +2701,12 @@ ALTER TABLE penstock.account
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY penstock.blocked_loop
+    ADD CONSTRAINT blocked_loop_pkey PRIMARY KEY (worker_id, number);
+
+ALTER TABLE ONLY penstock.blocked_loop_total
+    ADD CONSTRAINT blocked_loop_total_pkey PRIMARY KEY (kind);
+
 ALTER TABLE ONLY penstock.chunk
     ADD CONSTRAINT chunk_pkey PRIMARY KEY (job_id, attempt, seq);
 
@@ -2782,6 +2840,10 @@ CREATE INDEX api_key_account_idx ON penstock.api_key USING btree (account_id) WH
 CREATE INDEX attempt_ended_idx ON ONLY penstock.attempt USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
 
 CREATE INDEX attempt_rest_ended_at_idx ON penstock.attempt_rest USING brin (ended_at) WITH (pages_per_range='16', autosummarize='on');
+
+CREATE INDEX blocked_loop_began_idx ON penstock.blocked_loop USING btree (began_at);
+
+CREATE INDEX blocked_loop_open_idx ON penstock.blocked_loop USING btree (worker_id) WHERE (ended_at IS NULL);
 
 CREATE INDEX circuit_troubled_idx ON penstock.circuit USING btree (queue_id) WHERE ((state <> 'closed'::text) OR (in_row > 0));
 

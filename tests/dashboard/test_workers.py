@@ -68,3 +68,41 @@ async def test_a_worker_that_left_in_good_order_is_not_shown(
     worker = await factory.worker(conn, "polite")
     await conn.execute("select penstock.stop_worker($1)", worker)
     assert "polite" not in await operator.read("/workers")
+
+
+BLOCKED = "select penstock.report_blocked_loop($1, 1, 14, $2, $3, 1, 'call', '/app/marks.py:12')"
+
+
+async def test_who_blocks_the_event_loop_of_a_worker_is_named_wherever_an_operator_looks(
+    operator: Visitor, scene: Scene, conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """D2: with its line; while the loop stands still, and for a day afterwards."""
+    await clock.freeze()
+    job = (await scene.started("call", worker="gpu-1"))["id"]
+    worker = await conn.fetchval("select worker_id from penstock.job where id = $1", job)
+    await conn.execute(BLOCKED, worker, False, job)
+    said = text(await operator.get("/workers"))
+    assert "gpu-1 blocked Its event loop has stood still since" in said
+    assert "14 s, and still does call /app/marks.py:12" in said
+    here = "blocked the event loop of worker gpu-1 for 14 s, at /app/marks.py:12."
+    assert f"A handler of kind call has {here}" in text(await operator.get("/"))
+    assert f"Attempt 1 has {here}" in text(await operator.get(f"/jobs/{job}"))
+    await conn.execute(BLOCKED, worker, True, job)
+    assert "gpu-1 alive" in text(await operator.get("/workers"))
+    assert f"A handler of kind call {here}" in text(await operator.get("/"))
+    assert f"Attempt 1 {here}" in text(await operator.get(f"/jobs/{job}"))
+
+
+async def test_a_loop_that_stands_still_by_itself_is_told_while_it_does(
+    operator: Visitor, scene: Scene, conn: asyncpg.Connection, clock: Clock
+) -> None:
+    await clock.freeze()
+    worker = await scene.worker("gpu-1")
+    for over in (False, True):
+        await conn.execute(
+            "select penstock.report_blocked_loop($1, 1, 9, $2, p_place => 'marks.py:3')",
+            worker,
+            over,
+        )
+        said = text(await operator.get("/"))
+        assert ("worker gpu-1 has stood still for 9 s" in said) is not over

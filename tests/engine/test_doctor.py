@@ -36,6 +36,7 @@ CHECKS = [
     "tenants",
     "partitions",
     "workers",
+    "loops",
     "queues",
     "liveness",
     "check",
@@ -225,6 +226,25 @@ async def test_a_role_that_may_see_nothing_is_told_what_it_needs(
     assert finding.level == "bad"
     assert finding.message.startswith("The database role lacks a right: permission denied")
     assert "grant usage on schema penstock" in str(finding.advice)
+
+
+async def test_a_handler_that_blocks_its_worker_is_named_with_its_line(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D2"""
+    assert (await found(database))["loops"].level == "ok"
+    worker = await factory.worker(conn, "gpu-1")
+    job = uuid4()
+    blocked = "select penstock.report_blocked_loop($1, 1, 14, $2, $3, 1, 'mark', 'marks.py:12')"
+    for over, level in ((False, "bad"), (True, "warning")):
+        await conn.execute(blocked, worker, over, job)
+        finding = (await found(database))["loops"]
+        assert finding.level == level
+        assert finding.message.startswith("stood still 1 time within a day, last for 14.")
+        assert finding.message.endswith(
+            "s in worker gpu-1 by a handler of kind mark, at marks.py:12"
+        )
+        assert "asyncio.to_thread" in str(finding.advice)
 
 
 async def test_jobs_that_nobody_starts_are_bad_and_paused_queues_a_warning(

@@ -15,6 +15,7 @@ import pytest
 from clock import Clock
 from cluster import Cluster
 from mutation import (
+    blocking,
     circuits,
     claiming,
     finishing,
@@ -36,8 +37,8 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {circuits, claiming, finishing, living, measuring, offering, operating, progressing}
-assert {seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
+assert {blocking, circuits, claiming, finishing, living, measuring, offering, operating}
+assert {progressing, seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
 SPOILT: set[str] = set()
@@ -63,6 +64,8 @@ alter table penstock.ledger enable trigger user;
 alter table penstock.resolution enable trigger user;
 delete from penstock.lane;
 delete from penstock.worker;
+delete from penstock.blocked_loop;
+delete from penstock.blocked_loop_total;
 delete from penstock.offer;
 delete from penstock.kind;
 delete from penstock.queue;

@@ -30,6 +30,7 @@ def render(gauges: Mapping[str, Any], requests: Counts, open_streams: int) -> st
         *_of_requests(requests),
         _single("penstock_workers", "Workers that are alive", gauges["workers"]),
         _unhandled(gauges["unhandled"]),
+        *_blocked(gauges["blocked"]),
         _single("penstock_stuck_jobs", "What admin/status lists as stuck", gauges["stuck"]),
         _single("penstock_open_streams", "Live streams of this process", open_streams),
     ):
@@ -49,6 +50,19 @@ def _unhandled(kinds: Sequence[Mapping[str, Any]]) -> Family:
         "Queued jobs of kinds that no live worker has a handler for; 1,000 at most of each kind",
         [("", {"queue": one["queue"], "kind": one["kind"]}, one["jobs"]) for one in kinds],
     )
+
+
+def _blocked(blocked: Mapping[str, Any]) -> Iterable[Family]:
+    """Event loops of workers; the kind is empty where no job was seen to block."""
+    yield _single(
+        "penstock_workers_blocked", "Workers whose event loop stands still now", blocked["now"]
+    )
+    for name, told, field in (
+        ("penstock_loop_blocked_total", "How often a worker's event loop stood still", "times"),
+        ("penstock_loop_blocked_seconds_total", "For how long, all told", "seconds"),
+    ):
+        samples = [("", {"kind": one["kind"]}, one[field]) for one in blocked["kinds"]]
+        yield name, "counter", told, samples
 
 
 def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:

@@ -203,6 +203,9 @@ class Penstock:
     ) -> Callable[[Callable[P, R]], Kind[P, R]]:
         """Declare a kind of job; the function under it is its handler.
 
+        A plain `def` runs in a thread. An `async def` shares the event loop of its worker with all
+        others: it has to await what takes long, or no other job there goes on meanwhile.
+
         queue            where its jobs wait: a queue, or its name
         name             the function's name unless said
         dedupe           a parameter, Constant("…") or function of the payload: one live job per

@@ -17,7 +17,7 @@ NONE = "No workers: `penstock worker APP` starts one."
 
 
 def workers(*, as_json: Json = False) -> None:
-    """Show the workers: alive, silent, or lost within the last day."""
+    """Show the workers: alive, blocked, silent, or lost within the last day."""
     found = with_calls(lambda calls: calls.lists.workers())
     if as_json:
         print_json(found)
@@ -27,7 +27,15 @@ def workers(*, as_json: Json = False) -> None:
 
 def row(worker: dict[str, Any]) -> list[Any]:
     """A worker as a row of COLUMNS."""
-    state = "alive" if worker["alive"] else "lost" if worker["lost_at"] else "silent"
+    state = (
+        "blocked"
+        if worker["blocked_since"]
+        else "alive"
+        if worker["alive"]
+        else "lost"
+        if worker["lost_at"]
+        else "silent"
+    )
     return [
         worker["worker_id"],
         state,

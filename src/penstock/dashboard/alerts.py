@@ -35,6 +35,7 @@ def alerts(
     made = [
         *_nobody(found, rows),
         *_unhandled(found),
+        *_blocked(found),
         *_of_circuits(found),
         *_silent(found),
         *_stuck(found),
@@ -73,6 +74,33 @@ def _unhandled(found: dict[str, Any]) -> Iterator[Alert]:
             bad=True,
             since=of["oldest_at"],
             link=(f"jobs?kind={quote(kind)}&status=queued", f"Jobs of kind {kind}"),
+        )
+
+
+def _blocked(found: dict[str, Any]) -> Iterator[Alert]:
+    """A handler that blocks its worker's event loop: in this hour, or now."""
+    for of in found["blocked"]:
+        if of["kind"] is None and not of["now"]:
+            continue
+        length = moments.seconds(of["seconds"])
+        who = (
+            "The event loop of worker" if of["kind"] is None else f"A handler of kind {of['kind']}"
+        )
+        if of["kind"] is None:
+            text = f"{who} {of['worker_id']} has stood still for {length}; no job was seen to block"
+        elif of["now"]:
+            text = f"{who} has blocked the event loop of worker {of['worker_id']} for {length}"
+        else:
+            text = f"{who} blocked the event loop of worker {of['worker_id']} for {length}"
+        yield Alert(
+            f"blocked-{of['worker_id']}-{of['since']}",
+            f"{text}{', at ' + of['place'] if of['place'] else ''}.",
+            "No other job of that worker went on meanwhile; none of them was charged for it."
+            " Await something there, give it to `asyncio.to_thread`, or make the handler a plain"
+            " `def`.",
+            bad=of["now"],
+            since=of["since"],
+            link=("workers", "Workers") if of["job"] is None else (f"jobs/{of['job']}", "The job"),
         )
 
 

@@ -55,6 +55,8 @@ async def show(request: Request) -> Response:
         partial=_partial(job),
         metadata=[(name, _plain(value)) for name, value in job["metadata"].items()],
         deliveries=deliveries,
+        blocked=await engine.lists.blocked_loops(job_id) if job["attempt"] else [],
+        seconds=moments.seconds,
         output=output[-SHOWN_OUTPUT:],
         last=(chunks[-1].attempt, chunks[-1].seq) if chunks else (0, 0),
         watch=_watch_token(request, job_id) if live else None,

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from penstock.dashboard.frame import backend, page, render
-from penstock.moments import count
+from penstock.moments import count, seconds
 
 # What is said of a lost worker's jobs by the state they are in now, in this order.
 _NOW = {
@@ -29,7 +29,9 @@ async def show(request: Request) -> Response:
         request,
         "workers.html",
         there=there,
+        seconds=seconds,
         alive=sum(worker["alive"] for worker in there),
+        blocked=await lists.blocked_loops(),
         lost=[(loss, became(loss)) for loss in losses],
     )
 

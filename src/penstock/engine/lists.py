@@ -94,6 +94,13 @@ class Lists:
         rows = await self._fetch("select loss from penstock.list_losses() loss", ())
         return [row["loss"] for row in rows]
 
+    async def blocked_loops(self, job_id: UUID | None = None) -> list[dict[str, Any]]:
+        """Event loops that stood still in the last day, or those that one job blocked."""
+        rows = await self._fetch(
+            "select blocked from penstock.list_blocked_loops(p_job => $1) blocked", (job_id,)
+        )
+        return [row["blocked"] for row in rows]
+
     async def unhandled(self) -> list[dict[str, Any]]:
         """Kinds with queued jobs that no live worker of their queue has a handler for."""
         rows = await self._fetch("select kind from penstock.list_unhandled() kind", ())

@@ -1,6 +1,7 @@
 """Workers and their leases."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -8,6 +9,15 @@ from uuid import UUID
 from penstock.db.borrowed import Fetch
 
 LEASE = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """What is on the stack of a blocked loop: file and line; job and attempt, where it is one's."""
+
+    place: str | None
+    key: tuple[UUID, int] | None = None
+    kind: str | None = None
 
 
 class Workers:
@@ -108,6 +118,27 @@ class Workers:
         )
         may: bool = row["may"]
         return may
+
+    async def blocks_loops(self, job_id: UUID) -> bool:
+        """Whether an attempt of this job has blocked its worker's event loop for long."""
+        [row] = await self._fetch("select penstock.blocks_loops($1) as blocks", (job_id,))
+        blocks: bool = row["blocks"]
+        return blocks
+
+    async def report_blocked_loop(
+        self, worker: int, number: int, seconds: float, blocker: Blocker, *, over: bool
+    ) -> frozenset[tuple[UUID, int]]:
+        """Say that the worker's event loop stands still, or (`over`) that it did.
+
+        Answers which attempts it owns: others were released meanwhile.
+        """
+        job_id, attempt = blocker.key or (None, None)
+        rows = await self._fetch(
+            "select job_id, attempt"
+            " from penstock.report_blocked_loop($1, $2, $3, $4, $5, $6, $7, $8)",
+            (worker, number, seconds, over, job_id, attempt, blocker.kind, blocker.place),
+        )
+        return frozenset((row["job_id"], row["attempt"]) for row in rows)
 
     async def stop(self, worker: int) -> None:
         """Leave in good order; what is still held is given back by the next recovery."""

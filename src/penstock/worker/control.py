@@ -1,7 +1,8 @@
 """The heartbeat: a thread and a session of its own, so that nothing a handler does can silence it.
 
-A handler that blocks the event loop does not stop this thread. A call into C that keeps the
-interpreter's lock does; for that there is isolation="process", and a late beat says so.
+A handler that blocks the event loop does not stop this thread, which looks at the loop, too, and
+reports what blocks it (loop_watch.py). A call into C that keeps the interpreter's lock does; for
+that there is isolation="process", and a late beat says so.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import asyncpg
 from penstock.db.call import fetching
 from penstock.db.listen import back_soon, open_session
 from penstock.engine.workers import Workers
+from penstock.worker.loop_watch import TICK_SECONDS, LoopWatch
 
 # How long a beat may take before the session counts as gone.
 _ANSWER_SECONDS = 3.0
@@ -41,10 +43,12 @@ class Heartbeat:
         locks: bool,
         on_lost: Callable[[int], None],
         accepting: Callable[[], Sequence[str]],
+        watch: LoopWatch | None = None,
     ) -> None:
         """`accepting()`: queues of which the worker would take a job now; from the thread, too."""
         self._accepting = accepting
         self._dsn = dsn
+        self._watch = watch
         self._lease_seconds = lease.total_seconds()
         self._every_seconds = every.total_seconds()
         self._locks = locks
@@ -82,11 +86,33 @@ class Heartbeat:
     def _run(self) -> None:
         assert self._loop is not None  # noqa: S101  # start() has made it
         try:
+            looking = self._loop.create_task(self._look_on())
             self._loop.run_until_complete(self._beat_on())
+            looking.cancel()
             # The session that was let go is closed in the loop's next round.
             self._loop.run_until_complete(asyncio.sleep(0))
         finally:
             self._loop.close()
+
+    async def _look_on(self) -> None:
+        while self._watch is not None:
+            if self._watch.look():
+                self._changed.set()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _report(self, workers: Workers, worker: int) -> None:
+        """Whether the loop stands still, and how long it did."""
+        if self._watch is None:
+            return
+        for standstill in self._watch.reports():
+            # As it is now: the loop may go on while this is written.
+            over = standstill.over
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                owns = await workers.report_blocked_loop(
+                    worker, standstill.number, standstill.lasts, standstill.named, over=over
+                )
+            if over:
+                self._watch.reported(standstill, worker, owns)
 
     async def _beat_on(self) -> None:
         tries = 0
@@ -125,6 +151,8 @@ class Heartbeat:
             if not alive and worker == self._worker:
                 self._on_lost(worker)
                 await self._changed.wait()  # for a new identity, or the end
+            elif alive:
+                await self._report(workers, worker)
             await self._pause(conn)
 
     async def _pause(self, conn: asyncpg.Connection) -> None:

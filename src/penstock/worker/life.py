@@ -12,6 +12,7 @@ from penstock.db.listen import back_soon, listen
 from penstock.engine import Engine
 from penstock.engine.workers import Workers
 from penstock.worker.control import Heartbeat
+from penstock.worker.loop_watch import LoopWatch
 from penstock.worker.outcomes import whereabouts
 
 RENEW_SECONDS = 1_800.0
@@ -39,6 +40,7 @@ class Life:
         locks: bool,
         on_lost: Callable[[int], None],
         accepting: Callable[[], Sequence[str]],
+        watch: LoopWatch,
     ) -> None:
         self._engine = engine
         self._dsn = dsn
@@ -47,6 +49,7 @@ class Life:
         self._kinds = kinds
         self._lease = lease
         self._on_lost = on_lost
+        self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._known = asyncio.Event()
         self._held: tuple[asyncpg.Connection, int] | None = None
@@ -58,12 +61,14 @@ class Life:
             locks=locks,
             on_lost=self._hear_of_loss,
             accepting=accepting,
+            watch=watch,
         )
         self._ended = False
         self.worker: int | None = None
 
     async def begin(self) -> None:
         self.worker = await self._register()
+        self._watch.start()
         self._heart.start(self.worker)
         self._known.set()
 
@@ -116,6 +121,8 @@ class Life:
         Asked again and again: identity and session may both be new. Not on the session that
         listens: what others tell it would begin the wait for a host that is gone anew.
         """
+        # What our own loop has held up is not over its time: it goes on first.
+        await self._watch.all_reported()
         worker = self.worker
         if worker is None or self._held == (conn, worker):
             return
@@ -160,6 +167,7 @@ class Life:
 
     async def close(self) -> None:
         """Without a thread of the loop's own: handlers may have taken them all."""
+        self._watch.stop()
         self._heart.stop()
         ends = self._loop.time() + CLOSE_SECONDS
         while self._heart.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread

@@ -18,6 +18,7 @@ from penstock.engine.encode import encode
 from penstock.engine.hints import Hints
 from penstock.engine.progress import Report
 from penstock.errors import PenstockError
+from penstock.worker.loop_watch import LoopWatch
 from penstock.worker.outcomes import LeaseLost, whereabouts
 from penstock.worker.start import Start
 from penstock.worker.threads import Threads
@@ -60,9 +61,16 @@ class _Pending:
 class Desk:
     """Where starts leave what they have to say. All of it runs in the worker's loop."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, threads: Threads) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        threads: Threads,
+        watch: LoopWatch,
+    ) -> None:
         self.engine = engine
         self.loop = loop
+        self.watch = watch
         self.threads = threads
         """For steps of async handlers that are plain functions."""
         self.hints = Hints(engine.events.tell)

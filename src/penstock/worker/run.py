@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from penstock.db.listen import AWAY
-from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Succeeded
+from penstock.engine.outcomes import Deferred, Error, Failed, Outcome, Released, Succeeded
 from penstock.engine.outcomes import Retry as Retried
 from penstock.engine.starts import Told, tell
-from penstock.errors import Invalid, TooLarge
+from penstock.errors import Invalid, TooLarge, words_of
 from penstock.providers.charging import clean
 from penstock.providers.errors import ProviderError
+from penstock.providers.reading import is_a
 from penstock.worker.context import Job
 from penstock.worker.files import ProcessFiles
 from penstock.worker.outcomes import (
@@ -29,6 +30,7 @@ from penstock.worker.outcomes import (
 )
 from penstock.worker.processes import Processes
 from penstock.worker.reports import AWAY_SECONDS
+from penstock.worker.slots import Slots
 from penstock.worker.start import Start
 from penstock.worker.threads import Threads
 
@@ -39,15 +41,20 @@ SUSPECT_LOSSES = 2
 # How long it waits for its turn here, and how long it rests when that did not come.
 SUSPECT_SECONDS = 2.0
 _SUSPECT_REST = "5s"
+MOST_RESTS = 20
 _SUSPECT_LOOK_SECONDS = 0.01
+_OF_WAITING = ("timeout", "stalled", "unavailable", "interrupted")
 
 
 class Runner:
     """Where handlers that are no coroutines run."""
 
-    def __init__(self, threads: Threads, processes: Processes, *, certain: bool = False) -> None:
+    def __init__(
+        self, threads: Threads, processes: Processes, slots: Slots, *, certain: bool = False
+    ) -> None:
         """`certain`: a failure that may have been the provider's is charged at once."""
         self._certain = certain
+        self._slots = slots
         self._threads = threads
         self._processes = processes
         self._turn = asyncio.Lock()
@@ -75,10 +82,22 @@ class Runner:
             if _follows_from_stop(start, error):
                 return start.outcome_of_stop()
         # Not in the block above: a log that cannot be written prints what is being handled there.
+        try:
+            return self._failure(start, error)
+        except BaseException:  # noqa: BLE001  # an exception may do anything when it is looked at
+            return Retried(Error("bug", type(error).__name__))
+
+    def _failure(self, start: Start, error: BaseException) -> Outcome:
         outcome = outcome_of(error, start.handler.extensions)
         if self._certain and isinstance(outcome, Retried):
             outcome = replace(outcome, provisional=False)
         if not isinstance(error, Fail | Retry | Snooze | Cancel):
+            if _comes_of_waiting(outcome) and start.excused:
+                _log.info(
+                    "released: its call failed after another job had blocked the event loop",
+                    extra={"job": start.claimed.id, "kind": start.claimed.kind},
+                )
+                return Released()
             # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed
             free = isinstance(outcome, Deferred) and outcome.error.cls != "config"
@@ -87,14 +106,39 @@ class Runner:
                 level,
                 "a handler failed: %s",
                 # Our own sentence says more than a place in our code, and quotes nobody.
-                str(error) if isinstance(error, ProviderError) else whereabouts(error),
+                words_of(error) if is_a(error, ProviderError) else whereabouts(error),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
         return outcome
 
     async def _run_alone(self, start: Start) -> Any:
-        async with self._suspect_turn(start):
+        async with self._suspect_turn(start), self._whole_loop(start):
             return await self._run(start)
+
+    @asynccontextmanager
+    async def _whole_loop(self, start: Start) -> AsyncIterator[None]:
+        """For a job that has blocked a loop: take all slots of the loop, and so run alone there.
+
+        After MOST_RESTS, about two minutes, it starts beside the others all the same: a worker that
+        is never idle must not keep it for ever.
+        """
+        mode = start.handler.mode
+        if mode != "async" or not await _blocks_loops(start):
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SUSPECT_SECONDS
+        taken, others = 0, self._slots.total(mode) - 1
+        try:
+            while (taken := taken + self._slots.take([mode], others - taken)) < others:
+                if loop.time() >= until:
+                    if start.claimed.attempt - start.claimed.failures <= MOST_RESTS:
+                        raise Snooze(_SUSPECT_REST)
+                    break
+                await asyncio.sleep(_SUSPECT_LOOK_SECONDS)
+            yield
+        finally:
+            self._slots.give(mode, taken)
 
     @asynccontextmanager
     async def _suspect_turn(self, start: Start) -> AsyncIterator[None]:
@@ -203,6 +247,19 @@ async def _begin_alone(start: Start) -> bool:
             await asyncio.sleep(AWAY_SECONDS)
 
 
+async def _blocks_loops(start: Start) -> bool:
+    while True:
+        try:
+            return await start.desk.engine.workers.blocks_loops(start.claimed.id)
+        except AWAY:
+            await asyncio.sleep(AWAY_SECONDS)
+
+
+def _comes_of_waiting(outcome: Outcome) -> bool:
+    """Whether a call has failed as one does that was not looked after in time."""
+    return isinstance(outcome, Retried | Deferred) and outcome.error.cls in _OF_WAITING
+
+
 def _follows_from_stop(start: Start, error: BaseException) -> bool:
     """Whether a handler raised this because it was stopped: what it trips over then is no failure.
 
@@ -219,7 +276,7 @@ def told(start: Start, outcome: Outcome) -> Told:
         return tell(start.claimed, outcome, usage=start.usage, units=start.units)
     except (Invalid, TooLarge) as error:
         said = clean(error.message)
-    except Exception as error:  # noqa: BLE001  # a result may do anything when it is looked at
+    except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
         said = f"its result cannot be read: {type(error).__name__}"
     _log.warning(
         "the result of a job cannot be kept",

@@ -16,9 +16,11 @@ from penstock.worker.ends import Ends
 from penstock.worker.handed import take_back
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.hooks import Hooks
+from penstock.worker.loop_watch import Key
 from penstock.worker.reports import Desk
 from penstock.worker.run import Runner, told
 from penstock.worker.slots import Slots
+from penstock.worker.stack import waits_for
 from penstock.worker.start import Start
 
 # What the database takes us to be running for so long, and we do not know of, was claimed for us by
@@ -51,6 +53,7 @@ class Running:
         self._runner = runner
         self._slots = slots
         self._desk = desk
+        desk.watch.watch(self)
         self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
         self._starts: dict[tuple[UUID, int], Start] = {}
@@ -87,13 +90,16 @@ class Running:
 
     async def watch(self) -> None:
         """Set the clocks of what has begun. Not at once: most jobs that are short need none."""
+        watch = self._desk.watch
         while True:
-            begun = self._loop.time()
+            begun, lost = self._loop.time(), watch.lost
             await asyncio.sleep(WATCH_SECONDS)
+            watch.measure()
+            lost = watch.lost - lost
             # All that run, and not a list of the new ones: it would keep those that have ended.
             for start in self._starts.values():
                 if not start.watched and not start.ended:
-                    start.watch(begun)
+                    start.watch(begun if start.blocked else begun + lost)
 
     async def _conduct(self, start: Start) -> None:
         outcome: Outcome = Retry(Error("bug", "the worker could not say how it ended"))
@@ -168,6 +174,34 @@ class Running:
         await asyncio.gather(*self._finishing, return_exceptions=True)
         await self.ends.all_told()
         await self._desk.hints.close()
+
+    def lose_time(self, seconds: float, blocker: Key | None) -> frozenset[Key]:
+        """The loop stood still for so long: what runs gets that time back, but for the blocker."""
+        for key, start in self._starts.items():
+            if key == blocker:
+                start.blocked = True
+            else:
+                start.lose(seconds)
+        return frozenset(self._starts)
+
+    def keep_owned(self, worker: int, had: frozenset[Key], owns: frozenset[Key]) -> None:
+        """Stop what upkeep released while the loop stood still: another worker has it by now."""
+        for key in had - owns:
+            start = self._starts.get(key)
+            if start is not None and start.worker == worker and start.token is None:
+                start.stop("lost")
+
+    def attempt_of(self, task: "asyncio.Task[object]") -> tuple[Key, str] | None:
+        """Whose task it is, with its kind. Called from another thread, while the loop stands."""
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        start = None if frame is None else frame.f_locals.get("start")
+        if type(start) is not Start:
+            tasks = ((start, start.task) for start in list(self._starts.values()))
+            found = (start for start, root in tasks if root is not None and waits_for(root, task))
+            start = next(found, None)
+        if start is None:
+            return None
+        return (start.claimed.id, start.claimed.attempt), start.claimed.kind
 
     def drop(self, worker: int) -> None:
         """What ran under a lost identity is somebody else's now."""

@@ -8,6 +8,7 @@ from penstock.worker.handlers import Mode
 
 class Slots:
     def __init__(self, free: Mapping[Mode, int]) -> None:
+        self._total = dict(free)
         self._free = dict(free)
         self._freed = asyncio.Event()
 
@@ -18,6 +19,10 @@ class Slots:
         for mode in wanted:
             self._free[mode] -= n
         return n
+
+    def total(self, mode: Mode) -> int:
+        """How many there are, free or not."""
+        return self._total[mode]
 
     def least_free(self, modes: Iterable[Mode]) -> int:
         """How many are free in every one of these modes."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
@@ -35,6 +36,9 @@ _INSIST_SECONDS = 5.0
 IMPATIENT_TRIES = 2
 LEAST_PATIENCE = timedelta(milliseconds=200)
 MOST_PATIENCE = timedelta(seconds=3)
+# So often a job is released whose failure came of a loop that had stood still; then it counts.
+EXCUSED_TRIES = 5
+_MOMENT_SECONDS = 0.002
 
 
 class Start:
@@ -42,11 +46,14 @@ class Start:
 
     __slots__ = (
         "begun",
+        "blocked",
         "busies",
         "cancelled",
         "claimed",
         "desk",
+        "due",
         "ended",
+        "excused_until",
         "handler",
         "keeps_slot",
         "progressed",
@@ -82,6 +89,12 @@ class Start:
         self.cancelled = False
         """Asked to end: what `job.cancelled` shows."""
         self.ended = False
+        self.blocked = False
+        """It has blocked the loop: the time is its own."""
+        self.due = 0.0
+        """When it is over its time, by the loop's clock."""
+        self.excused_until = 0.0
+        """Until then a failure may come of the loop having stood still."""
         self.progressed = 0.0
         self.keeps_slot = False
         """Its handler has ended, and its slot is given when the end is told."""
@@ -127,13 +140,37 @@ class Start:
         self.watched = True
         loop, claimed = self.desk.loop, self.claimed
         allowed, unmoved = claimed.timeout_seconds, claimed.unmoved_seconds
+        self.due = begun + allowed
         if self.timer is None:
-            self.timer = loop.call_at(begun + allowed, self.stop, "timeout")
+            self._check_time(loop)
         if unmoved < allowed:
             self.progressed = max(self.progressed, begun)
             self._check_progress(loop, unmoved)
 
+    def lose(self, seconds: float) -> None:
+        """Another job blocked the loop for so long: that was not this one's time."""
+        self.due += seconds
+        self.progressed += seconds
+        # What it was waiting for has run out of time, too: a call to a server, say.
+        self.excused_until = time.monotonic() + seconds
+
+    @property
+    def excused(self) -> bool:
+        """Whether a failure of a call may come of the loop having stood still."""
+        self.desk.watch.measure()
+        tries = self.claimed.attempt - self.claimed.failures
+        return time.monotonic() < self.excused_until and tries <= EXCUSED_TRIES
+
+    def _check_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        # All that fell due while the loop stood comes at once, before anybody could go on.
+        self.desk.watch.measure()
+        if self.due - loop.time() > _MOMENT_SECONDS:
+            self.timer = loop.call_at(self.due, self._check_time, loop)
+        else:
+            self.stop("timeout")
+
     def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
+        self.desk.watch.measure()
         left = self.progressed + allowed - loop.time()
         if left <= 0:
             self.stop("stuck")

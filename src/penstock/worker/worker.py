@@ -30,6 +30,7 @@ from penstock.worker.handlers import Handler, modes_by_queue
 from penstock.worker.idle import run_only, run_until_idle
 from penstock.worker.life import RENEW_SECONDS, Life
 from penstock.worker.lookout import Lookout
+from penstock.worker.loop_watch import LoopWatch
 from penstock.worker.offers import Offers
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.processes import Processes
@@ -126,7 +127,15 @@ class Worker:
                 self._engine = engine
                 # Who runs one job in its caller has nobody who would judge a failure later.
                 certain = self._options.job is not None
-                self._prepare(Runner(threads, processes, certain=certain), for_steps)
+                slots = Slots(
+                    {
+                        "async": self._options.concurrency,
+                        "thread": self._options.threads,
+                        "process": self._options.processes,
+                    }
+                )
+                runner = Runner(threads, processes, slots, certain=certain)
+                self._prepare(runner, slots, for_steps)
                 await self._live()
         finally:
             processes.close()
@@ -150,18 +159,11 @@ class Worker:
             self._claims.stop()
             self._offers.look()
 
-    def _prepare(self, runner: Runner, for_steps: Threads) -> None:
+    def _prepare(self, runner: Runner, slots: Slots, for_steps: Threads) -> None:
         """Put the parts together."""
         engine, options = self._engine, self._options
         self._loop = asyncio.get_running_loop()
-        self._desk = Desk(engine, self._loop, for_steps)
-        slots = Slots(
-            {
-                "async": options.concurrency,
-                "thread": options.threads,
-                "process": options.processes,
-            }
-        )
+        self._desk = Desk(engine, self._loop, for_steps, LoopWatch(self._loop))
         self._running = Running(
             engine, self._handlers, runner, slots, self._desk, on_ended=self._on_ended
         )
@@ -178,6 +180,7 @@ class Worker:
             locks=not options.until_idle,
             on_lost=self._running.drop,
             accepting=lambda: self.claims.accepting,
+            watch=self._desk.watch,
         )
         if options.stint is not None:
             self._stint = Stint(options.stint, engine, self._handlers)

@@ -67,6 +67,7 @@ async def _examine(
     yield await _made("tenants", lambda: data.tenants(fetch))
     yield await _made("partitions", lambda: data.partitions(fetch))
     yield await _made("workers", lambda: data.workers(fetch))
+    yield await _made("loops", lambda: data.loops(fetch))
     yield await _made("queues", lambda: data.queues(fetch))
     async for finding in _each("liveness", lambda: standstills(conn)):
         yield finding

@@ -153,6 +153,25 @@ async def workers(fetch: Fetch) -> Finding:
     return Finding("workers", "ok", message)
 
 
+async def loops(fetch: Fetch) -> Finding:
+    """Whether handlers block the event loops of their workers."""
+    found = await Lists(fetch).blocked_loops()
+    named = [one for one in found if one["kind"] is not None]
+    if any(one["now"] for one in found) or named:
+        first = named[0] if named else found[0]
+        who = f"a handler of kind {first['kind']}" if named else "nobody that was seen"
+        at = f", at {first['place']}" if first["place"] else ""
+        return Finding(
+            "loops",
+            "bad" if first["now"] else "warning",
+            f"stood still {count(len(found), 'time')} within a day, last for"
+            f" {first['seconds']:.1f} s in worker {first['worker_id']} by {who}{at}",
+            "Await something there, give it to `asyncio.to_thread`, or make the handler a plain"
+            " `def`: the other jobs of the worker stood still, too.",
+        )
+    return Finding("loops", "ok", "no handler blocked an event loop within a day")
+
+
 async def queues(fetch: Fetch) -> Finding:
     """Whether anything waits that nobody will start."""
     status = await Lists(fetch).status()

@@ -59,6 +59,7 @@ as $$
       join penstock.circuit c on c.queue_id = q.id),
     'workers', (select count(*) from penstock.worker_health w where w.alive),
     'stuck', (select count(*) from penstock._list_stuck(100)),
+    'blocked', penstock._blocked_loop_gauges(),
     'unhandled', (select coalesce(jsonb_agg(u), '[]') from penstock.list_unhandled() u),
     'bounds', penstock._hour_bounds(),
     'ended', (

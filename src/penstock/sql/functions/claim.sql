@@ -217,7 +217,9 @@ begin
       then (select a.name from penstock.account a where a.id = j.account_id) end,
     case when j.lane >= 0 then j.lane when j.reserved > 0 then j.account_id end, j.topic,
     j.batch_id, j.payload, j.metadata,
-    j.priority, j.failures, j.deferrals, j.crashes, j.losses, j.max_attempts, j.created_at,
+    j.priority, j.failures, j.deferrals, j.crashes,
+    -- One that blocked its worker's loop starts as a suspect does: with care.
+    case when j.blocks then greatest(j.losses, 2) else j.losses end, j.max_attempts, j.created_at,
     j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;
   if p_job is not null then

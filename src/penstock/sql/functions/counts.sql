@@ -267,13 +267,18 @@ begin
           'alive', w.lost_at is null and w.beat_at + w.lease >= p_now,
           'running', coalesce(s.jobs, 0), 'started_at', penstock._rfc3339(w.started_at),
           'last_heartbeat', penstock._rfc3339(w.beat_at),
-          'lost_at', penstock._rfc3339(w.lost_at)) order by w.name, w.started_at), '[]')
+          'lost_at', penstock._rfc3339(w.lost_at),
+          'blocked_since', penstock._rfc3339((
+            select b.began_at from penstock._blocked_loops(p_now) b
+            where b.worker_id = w.id))) order by w.name, w.started_at), '[]')
         from penstock.worker w
         left join (
           select t.worker_id, sum(t.jobs) as jobs from started t group by t.worker_id
         ) s on s.worker_id = w.id
         where w.stopped_at is null
           and (w.lost_at is null or w.lost_at > p_now - interval '1 day')),
+      'blocked', (
+        select coalesce(jsonb_agg(b), '[]') from penstock.list_blocked_loops(5, '1 hour') b),
       'unhandled', (
         select coalesce(jsonb_agg(u), '[]') from penstock.list_unhandled() u),
       'stale', (select coalesce(sum(s.stale), 0) from started s)));

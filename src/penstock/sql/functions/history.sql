@@ -225,6 +225,14 @@ begin
   get diagnostics rows = row_count;
   return next;
 
+  what := 'blocked_loop'; -- over for a month
+  delete from penstock.blocked_loop b
+  where b.ctid = any (array(
+    select k.ctid from penstock.blocked_loop k
+    where k.began_at < p_now - interval '30 days' limit p_rows for update skip locked));
+  get diagnostics rows = row_count;
+  return next;
+
   what := 'offer'; -- of workers that left without a word
   delete from penstock.offer o
   where o.ctid = any (array(

@@ -153,7 +153,10 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('worker_id', s.name, 'alive', s.alive, 'running', s.running,
     'started_at', penstock._rfc3339(s.started_at),
-    'last_heartbeat', penstock._rfc3339(s.beat_at), 'lost_at', penstock._rfc3339(s.lost_at))
+    'last_heartbeat', penstock._rfc3339(s.beat_at), 'lost_at', penstock._rfc3339(s.lost_at),
+    'blocked_since', penstock._rfc3339((
+      select b.began_at from penstock._blocked_loops(penstock.clock()) b
+      where b.worker_id = s.id)))
   from (
     select w.*, w.lost_at is null and w.beat_at + w.lease >= penstock.clock() as alive,
       (select count(*) from penstock.job j

@@ -6,6 +6,11 @@
 -- them the next ends the job with stuck_exhausted. A worker that dies with several jobs gives them
 -- back free of charge; but a job that this happened to twice is a suspect: it runs as the only
 -- suspect of its worker, and is charged as if it had been alone.
+--
+-- While a handler blocks the event loop of its worker (blocked_loop.sql), the others there are
+-- released without a failure when their time is over, and all of them after 30 seconds: a loop that
+-- stands for ever must not keep them for ever. The one that blocks is over its time like any other.
+-- Where none was found that blocks, each of them may be it, as among a dead worker's jobs.
 
 -- Whether a worker that says it holds advisory locks holds none any more: dead, in milliseconds.
 -- The keys of two sessions are shared, so that the loss of one of them means nothing.
@@ -62,6 +67,7 @@ create or replace function penstock._recoverable(p_now timestamptz, p_limit inte
 returns table (id uuid, attempt integer, outcome text, error jsonb)
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
+  with blocked as materialized (select * from penstock._blocked_loops(p_now))
   select c.id, c.attempt, c.outcome, jsonb_build_object('class', c.class, 'message', c.message,
     'retryable', c.outcome <> 'cancelled')
   from (
@@ -86,13 +92,35 @@ as $$
       and (w.lost_at is not null or w.stopped_at is not null) -- guard: gone
     union all
     select j.id, j.attempt, j.holds, j.reserved, j.account_id,
-      case when j.timeout_at <= p_now then 'timed_out' else 'stuck' end,
-      case when j.timeout_at > p_now then 'stalled' when j.status = 'awaiting' then 'no_callback'
-        else 'timeout' end,
-      case when j.timeout_at > p_now then 'no progress for too long'
+      case
+        when l.blocker = 'known' then 'released' -- guard: blocker known => when false then ''
+        when l.blocker = 'unknown'
+          and not j.alone then 'lost_with_others' -- guard: alone in loop => then 'lost_with_others'
+        when l.blocker is null and j.timeout_at <= p_now then 'timed_out'
+        else 'stuck' end,
+      case when l.blocker is not null then 'worker_lost' when j.timeout_at > p_now then 'stalled'
+        when j.status = 'awaiting' then 'no_callback' else 'timeout' end,
+      case when l.blocker is not null then 'the event loop of its worker was blocked'
+        when j.timeout_at > p_now then 'no progress for too long'
         when j.status = 'awaiting' then 'no callback came in time' else 'over its time' end
-    from penstock.job j
+    from penstock.job j cross join lateral (
+      select case
+        when (j.id, j.attempt) in (select b.job_id, b.attempt from blocked b) then null
+        when j.worker_id = any (array(select b.worker_id from blocked b where b.job_id is not null))
+          then 'known'
+        when j.worker_id = any (array(select b.worker_id from blocked b)) then 'unknown'
+      end as blocker
+    ) l
     where j.deadline_at <= p_now -- guard: over its deadline
+    union all
+    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
+      case when b.job_id is null and j.alone then 'stuck'
+        when b.job_id is null then 'lost_with_others' else 'released' end,
+      'worker_lost', 'the event loop of its worker was blocked'
+    from blocked b join penstock.job j on j.worker_id = b.worker_id
+    where j.deadline_at > p_now
+      and b.began_at <= p_now - interval '30 seconds' -- guard: loop stands for long
+      and (j.id, j.attempt) is distinct from (b.job_id, b.attempt) -- guard: not the blocker
   ) c
   where (c.holds < 2 and c.reserved = 0)
     or penstock._held_account(c.account_id) -- guard: passed over => or true
@@ -182,6 +210,10 @@ begin
     order by f.id, f.o
   ) r;
   if v_found.ids is not null then
+    -- Before it can be started again.
+    perform penstock._mark_blocker(b.job_id, b.attempt,
+      extract(epoch from v_now - b.began_at)::double precision)
+    from penstock._blocked_loops(v_now) b where b.job_id is not null;
     return query
     select s.job_id, u.outcome, s.verdict, s.status
     from penstock._settle_jobs(null, null, v_found.ids, v_found.attempts, v_found.outcomes, null,

@@ -1,0 +1,130 @@
+-- Event loops that stand still. A handler that calls something blocking in an `async def` stops the
+-- loop of its worker, and with it every other job there: none of them can end, and all clocks run.
+-- The worker's heartbeat, a thread of its own, reports that here while it lasts, with the attempt
+-- that blocks; recover.sql releases the others without a failure when their time is over, and what
+-- is left when the loop goes on gets the lost time back.
+
+-- Loops that stand still now. A report that nobody renewed for a lease counts no more.
+create or replace function penstock._blocked_loops(p_now timestamptz)
+returns table (worker_id bigint, began_at timestamptz, job_id uuid, attempt integer)
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select b.worker_id, b.began_at, b.job_id, b.attempt
+  from penstock.blocked_loop b join penstock.worker w on w.id = b.worker_id
+  where b.ended_at is null -- guard: not over
+    and w.lost_at is null and w.stopped_at is null
+    and b.reported_at >= p_now - w.lease -- guard: renewed
+$$;
+
+-- The worker's loop has stood still for so long; p_over: it goes on again. p_job: the attempt that
+-- blocks it, if it was found. The same number may be reported again, also after an answer was lost:
+-- a report that comes late does not open what is over. Returns what the worker still runs.
+create or replace function penstock.report_blocked_loop(
+  p_worker bigint, p_number integer, p_seconds double precision, p_over boolean,
+  p_job uuid default null, p_attempt integer default null, p_kind text default null,
+  p_place text default null
+) returns table (job_id uuid, attempt integer)
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
+as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_began timestamptz;
+begin
+  insert into penstock.blocked_loop as b (worker_id, number, began_at, seconds, reported_at,
+    ended_at, job_id, attempt, kind, place)
+  values (p_worker, p_number, v_now - make_interval(secs => p_seconds), p_seconds, v_now,
+    case when p_over then v_now end, p_job, p_attempt, p_kind, left(p_place, 500))
+  on conflict (worker_id, number) do update set
+    seconds = excluded.seconds, reported_at = excluded.reported_at, ended_at = excluded.ended_at,
+    job_id = excluded.job_id, attempt = excluded.attempt, kind = excluded.kind,
+    place = excluded.place
+  where b.ended_at is null -- guard: once
+  returning b.began_at into v_began;
+  if found and p_over then
+    perform penstock._return_lost_time(p_worker, v_began, v_now, p_job, p_attempt);
+    insert into penstock.blocked_loop_total as t (kind, times, seconds)
+    values (coalesce(p_kind, ''), 1, p_seconds)
+    on conflict (kind) do update set times = t.times + 1, seconds = t.seconds + excluded.seconds;
+  end if;
+  perform penstock._mark_blocker(p_job, p_attempt, p_seconds);
+  return query
+  select j.id, j.attempt from penstock.job j
+  where j.deadline_at is not null and j.worker_id = p_worker;
+end
+$$;
+
+-- What a worker runs has used nothing of the time in which its loop stood still, but for the
+-- attempt that blocked it: that used all of it.
+create or replace function penstock._return_lost_time(
+  p_worker bigint, p_began timestamptz, p_now timestamptz, p_job uuid, p_attempt integer
+) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.job j set
+    deadline_at = j.deadline_at + (p_now - greatest(j.started_at, p_began)),
+    timeout_at = j.timeout_at + (p_now - greatest(j.started_at, p_began)), updated_at = p_now
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.deadline_at is not null
+      and s.worker_id = p_worker -- guard: its own
+      and (s.id, s.attempt) is distinct from (p_job, p_attempt) -- guard: innocent
+      and s.started_at < p_now
+    order by s.id for no key update skip locked))
+$$;
+
+-- The next attempt of a job that has blocked a loop for so long starts alone in its loop. Not for
+-- a moment: on a busy machine many do that. Where the job is locked, the next report does it.
+create or replace function penstock._mark_blocker(
+  p_job uuid, p_attempt integer, p_seconds double precision
+) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.job j set blocks = true
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.id = p_job and not s.blocks
+      and s.attempt = p_attempt -- guard: fence
+      and p_seconds >= 5 -- guard: for long
+    for no key update skip locked))
+$$;
+
+-- Whether an attempt of this job has blocked its worker's loop for long.
+create or replace function penstock.blocks_loops(p_job uuid) returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select coalesce((select j.blocks from penstock.job j where j.id = p_job), false) $$;
+
+-- Loops that stood still in that time, or those that one job blocked, the latest first; those that
+-- still stand before all others.
+create or replace function penstock.list_blocked_loops(
+  p_limit integer default 50, p_within interval default '1 day', p_job uuid default null
+) returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('worker_id', s.name, 'since', penstock._rfc3339(s.began_at),
+    'seconds', case when s.now then extract(epoch from penstock.clock() - s.began_at)
+      else s.seconds end,
+    'now', s.now, 'job', s.job_id, 'attempt', s.attempt, 'kind', s.kind, 'place', s.place)
+  from (
+    select b.*, coalesce(w.name, '') as name,
+      exists (
+        select from penstock._blocked_loops(penstock.clock()) n
+        where n.worker_id = b.worker_id and b.ended_at is null) as now
+    from penstock.blocked_loop b left join penstock.worker w on w.id = b.worker_id
+    where b.began_at > penstock.clock() - p_within and (p_job is null or b.job_id = p_job)
+  ) s
+  order by s.now desc, s.began_at desc limit least(greatest(p_limit, 1), 1000)
+$$;
+
+-- What is scraped: how many stand still now, and what was counted since the beginning.
+create or replace function penstock._blocked_loop_gauges() returns jsonb
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object(
+    'now', (select count(*) from penstock._blocked_loops(penstock.clock())),
+    'kinds', (
+      select coalesce(jsonb_agg(jsonb_build_object('kind', t.kind, 'times', t.times,
+        'seconds', t.seconds) order by t.kind), '[]')
+      from penstock.blocked_loop_total t))
+$$;
