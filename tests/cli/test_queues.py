@@ -76,3 +76,24 @@ def test_a_queue_that_is_not_there_is_a_sentence(penstock: Penstock, words: list
     assert near.err == (
         "penstock: there is no queue modl; known are model, other. Did you mean model?\n"
     )
+
+
+def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
+    penstock: Penstock, db: psycopg.Connection
+) -> None:
+    """D4"""
+    db.execute("""select penstock.edit_queue('model', '{"concurrency": 8}')""")
+    db.execute(
+        "update penstock.circuit set state = 'ramping', allowed = 3, refused = 0.47"
+        " where queue_id = (select id from penstock.queue where name = 'model')"
+    )
+    done = penstock("queues")
+    assert "refuses calls: 47%" in done.out
+    told = (
+        "! the provider of queue model answers, and refuses about half of its calls; at most 3 of 8"
+        " run at once, more with each answer"
+    )
+    assert told in done.out
+    assert "refuses about half of its calls" in " ".join(penstock("status").out.split())
+    shown = json.loads(penstock("queues", "--json").out)[0]["circuit"]
+    assert (shown["allowed"], shown["refused"]) == (3, 0.47)

@@ -39,6 +39,10 @@ CREATE FUNCTION penstock._account_locked(p_account bigint) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._account_of(p_job uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._add_arrays(p_one bigint[], p_other bigint[], p_sign integer) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -118,9 +122,52 @@ CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.circuit (
+    queue_id integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    class text,
+    changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    tries integer DEFAULT 0 NOT NULL,
+    probe_job uuid,
+    probe_attempt integer,
+    allowed integer,
+    resume integer DEFAULT 1 NOT NULL,
+    in_row integer DEFAULT 0 NOT NULL,
+    row_trouble text,
+    row_job uuid,
+    row_mixed boolean DEFAULT false NOT NULL,
+    address text,
+    reachable boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    reason text,
+    refused double precision DEFAULT 0 NOT NULL,
+    row_refused double precision DEFAULT 0 NOT NULL,
+    row_account bigint,
+    row_shared boolean DEFAULT false NOT NULL,
+    answered_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    eased_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    suspect bigint,
+    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
+    CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
+    CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
+    CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
+    CONSTRAINT shares_are_shares CHECK ((((refused >= (0)::double precision) AND (refused <= (1)::double precision)) AND ((row_refused >= (0)::double precision) AND (row_refused <= (1)::double precision)))),
+    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'ramping'::text])))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at timestamp with time zone, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE;
 
 CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
@@ -256,38 +303,11 @@ CREATE FUNCTION penstock._choose_one(p_queue integer, p_kinds integer[], p_job u
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE TABLE penstock.circuit (
-    queue_id integer NOT NULL,
-    state text DEFAULT 'closed'::text NOT NULL,
-    class text,
-    changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    next_at timestamp with time zone,
-    tries integer DEFAULT 0 NOT NULL,
-    probe_job uuid,
-    probe_attempt integer,
-    allowed integer,
-    resume integer DEFAULT 1 NOT NULL,
-    in_row integer DEFAULT 0 NOT NULL,
-    row_trouble text,
-    row_job uuid,
-    row_mixed boolean DEFAULT false NOT NULL,
-    address text,
-    reachable boolean DEFAULT false NOT NULL,
-    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    reason text,
-    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
-    CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
-    CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
-    CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
-    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'ramping'::text])))
-)
-WITH (fillfactor='50');
-
-CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
+CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_account bigint, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._circuit_sentence(p_queue text, p_circuit penstock.circuit) RETURNS text
+CREATE FUNCTION penstock._circuit_sentence(p_queue text, p_circuit penstock.circuit, p_limit integer DEFAULT NULL::integer) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -319,7 +339,7 @@ CREATE FUNCTION penstock._count_ended(p_from timestamp with time zone, p_until t
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
 
-CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_free integer, p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -686,6 +706,9 @@ CREATE FUNCTION penstock._is_empty(p_account text) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._is_half_up(p_refused double precision) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -693,9 +716,16 @@ CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._is_steady(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._is_told_of_few(p_table regclass) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._is_troubled(p_circuit penstock.circuit) RETURNS boolean
+    LANGUAGE sql IMMUTABLE;
 
 CREATE FUNCTION penstock._is_webhook_url(p_url text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -835,6 +865,10 @@ CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
 CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._note_answers(p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -854,6 +888,14 @@ CREATE FUNCTION penstock._oldest_startable(p_queue integer, p_kind integer, p_be
 
 CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._opened(p_circuit penstock.circuit, p_effect text, p_class text, p_after numeric, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._opens(p_circuit penstock.circuit, p_effect text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._option_boolean(p_options jsonb, p_key text) RETURNS boolean
@@ -887,6 +929,12 @@ CREATE FUNCTION penstock._option_webhook(p_options jsonb) RETURNS text
 CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed text[]) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._other_probe(p_queue integer, p_kinds integer[]) RETURNS uuid
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock._overview_ended(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -930,6 +978,9 @@ CREATE FUNCTION penstock._pass_gate(p_queue penstock.queue, p_limit integer, p_n
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._patience(p_tries integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._payload_fault(p_payload jsonb, p_setting penstock.setting) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -955,7 +1006,7 @@ CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigin
 CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric) RETURNS interval
+CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric, p_shared boolean DEFAULT true) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._prune_outside(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
@@ -1129,6 +1180,9 @@ CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._refused_after(p_refused double precision, p_is_refused boolean) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved bigint[], p_charged bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1140,6 +1194,9 @@ CREATE FUNCTION penstock._return_lost_time(p_worker bigint, p_began timestamp wi
 
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._row_that_opens(p_refused double precision) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status text, jobs bigint)
     LANGUAGE plpgsql STABLE
@@ -1185,6 +1242,9 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
     SET jit TO 'off';
 
 CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._share_in_words(p_share double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETURNS double precision
@@ -1286,6 +1346,10 @@ CREATE FUNCTION penstock._tell_circuit(p_queue text, p_circuit penstock.circuit,
 CREATE FUNCTION penstock._time_words(p_length interval) RETURNS text
     LANGUAGE sql IMMUTABLE;
 
+CREATE FUNCTION penstock._tries_after(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._trouble(p_class text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -1371,6 +1435,10 @@ CREATE FUNCTION penstock._whole(p_value jsonb, p_min bigint, p_max bigint) RETUR
 
 CREATE FUNCTION penstock._why_stale(p_job uuid, p_attempt integer) RETURNS text
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._without_row(p_circuit penstock.circuit) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._write_circuit(p_circuit penstock.circuit) RETURNS void
@@ -2844,8 +2912,6 @@ CREATE INDEX attempt_rest_ended_at_idx ON penstock.attempt_rest USING brin (ende
 CREATE INDEX blocked_loop_began_idx ON penstock.blocked_loop USING btree (began_at);
 
 CREATE INDEX blocked_loop_open_idx ON penstock.blocked_loop USING btree (worker_id) WHERE (ended_at IS NULL);
-
-CREATE INDEX circuit_troubled_idx ON penstock.circuit USING btree (queue_id) WHERE ((state <> 'closed'::text) OR (in_row > 0));
 
 CREATE INDEX delivery_account_idx ON penstock.delivery USING btree (account_id, id);
 

@@ -374,6 +374,24 @@ async def test_the_circuit_of_an_outage_tells_class_since_and_next_try(
     assert await scene.conn.fetchval("select state from penstock.circuit") == "closed"
 
 
+async def test_a_provider_that_refuses_many_calls_is_told_with_what_may_run(
+    operator: Visitor, scene: Scene
+) -> None:
+    """D4"""
+    await scene.outage("model")
+    await scene.conn.execute(
+        "update penstock.circuit set state = 'ramping', class = null, allowed = 3, refused = 0.47,"
+        " next_at = null where queue_id = (select id from penstock.queue where name = 'model')"
+    )
+    await scene.conn.execute("update penstock.alert set cleared_at = now()")
+    page = await operator.read("/queues/model")
+    assert "Refuses calls" in page
+    assert "about half of its last calls" in page
+    overview = await operator.read("/")
+    assert "The provider of queue model refuses about half of its calls." in overview
+    assert "At most 3" in overview
+
+
 async def test_a_circuit_is_opened_by_hand_with_a_reason(
     operator: Visitor, scene: Scene, conn: asyncpg.Connection
 ) -> None:

@@ -32,7 +32,7 @@ async def _failures(s: Scene, start: Row) -> int:
     return failures
 
 
-@catches("_circuit_after: thrice")
+@catches("_opens: thrice")
 async def two_failures_are_no_outage(s: Scene) -> None:
     worker = await _ready(s)
     for _ in range(2):
@@ -40,15 +40,15 @@ async def two_failures_are_no_outage(s: Scene) -> None:
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: from two jobs")
+@catches("_opens: from two jobs")
 async def one_job_alone_is_no_outage(s: Scene) -> None:
-    worker = await _ready(s, jobs=1, attempts=9)
-    for _ in range(4):
+    worker = await _ready(s, jobs=1, attempts=99)
+    for _ in range(8):
         await fail(s.conn, worker, "interrupted", delay="0")
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: of two")
+@catches("_opens: several accounts")
 async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
     for _ in range(2):
@@ -64,10 +64,10 @@ async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: of now")
+@catches("_circuit_after: of now", beside=["_circuit_after: overtaken"])
 async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> None:
-    worker = await _ready(s, jobs=4)
-    old = await s.start(worker, limit=2)
+    worker = await _ready(s, jobs=12)
+    old = await s.start(worker, limit=9)
     await noticed(s.conn)
     await fail(s.conn, worker, "unavailable")
     await s.clock.advance("1s")
@@ -76,7 +76,125 @@ async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> No
     assert await _state(s) == "ramping"
 
 
-@catches("_circuit_after: by its probe")
+@catches("_circuit_after: overtaken")
+async def calls_that_hung_while_later_ones_were_answered_are_no_outage(s: Scene) -> None:
+    """At rest, a circuit hears of an answer every few seconds."""
+    worker = await _ready(s, jobs=9, attempts=9)
+    hung = await s.start(worker, limit=8)
+    await s.clock.advance("6s")
+    await factory.finish(s.conn, worker, await s.start(worker))
+    await s.clock.advance("6s")
+    await end(s.conn, worker, hung, "stalled")
+    assert await _state(s) == "closed"
+
+
+@catches("_opens: by the share")
+async def a_provider_that_refuses_half_of_its_calls_goes_on(s: Scene) -> None:
+    worker = await _ready(s, jobs=40)
+    await s.conn.execute("update penstock.circuit set refused = 0.5")
+    for _ in range(6):
+        await fail(s.conn, worker, "overloaded")
+    assert await _state(s) == "closed"
+
+
+async def _ramp(s: Scene, *, allowed: int = 16, jobs: int = 20) -> int:
+    """A circuit whose provider has been coming back for some time."""
+    worker = await opened(s.conn, jobs=jobs, concurrency=100)
+    await s.clock.advance("1s")
+    await factory.finish(s.conn, worker, await s.start(worker))
+    await s.conn.execute("update penstock.circuit set allowed = $1, refused = 0.5", allowed)
+    return worker
+
+
+@catches("_circuit_after: once a round")
+async def the_refusals_of_one_round_lower_a_ramp_once(s: Scene) -> None:
+    worker = await _ramp(s)
+    await end(s.conn, worker, await s.start(worker, limit=4), "overloaded")
+    assert (await circuit(s.conn))["allowed"] == 14
+
+
+@catches("_is_steady: quiet")
+async def a_ramp_in_which_calls_are_refused_goes_on(s: Scene) -> None:
+    worker = await _ramp(s)
+    await s.clock.advance("50s")
+    await fail(s.conn, worker, "overloaded")
+    await s.clock.advance("20s")
+    await factory.recover(s.conn)
+    assert await _state(s) == "ramping"
+
+
+@catches("_pass_circuit: hangs in a ramp")
+async def a_call_that_hangs_does_not_hold_the_ramp(s: Scene) -> None:
+    worker = await _ramp(s, allowed=1)
+    await s.start(worker)
+    await s.clock.advance("11s")
+    await s.start(worker)
+
+
+@catches("_pass_circuit: hangs")
+async def a_probe_that_hangs_does_not_hold_the_circuit(s: Scene) -> None:
+    worker = await opened(s.conn)
+    await s.clock.advance("1s")
+    await s.start(worker)
+    await s.clock.advance("11s")
+    await s.start(worker)
+
+
+async def _hung_probe(s: Scene) -> list[Row]:
+    """The probe after one of an account that hangs, whose other job is next in line."""
+    worker = await opened(s.conn, jobs=2)
+    await s.conn.execute("select penstock.cancel_job(id) from penstock.job")
+    for account in ("bad", "bad", "good"):
+        await factory.submit(s.conn, account=account)
+    await s.clock.advance("1s")
+    [first] = await s.start(worker)
+    assert first["account"] == "bad"
+    await s.clock.advance("11s")
+    return await s.start(worker)
+
+
+@catches("_other_probe: another account")
+async def the_next_probe_is_another_account_s(s: Scene) -> None:
+    [probe] = await _hung_probe(s)
+    assert probe["account"] == "good"
+
+
+@catches("_other_probe: another lane")
+async def the_next_probe_is_another_limited_account_s(s: Scene) -> None:
+    await factory.plan(s.conn, concurrency=5)
+    [probe] = await _hung_probe(s)
+    assert probe["account"] == "good"
+
+
+@catches("_feel_ends: half up")
+async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
+    worker = await _ready(s)
+    first = await s.start(worker)
+    await end(s.conn, worker, first, "interrupted")
+    assert await _failures(s, first[0]) == 1
+
+
+@catches("_feel_ends: odd")
+async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> None:
+    worker = await _ready(s, jobs=1)
+    await s.conn.execute("update penstock.job set isolated = 50")
+    await s.conn.execute("update penstock.circuit set refused = 0.5")
+    first = await s.start(worker)
+    await end(s.conn, worker, first, "overloaded")
+    assert await _failures(s, first[0]) == 0
+
+
+@catches("_note_answers: nobody waits")
+async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
+    worker = await _ready(s)
+    first = await s.start(worker)
+    other, finisher = await s.connect(), await s.connect()
+    async with other.transaction():
+        await other.execute("select from penstock.circuit for no key update")
+        await s.does_not_wait(finisher, factory.finish(finisher, worker, first))
+
+
+@catches("_after_answer: by its probe")
 async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
     worker = await _ready(s)
     slow = await s.start(worker)
@@ -189,7 +307,7 @@ async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
     assert await factory.claim(s.conn, worker, limit=4) == []
 
 
-@catches("_close_ramps: its minute")
+@catches("_is_steady: its minute")
 async def a_ramp_has_a_minute(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
@@ -201,10 +319,27 @@ async def a_ramp_has_a_minute(s: Scene) -> None:
 
 @catches("_of_probes: no answer")
 async def a_probe_that_was_not_begun_met_nobody(s: Scene) -> None:
+    """Asked of the function itself: a finish asks it only where something is over its time."""
     worker = await opened(s.conn)
     await s.clock.advance("1s")
-    await factory.finish(s.conn, worker, await s.start(worker), "released")
-    assert (await circuit(s.conn))["tries"] == 0
+    [probe] = await s.start(worker)
+    told = await s.value(
+        "select outcomes from penstock._of_probes($1, $2, $3, array[null::jsonb])",
+        [probe["id"]],
+        [probe["attempt"]],
+        ["released"],
+    )
+    assert told == ["released"]
+
+
+@catches("_of_probes: a probe")
+async def a_call_from_before_the_outage_that_is_over_its_time_is_no_probe(s: Scene) -> None:
+    worker = await _ready(s)
+    slow = await s.start(worker)
+    await noticed(s.conn)
+    await fail(s.conn, worker, "unavailable")
+    await factory.finish(s.conn, worker, slow, "timed_out")
+    assert await _failures(s, slow[0]) == 1
 
 
 @catches("_of_probes: this start")

@@ -168,8 +168,9 @@ async def test_a_failure_while_it_ramps_up_opens_it_again(
     worker = await opened(conn, jobs=9)
     await clock.advance("1s")
     await factory.finish(conn, worker, await factory.claim(conn, worker))
-    await fail(conn, worker, "overloaded")
-    assert (await circuit(conn))["state"] == "ramping", "once is not enough"
+    for _ in range(4):
+        await fail(conn, worker, "overloaded")
+        assert (await circuit(conn))["state"] == "ramping", "it has refused calls before"
     await fail(conn, worker, "overloaded")
     assert (await circuit(conn))["state"] == "open"
 

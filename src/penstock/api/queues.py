@@ -63,6 +63,8 @@ class Circuit(Answer):
     since: datetime | None
     next_probe_at: datetime | None
     failed_probes: int
+    allowed: int | None
+    refused: float
     message: str | None
 
 

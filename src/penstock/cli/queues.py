@@ -25,6 +25,9 @@ COLUMNS = (
     Column("OVERRIDDEN", least=10, drop=4),
 )
 
+# From which share of refused calls on operators are told of it.
+NOTEWORTHY = 0.05
+
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
 
@@ -40,7 +43,7 @@ def queues(context: typer.Context, *, as_json: Json = False) -> None:
         none = "No queues yet: an app declares them, or SQL does (penstock.declare_queue)."
         print_table(COLUMNS, [row(queue) for queue in found], none=none)
         for queue in found:
-            if queue["circuit"]["state"] == "open":
+            if is_troubled(queue["circuit"]):
                 typer.echo(f"! {queue['circuit']['message']}")
 
 
@@ -60,6 +63,12 @@ def row(queue: dict[str, Any]) -> list[Any]:
     ]
 
 
+def is_troubled(circuit: dict[str, Any]) -> bool:
+    """Whether its provider is away, or refuses a part of its calls."""
+    refused: float = circuit["refused"]
+    return circuit["state"] == "open" or (circuit["state"] == "ramping" and refused >= NOTEWORTHY)
+
+
 def state(queue: dict[str, Any]) -> str:
     """Whether its jobs may start, in a word or two."""
     circuit = queue["circuit"]
@@ -70,6 +79,8 @@ def state(queue: dict[str, Any]) -> str:
             return "stopped by hand"
         case "open":
             return f"away: {circuit['class']}"
+        case "ramping" if is_troubled(circuit):
+            return f"refuses calls: {circuit['refused']:.0%}"
         case "ramping":
             return "coming back"
         case _ if queue["drive"] == "worker" and not queue["workers"]:

@@ -43,7 +43,7 @@ def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
 def news(queue: dict[str, Any], *, width: int | None) -> list[str]:
     """What keeps a queue's jobs from starting and what to do, on lines that fit."""
     circuit = queue["circuit"]
-    if circuit["state"] != "open":
+    if not queues.is_troubled(circuit):
         return []
     told = f"! {circuit['message']} (since {age(circuit['since'])}"
     if (next_at := circuit["next_probe_at"]) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock import moments
-from penstock.dashboard.standing import Count, Standing, waiting
+from penstock.dashboard.standing import NOTEWORTHY, Count, Standing, waiting
 
 # Shorter pauses are somebody at work.
 LONG_PAUSE = timedelta(hours=1)
@@ -37,6 +37,7 @@ def alerts(
         *_unhandled(found),
         *_blocked(found),
         *_of_circuits(found),
+        *_half_up(found),
         *_silent(found),
         *_stuck(found),
         *_queues(rows),
@@ -114,6 +115,23 @@ def _of_circuits(found: dict[str, Any]) -> Iterator[Alert]:
             since=alert["raised_at"],
             link=(f"queues/{alert['queue']}", f"Queue {alert['queue']}"),
         )
+
+
+def _half_up(found: dict[str, Any]) -> Iterator[Alert]:
+    """Providers that answer some calls and refuse others."""
+    for queue in found["queues"]:
+        circuit, name = queue["circuit"], queue["name"]
+        if circuit["state"] == "ramping" and circuit["refused"] >= NOTEWORTHY:
+            limit = "" if queue["limit"] is None else f" of {queue['limit']:,}"
+            yield Alert(
+                f"half-up-{name}",
+                f"The provider of queue {name} refuses {circuit['refused_words']} of its calls.",
+                f"At most {circuit['allowed']:,}{limit} of its jobs run at once, more with each"
+                " answer; refused jobs try again, and no failure is counted. If it goes on, the"
+                " provider has less room than the queue's limit.",
+                since=circuit["since"],
+                link=(f"queues/{name}", f"Queue {name}"),
+            )
 
 
 def _silent(found: dict[str, Any]) -> Iterator[Alert]:

@@ -12,6 +12,9 @@ from penstock import moments
 UNEXPLAINED_SECONDS = 30
 _EXACT_DIGITS = 2
 
+# From which share of refused calls on operators are told of it.
+NOTEWORTHY = 0.05
+
 # How much it has to tell, the most first.
 STOPPED, HELD, BUSY, IDLE = range(4)
 
@@ -146,6 +149,8 @@ def _state(queue: dict[str, Any]) -> tuple[str, str]:
             return "running", "Asked to wait"
         case "open", _:
             return "bad", "Provider away"
+        case "ramping", _ if circuit["refused"] >= NOTEWORTHY:
+            return "running", "Refuses calls"
         case "ramping", _:
             return "running", "Coming back"
         case _:
@@ -205,6 +210,11 @@ def _limited(queue: dict[str, Any]) -> str | None:
             return f"All {limit:,} places are taken; the next job starts when one ends."
         case "account_limit":
             return "The accounts whose jobs wait run as many as their plans allow."
+        case "ramping" if circuit["refused"] >= NOTEWORTHY:
+            return (
+                f"The provider refuses {circuit['refused_words']} of its calls; at most"
+                f" {circuit['allowed']:,} jobs run at once, more with each answer."
+            )
         case "ramping":
             return "The provider is back; jobs start more and more."
         case _:

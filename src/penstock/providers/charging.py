@@ -28,7 +28,7 @@ def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
             return Retry(error, verdict.after, provisional=True)
         case Charge.FREE:
             # When it is tried again is for SQL to say, which knows whether its queue stands still.
-            return Deferred(error, verdict.after if verdict.cls == "overloaded" else None)
+            return Deferred(error)
         case _:
             assert_never(verdict.charge)
 

@@ -31,8 +31,8 @@ class Circuit(StrEnum):
     """What it does to the queue."""
 
     NONE = "none"
-    COUNTS = "counts"  # three in a row from two jobs open the circuit
-    OPENS = "opens"  # unavailable at once, overloaded at the second in a row
+    COUNTS = "counts"  # three in a row from two accounts or jobs open the circuit
+    OPENS = "opens"  # at the second in a row; later where the provider refused calls before
     PAUSES = "pauses"  # the queue waits as long as the provider asked for
     STOPS = "stops"  # paused, and the operator is told; config after two different jobs
 
@@ -59,7 +59,7 @@ _VERDICTS = (
     Verdict("timeout", Charge.FULL, Circuit.NONE, Fault.UNKNOWN),
     Verdict("stalled", Charge.PROVISIONAL, Circuit.COUNTS, Fault.PROVIDER),
     Verdict("rate_limited", Charge.FREE, Circuit.PAUSES, Fault.PROVIDER, after=_wait(10)),
-    Verdict("overloaded", Charge.FREE, Circuit.OPENS, Fault.PROVIDER, after=_wait(5)),
+    Verdict("overloaded", Charge.FREE, Circuit.OPENS, Fault.PROVIDER, after=_wait(1)),
     Verdict("unavailable", Charge.FREE, Circuit.OPENS, Fault.PROVIDER, after=_wait(1)),
     Verdict("quota", Charge.FREE, Circuit.STOPS, Fault.CREDENTIAL, after=_wait(30)),
     Verdict("auth", Charge.FREE, Circuit.STOPS, Fault.CREDENTIAL, after=_wait(30)),

@@ -26,13 +26,28 @@ begin
 end
 $$;
 
--- What is going on and what to do, for an operator.
-create or replace function penstock._circuit_sentence(p_queue text, p_circuit penstock.circuit)
-returns text
+-- A share of calls in words.
+create or replace function penstock._share_in_words(p_share double precision) returns text
+language sql immutable parallel safe
+as $$
+  select case when p_share < 0.05 then 'hardly any' when p_share < 0.18 then 'about a tenth'
+    when p_share < 0.29 then 'about a quarter' when p_share < 0.42 then 'about a third'
+    when p_share < 0.58 then 'about half' when p_share < 0.7 then 'about two thirds'
+    when p_share < 0.83 then 'about three quarters' else 'most' end
+$$;
+
+-- What is going on and what to do, for an operator. p_limit: how many of the queue may run at once.
+create or replace function penstock._circuit_sentence(
+  p_queue text, p_circuit penstock.circuit, p_limit integer default null
+) returns text
 language sql immutable set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_circuit.state = 'closed' then format('the provider of queue %s answers again', p_queue)
+    when p_circuit.state = 'ramping' and p_circuit.refused >= 0.05
+      then format('the provider of queue %s answers, and refuses %s of its calls; at most %s%s run '
+      'at once, more with each answer', p_queue, penstock._share_in_words(p_circuit.refused),
+      p_circuit.allowed, coalesce(' of ' || p_limit, ''))
     when p_circuit.state = 'ramping'
       then format('the provider of queue %s answers again; jobs start more and more', p_queue)
     when p_circuit.class is null then format('queue %s was stopped by hand%s; `penstock circuit '
@@ -81,8 +96,9 @@ declare
 begin
   select * into v_circuit from penstock.circuit c where c.queue_id = v_queue.id for no key update;
   v_was := v_circuit.state;
-  if v_was <> 'closed' or v_circuit.in_row > 0 then
+  if penstock._is_troubled(v_circuit) then
     v_circuit := penstock._closed(v_circuit, penstock.clock());
+    v_circuit.refused := 0;
     perform penstock._write_circuit(v_circuit);
     if v_was <> 'closed' then
       perform penstock._tell_circuit(p_name, v_circuit, penstock.clock());

@@ -1,17 +1,33 @@
 -- The circuit of a queue: whether the provider behind it answers. An outage is not a failure.
 --
---   closed --- unavailable, overloaded, auth, quota, config: twice in a row of two jobs, or
---     ^        thrice; three provisional failures in a row of two jobs; rate_limited ---> open
---     |                                                                                 |  ^
---     +-- as many may run as the queue allows --- ramping <-- its probe was answered ---+  |
---                                                    +------ any of the above -------------+
+--   closed --- too many failures in a row, or rate_limited -----------------------------> open
+--     ^                                                                                 |  ^
+--     +-- as many may run as the queue allows --- ramping <-- a probe was answered -----+  |
+--                                                    +------ the same -----------------------+
 --
--- Open, it lets no job start but one at a time, as a probe: when next_at has come, and no other
--- probe runs. A probe that dies with its worker is no longer running, so it needs no lease of its
--- own; one that failed lets others try before it (benched), or a single odd job could hold up all.
+-- closed: jobs start as the limits allow. open: none, but probes. ramping: `allowed` may run at
+-- once: one more with each answer, an eighth fewer for a round of calls with a refusal in it.
+--
+-- How many failures in a row open it depends on the share of calls that were refused before them
+-- (`refused`): of a provider that is well, two of two jobs are enough; one that refuses every
+-- second call refuses two in a row all the time, and has to refuse seven (_row_that_opens). So one
+-- that is half up goes on, and one that is down gets few calls.
+--   - Provisional failures: at least three, of two jobs.
+--   - Failures of one account alone say less: it takes one more, of provisional ones three more.
+--   - A call that failed although one that began after it was answered says nothing: such a
+--     provider answered while the call hung.
+-- Where a quarter of the calls is refused, a failure says nothing about its job either: provisional
+-- failures cost nothing then, and deferrals are not counted as those of an odd job.
+--
+-- Open, it lets one job start at a time, as a probe, when next_at has come. While a probe has no
+-- answer for long, another may start beside it; a probe is of another account than the one before,
+-- where one waits. So a job that hangs each time does not keep the circuit open for others. A probe
+-- that dies with its worker is no longer running, so it needs no lease of its own; one that failed
+-- lets others try before it (benched). A call that began after the circuit opened is a probe.
 -- A provider that only asked to wait (rate_limited) needs no probe: half of what ran goes on then.
 -- How a start's end bears on the circuit is told in its error, under the key `circuit`:
---   effect    opens, counts, pauses (until `after`), stops (an operator has to act), or none
+--   effect    opens, counts (provisional), pauses (until `after`), stops (an operator has to act),
+--             or none
 --   after     seconds the provider asked for
 --   address   host:port that was called
 --
@@ -30,139 +46,6 @@ $$;
 create or replace function penstock._trouble(p_class text) returns text
 language sql immutable parallel safe
 as $$ select case when penstock._is_outage(p_class) then 'outage' else p_class end $$;
-
--- The circuit after one more end. Pure; p_running: how many ran in its queue.
-create or replace function penstock._circuit_after(
-  p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamptz,
-  p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamptz
-) returns penstock.circuit
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_next penstock.circuit := p_circuit;
-  v_told jsonb := p_error -> 'circuit';
-  v_effect text := nullif(v_told ->> 'effect', 'none');
-  v_class text := p_error ->> 'class';
-  v_after numeric := (v_told ->> 'after')::numeric;
-  v_probe boolean := p_job = p_circuit.probe_job and p_attempt = p_circuit.probe_attempt;
-  v_opens boolean;
-begin
-  if v_effect is null then
-    if p_outcome not in ('succeeded', 'snoozed') and coalesce(v_class, '') not in (
-      'invalid_request', 'refused', 'input_too_long', 'input_truncated', 'bad_output')
-    then
-      return v_next; -- says nothing about the provider
-    end if;
-    -- It has answered.
-    v_next.in_row := 0;
-    v_next.row_trouble := null;
-    v_next.row_job := null;
-    v_next.row_mixed := false;
-    if v_next.state = 'open'
-      and v_probe -- guard: by its probe
-    then
-      v_next.state := 'ramping';
-      v_next.allowed := 1;
-      v_next.changed_at := p_now;
-    elsif v_next.state = 'ramping' then
-      v_next.allowed := v_next.allowed + 1;
-    end if;
-    -- Nor does a queue with little to do ramp for ever.
-    if v_next.state = 'ramping'
-      and (v_next.allowed >= p_full or v_next.changed_at <= p_now - interval '1 minute')
-    then
-      v_next := penstock._closed(v_next, p_now);
-    end if;
-    return v_next;
-  end if;
-  if v_next.state = 'ramping'
-    and p_started_at < v_next.changed_at -- guard: of now => and false
-  then
-    return v_next; -- it met the outage that is over
-  end if;
-
-  v_next.address := coalesce(v_told ->> 'address', v_next.address);
-  if v_next.row_trouble is distinct from
-    penstock._trouble(v_class) -- guard: of one sort => v_next.row_trouble
-  then
-    v_next.in_row := 0;
-    v_next.row_job := null;
-    v_next.row_mixed := false;
-    v_next.row_trouble := penstock._trouble(v_class);
-  end if;
-  v_next.row_mixed := v_next.row_mixed or coalesce(v_next.row_job <> p_job, false);
-  v_next.row_job := coalesce(v_next.row_job, p_job);
-  v_next.in_row := v_next.in_row + 1;
-  if v_next.state = 'open' then
-    if v_next.class is null then -- by an operator: nothing that happens changes it
-      return v_next;
-    end if;
-    if v_probe then
-      v_next.tries := v_next.tries + 1;
-      v_next.class := v_class;
-      v_next.next_at := p_now + penstock._probe_wait(v_effect, v_next.tries, v_after);
-    elsif v_effect = 'pauses' then
-      -- Those that were under way may have been told to wait longer than the first.
-      v_next.next_at := greatest(v_next.next_at,
-        p_now + penstock._probe_wait(v_effect, 0, v_after));
-    end if;
-    return v_next;
-  end if;
-
-  v_opens := case v_effect
-    when 'pauses' then true
-    when 'counts' then v_next.row_mixed -- guard: from two jobs => when 'never' then true
-      and v_next.in_row >= 3 -- guard: thrice
-    -- Of one odd job alone it says nothing about the others, unless nothing else is answered.
-    else v_next.in_row >= 3 -- guard: of two => else true
-      or (v_next.in_row = 2 and v_next.row_mixed) end;
-  if v_opens then
-    if v_effect = 'pauses' then
-      v_next.resume := greatest(1, coalesce(v_next.allowed, p_running) / 2);
-    else
-      v_next.tries := case when v_next.state = 'ramping' then v_next.tries + 1 else 0 end;
-    end if;
-    v_next.state := 'open';
-    v_next.class := v_class;
-    v_next.allowed := null;
-    v_next.changed_at := p_now;
-    v_next.probe_job := null;
-    v_next.probe_attempt := null;
-    v_next.reachable := false;
-    v_next.reason := null;
-    v_next.next_at := p_now + penstock._probe_wait(v_effect, v_next.tries, v_after);
-  end if;
-  return v_next;
-end
-$$;
-
-create or replace function penstock._closed(p_circuit penstock.circuit, p_now timestamptz)
-returns penstock.circuit
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  p_circuit.state := 'closed';
-  p_circuit.class := null;
-  p_circuit.reason := null;
-  p_circuit.changed_at := p_now;
-  p_circuit.next_at := null;
-  p_circuit.tries := 0;
-  p_circuit.probe_job := null;
-  p_circuit.probe_attempt := null;
-  p_circuit.allowed := null;
-  p_circuit.resume := 1;
-  p_circuit.in_row := 0;
-  p_circuit.row_trouble := null;
-  p_circuit.row_job := null;
-  p_circuit.row_mixed := false;
-  return p_circuit;
-end
-$$;
-
--- How many may run at once before a ramp is over, in a queue without a limit.
-create or replace function penstock._full_ramp(p_queue penstock.queue) returns integer
-language sql immutable
-as $$ select coalesce(p_queue.concurrency, 256) $$;
 
 -- What the ends of starts say about their providers, in their order; called when any of them says
 -- something, or a circuit is not at rest. p_queues: null for what did not take effect.
@@ -187,7 +70,7 @@ begin
     select q.* from penstock.queue q
     where q.id = any (p_queues)
       and (exists (select from penstock.circuit c
-                   where c.queue_id = q.id and (c.state <> 'closed' or c.in_row > 0))
+                   where c.queue_id = q.id and penstock._is_troubled(c))
         or exists (select from unnest(p_queues, p_errors) u (queue_id, error)
                    where u.queue_id = q.id and u.error ? 'circuit'))
     order by q.id
@@ -203,13 +86,15 @@ begin
         with ordinality u (job, attempt, queue_id, started_at, outcome, error, o)
       where u.queue_id = v_queue.id order by u.o
     loop
-      if v_running is null and v_one.error #>> '{circuit,effect}' = 'pauses' then
+      if v_running is null and v_one.error ? 'circuit' and v_was.state <> 'open' then
         -- With those that end here.
         select count(*) + cardinality(array_positions(p_queues, v_queue.id)) into v_running
         from penstock.job j where j.deadline_at is not null and j.queue_id = v_queue.id;
       end if;
-      v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt, v_one.started_at,
-        v_one.outcome, v_one.error, penstock._full_ramp(v_queue), v_running, p_now);
+      v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt,
+        case when v_one.error ? 'circuit' then penstock._account_of(v_one.job) end,
+        v_one.started_at, v_one.outcome, v_one.error, penstock._full_ramp(v_queue), v_running,
+        p_now);
       if v_one.outcome = 'provisional' then
         v_maybe := v_maybe || v_one.job;
       elsif v_one.outcome = 'deferred' then
@@ -217,7 +102,9 @@ begin
       end if;
     end loop;
     if v_now.state <> 'open' and v_free <> '{}' then
-      perform penstock._count_isolated(v_free, p_now);
+      perform penstock._count_isolated(v_free,
+        case when penstock._is_half_up(v_was.refused) then 100 else 10 end, -- guard: odd => 10,
+        p_now);
     end if;
     continue when v_now is not distinct from v_was;
     perform penstock._write_circuit(v_now);
@@ -230,6 +117,10 @@ begin
       elsif v_maybe <> '{}' then
         perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_maybe);
       end if;
+    elsif v_maybe <> '{}' and v_now.state <> 'open'
+      and penstock._is_half_up(v_was.refused) -- guard: half up
+    then
+      perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_maybe);
     end if;
     if v_now.state <> 'open' and v_was.state = 'open' then
       perform penstock._unbench(v_queue.id, p_now, null);
@@ -243,6 +134,46 @@ begin
 end
 $$;
 
+-- Whether a circuit has to hear of answers.
+create or replace function penstock._is_troubled(p_circuit penstock.circuit) returns boolean
+language sql immutable
+as $$
+  select p_circuit.state <> 'closed' or p_circuit.in_row > 0 or p_circuit.refused > 0
+$$;
+
+-- Whose job it is, which may have just ended.
+create or replace function penstock._account_of(p_job uuid) returns bigint
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(
+    (select j.account_id from penstock.job j where j.id = p_job),
+    (select f.account_id from penstock.finished f where f.id = p_job), 0)
+$$;
+
+-- Circuits at rest hear every few seconds of an answer, so that a call that hung meanwhile is seen
+-- as the odd one. Nobody waits for that.
+create or replace function penstock._note_answers(
+  p_queues integer[], p_starts timestamptz[], p_outcomes text[], p_now timestamptz
+) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  with answered as materialized (
+    select u.queue_id, max(u.started_at) as started_at
+    from unnest(p_queues, p_starts, p_outcomes) u (queue_id, started_at, outcome)
+    where u.outcome = 'succeeded' and u.queue_id is not null
+    group by u.queue_id
+  ),
+  held as materialized (
+    select c.queue_id from penstock.circuit c
+    where c.queue_id in (select a.queue_id from answered a)
+    order by c.queue_id for no key update skip locked -- guard: nobody waits - skip locked
+  )
+  update penstock.circuit c set answered_at = p_now,
+    answered_start = greatest(c.answered_start, a.started_at)
+  from held h join answered a on a.queue_id = h.queue_id
+  where c.queue_id = h.queue_id
+$$;
+
 -- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
 -- at rest, and nothing tells of them.
 create or replace function penstock._feel_told(
@@ -253,12 +184,15 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_told record;
+  v_look record;
+  v_at_rest boolean;
 begin
-  if not exists (
-      select from penstock.circuit c
-      where (c.state <> 'closed' or c.in_row > 0) and c.queue_id = any (p_queues))
-    and not exists (select from unnest(p_errors) e where e ? 'circuit')
-  then
+  select bool_or(penstock._is_troubled(c)) as troubled,
+    bool_or(c.answered_at < p_now - interval '5 seconds') as stale
+  into v_look from penstock.circuit c where c.queue_id = any (p_queues);
+  v_at_rest := v_look.troubled is not true
+    and not exists (select from unnest(p_errors) e where e ? 'circuit');
+  if v_at_rest and v_look.stale is not true then
     return;
   end if;
   select array_agg(d.queue_id order by u.o) as queues, array_agg(d.started_at order by u.o)
@@ -269,20 +203,27 @@ begin
     d (id, attempt, queue_id, started_at)
     on d.id = u.id
     and d.attempt = u.attempt; -- guard: fence
+  if v_at_rest then
+    perform penstock._note_answers(v_told.queues, v_told.starts, p_outcomes, p_now);
+    return;
+  end if;
   perform penstock._feel_ends(p_jobs, p_attempts, v_told.queues, v_told.starts, p_outcomes,
     p_errors, p_now);
 end
 $$;
 
--- Deferred while others are answered: ten times for nothing, then it costs an attempt each time. So
--- one job that the provider never takes (a prompt longer than some proxy waits) comes to its end.
-create or replace function penstock._count_isolated(p_jobs uuid[], p_now timestamptz)
-returns void
+-- Deferred while others are answered: ten times for nothing, a hundred times where many are
+-- refused, then it costs an attempt each time. So one job that the provider never takes (a prompt
+-- longer than some proxy waits) comes to its end.
+create or replace function penstock._count_isolated(
+  p_jobs uuid[], p_free integer, p_now timestamptz
+) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   with counted as materialized (
-    select j.id, j.isolated >= 10 as charged, -- guard: ten times => select j.id, true as charged,
-      j.isolated >= 10 and j.failures + 1 >= j.max_attempts and j.status = 'scheduled' as last
+    select j.id,
+      j.isolated >= p_free as charged, -- guard: ten times => true as charged,
+      j.isolated >= p_free and j.failures + 1 >= j.max_attempts and j.status = 'scheduled' as last
     from penstock.job j where j.id = any (p_jobs)
   )
   update penstock.job j set isolated = least(j.isolated + 1, 1000),
@@ -316,6 +257,10 @@ as $$
     probe_attempt = p_circuit.probe_attempt, allowed = p_circuit.allowed,
     resume = p_circuit.resume, in_row = p_circuit.in_row, row_trouble = p_circuit.row_trouble,
     row_job = p_circuit.row_job, row_mixed = p_circuit.row_mixed,
+    row_account = p_circuit.row_account, row_shared = p_circuit.row_shared,
+    row_refused = p_circuit.row_refused, refused = p_circuit.refused,
+    answered_at = p_circuit.answered_at, answered_start = p_circuit.answered_start,
+    eased_at = p_circuit.eased_at, suspect = p_circuit.suspect,
     address = p_circuit.address, reachable = p_circuit.reachable, reason = p_circuit.reason
   where c.queue_id = p_circuit.queue_id
 $$;

@@ -72,6 +72,7 @@ declare
   v_gated boolean;
   v_limit integer := p_limit;
   v_probe boolean := false;
+  v_one uuid;
   v_jobs uuid[];
   v_ranks bigint[];
   v_kinds integer[];
@@ -161,11 +162,15 @@ begin
     end if;
   end if;
 
-  if p_job is not null then
-    v_jobs := penstock._choose_one(v_queue.id, v_kinds, p_job);
+  v_one := coalesce(p_job,
+    case when v_probe then penstock._other_probe(v_queue.id, v_kinds) end);
+  if v_one is not null then
+    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_one);
+    -- Somebody else has it at this moment: any job will do.
+    v_one := coalesce(v_jobs[1], p_job);
   end if;
   for v_round in 1 .. 100 loop
-    exit when p_job is not null;
+    exit when v_one is not null;
     select h.jobs, h.ranks, h.owners into v_jobs, v_ranks, v_owners
     from penstock._hold_plain(v_queue.id, v_kinds, v_limit, v_strays, v_now) h;
     exit when v_owners is null;
@@ -179,7 +184,7 @@ begin
   end loop;
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
-    exit when p_job is not null or not (v_look.lanes or v_look.due or v_strays <> '{}');
+    exit when v_one is not null or not (v_look.lanes or v_look.due or v_strays <> '{}');
     select * into v_held from penstock._hold_accounts(v_queue.id, v_kinds, v_limit);
     exit when v_held.accounts is null;
     v_chosen := penstock._choose(v_queue, v_kinds, v_limit, v_held.accounts, v_held.running,
@@ -222,9 +227,9 @@ begin
     case when j.blocks then greatest(j.losses, 2) else j.losses end, j.max_attempts, j.created_at,
     j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;
-  if p_job is not null then
+  if v_one is not null then
     perform penstock._leave_lanes(array[j.queue_id], array[j.lane], array[j.kind_id])
-    from penstock.job j where j.id = p_job and j.lane >= 0;
+    from penstock.job j where j.id = v_one and j.lane >= 0;
   end if;
   if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;

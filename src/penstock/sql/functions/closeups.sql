@@ -10,7 +10,8 @@ language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select o.queue || jsonb_build_object('order', q.ordering, 'overrides', q.overrides,
     'declared_by', q.declared_by, 'failed_probes', c.tries,
-    'message', case when c.state <> 'closed' then penstock._circuit_sentence(q.name, c) end)
+    'message', case when c.state <> 'closed'
+      then penstock._circuit_sentence(q.name, c, q.concurrency) end)
   from jsonb_array_elements(penstock._overview_live(40000, p_now) -> 'queues') o (queue)
   join penstock.queue q on q.id = (o.queue ->> 'id')::integer
   join penstock.circuit c on c.queue_id = q.id

@@ -254,7 +254,9 @@ begin
           'paused_at', penstock._rfc3339(q.paused_at), 'paused_reason', q.paused_reason,
           'circuit', jsonb_build_object('state', c.state, 'class', c.class,
             'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
-            'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end),
+            'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
+            'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),
+            'refused_words', penstock._share_in_words(c.refused)),
           'waiting_for', case when w.queued > 0 or w.due > 0 then penstock._queue_waits_for(q, g, c,
             v.alive, w.handled, w.free, (k.jobs ->> 'running')::bigint, p_now)
             end) order by q.name), '[]')

@@ -67,7 +67,8 @@ declare
   v_gone_on record;
   v_all boolean;
 begin
-  if exists (select from penstock.circuit c where c.state = 'open' and c.probe_job = any (p_jobs))
+  if p_outcomes && array['timed_out', 'stuck']
+    and exists (select from penstock.circuit c where c.state = 'open')
   then
     select * into p_outcomes, p_errors
     from penstock._of_probes(p_jobs, p_attempts, p_outcomes, p_errors);
@@ -271,12 +272,14 @@ begin
           then interval '0' else penstock._probe_wait('pauses', 0,
             (t.error #>> '{circuit,after}')::numeric)
             + make_interval(secs => 2 ^ least(j.deferrals, 12)) end
-        -- Free of charge: 1, 2, 4 ... 60 s, unless an open circuit holds it anyway.
+        -- Free of charge: 1, 2, 4 ... 60 s, or what the provider asked for; unless an open circuit
+        -- holds it anyway.
         when t.outcome = 'deferred' and c.state <> 'open'
-          then penstock._probe_wait(null, j.deferrals, null)
+          then penstock._probe_wait(null, j.deferrals, case t.error #>> '{circuit,effect}'
+            when 'opens' then (t.error #>> '{circuit,after}')::numeric end)
         else interval '0' end) as run_at,
-      coalesce(t.outcome = 'deferred' and c.state = 'open' and c.probe_job = j.id
-        and c.probe_attempt = j.attempt, false) as benched,
+      coalesce(t.outcome = 'deferred' and c.state = 'open' and c.class is not null
+        and j.started_at > c.changed_at, false) as benched,
       penstock._probe_wait(t.error #>> '{circuit,effect}', c.tries + 1,
         (t.error #>> '{circuit,after}')::numeric) as probe_wait
     from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)

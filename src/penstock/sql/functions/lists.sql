@@ -131,8 +131,10 @@ begin
     'circuit', jsonb_build_object('state', c.state, 'class', c.class,
       'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
       'next_probe_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
-      'failed_probes', c.tries,
-      'message', case when c.state <> 'closed' then penstock._circuit_sentence(q.name, c) end),
+      'failed_probes', c.tries, 'allowed', c.allowed,
+      'refused', round(c.refused::numeric, 2),
+      'message', case when c.state <> 'closed'
+        then penstock._circuit_sentence(q.name, c, q.concurrency) end),
     'scheduled', s.scheduled, 'queued', s.queued,
     'running', s.running, 'awaiting', s.awaiting,
     'oldest_queued_at', penstock._rfc3339(s.oldest_queued_at), 'overrides', q.overrides,

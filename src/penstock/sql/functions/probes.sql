@@ -1,16 +1,24 @@
 -- Who may start while a circuit is not closed, and when: one job as a probe, then more and more.
 
 -- Seconds until the next probe: 1, 2, 4 ... 60, or what the provider asked for, up to an hour; that
--- exactly where it only asks to wait. Where an operator has to act, a quarter of an hour.
-create or replace function penstock._probe_wait(p_effect text, p_tries integer, p_after numeric)
-returns interval
+-- exactly where it only asks to wait. Where an operator has to act, a quarter of an hour; sooner as
+-- long as only one account has met it (not p_shared): its key alone may be wrong.
+create or replace function penstock._probe_wait(
+  p_effect text, p_tries integer, p_after numeric, p_shared boolean default true
+) returns interval
 language sql immutable parallel safe
 as $$
   select make_interval(secs => case
-    when p_effect = 'stops' then 900
+    when p_effect = 'stops' and p_shared then 900
+    when p_effect = 'stops' then least(900, 2 ^ least(p_tries, 10))
     when p_effect = 'pauses' then least(3600, greatest(1, coalesce(p_after, 1)))
     else greatest(least(60, 2 ^ least(p_tries, 10)), least(coalesce(p_after, 0), 3600)) end)
 $$;
+
+-- How long a probe may be without an answer before another one starts beside it: 10, 20 ... 60 s.
+create or replace function penstock._patience(p_tries integer) returns interval
+language sql immutable parallel safe
+as $$ select make_interval(secs => least(60, 10 * (least(p_tries, 10) + 1))) $$;
 
 -- How many may start now, as far as the circuit goes, and whether as its probe. The caller has the
 -- gate, so nobody else decides this at the same time.
@@ -34,18 +42,21 @@ begin
   free := p_limit;
   probe := v_circuit.state = 'open';
   if v_circuit.state = 'ramping' then
-    -- What began before says nothing any more, however long it hangs.
+    -- What began before says nothing any more, however long it hangs; nor may what hangs now hold
+    -- the others.
     select least(p_limit, v_circuit.allowed - count(*)) into free -- guard: ramp
     from penstock.job j
     where j.deadline_at is not null and j.queue_id = p_queue
-      and j.started_at >= v_circuit.changed_at;
+      and j.started_at >= v_circuit.changed_at
+      and j.started_at > p_now - penstock._patience(0); -- guard: hangs in a ramp
   elsif v_circuit.state = 'open' then
     if p_now < v_circuit.next_at -- guard: not before => if false
       or v_circuit.class is null -- guard: by hand
       or exists ( -- guard: one probe
         select from penstock.job j
         where j.id = v_circuit.probe_job and j.attempt = v_circuit.probe_attempt
-          and j.status in ('running', 'awaiting'))
+          and j.status in ('running', 'awaiting')
+          and j.started_at > p_now - penstock._patience(v_circuit.tries)) -- guard: hangs
     then
       free := 0;
     else
@@ -55,13 +66,62 @@ begin
 end
 $$;
 
--- Remembers which start is the probe.
+-- Remembers which start is the probe. The one before has had no answer if it still runs. The next
+-- one is another account's; where one account has all the failures, not that one's.
 create or replace function penstock._begin_probe(p_queue integer, p_job uuid) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
-  update penstock.circuit c set probe_job = j.id, probe_attempt = j.attempt
+  update penstock.circuit c set probe_job = j.id, probe_attempt = j.attempt,
+    suspect = case when c.row_shared or c.row_account is null or c.row_account = 0
+      then nullif(j.account_id, 0) else c.row_account end,
+    tries = c.tries + exists (
+      select from penstock.job b
+      where b.id = c.probe_job and b.attempt = c.probe_attempt
+        and b.status in ('running', 'awaiting'))::integer
   from penstock.job j
   where c.queue_id = p_queue and c.state = 'open' and j.id = p_job
+$$;
+
+-- The next job in line that is not of the account that the circuit suspects; null: nobody is
+-- suspected, or no other job is among the first ten thousand.
+create or replace function penstock._other_probe(p_queue integer, p_kinds integer[]) returns uuid
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
+as $$
+declare
+  v_suspect bigint;
+begin
+  select c.suspect into v_suspect from penstock.circuit c where c.queue_id = p_queue;
+  if v_suspect is null then
+    return null;
+  end if;
+  return (
+    select n.id
+    from unnest(p_kinds) k (id)
+    cross join lateral (
+      (select f.id, f.rank from (
+        select j.id, j.rank, j.account_id from penstock.job j
+        where j.queue_id = p_queue and j.kind_id = k.id and j.lane = -1 and j.status = 'queued'
+        order by j.rank limit 10000
+      ) f
+      where f.account_id <> v_suspect -- guard: another account
+      order by f.rank limit 1)
+      union all
+      (select j.id, j.rank from (
+        select l.account_id from penstock.lane l
+        where l.queue_id = p_queue and l.kind_id = k.id and l.open and l.waiting > 0
+          and l.account_id <> v_suspect -- guard: another lane
+        order by l.head limit 1
+      ) l
+      cross join lateral (
+        select j.id, j.rank from penstock.job j
+        where j.queue_id = p_queue and j.kind_id = k.id and j.lane = l.account_id
+          and j.status = 'queued'
+        order by j.rank limit 1
+      ) j)
+    ) n
+    order by n.rank limit 1);
+end
 $$;
 
 -- Providers that are away; with an address where who asks is to look at it: each once a second,
@@ -130,7 +190,10 @@ as $$
       else t.error end order by t.o)
   from unnest(p_jobs, p_attempts, p_outcomes, p_errors) with ordinality
     t (id, attempt, outcome, error, o)
-  left join penstock.circuit c on c.state = 'open' and c.probe_job = t.id
-    and c.probe_attempt = t.attempt -- guard: this start
+  left join penstock.job j on j.id = t.id
+    and j.attempt = t.attempt -- guard: this start
     and t.outcome in ('timed_out', 'stuck') -- guard: no answer
+  left join penstock.circuit c on c.queue_id = j.queue_id and c.state = 'open'
+    and c.class <> 'rate_limited'
+    and j.started_at > c.changed_at -- guard: a probe
 $$;

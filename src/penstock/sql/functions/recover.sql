@@ -157,7 +157,7 @@ begin
 end
 $$;
 
--- A ramp that nobody climbs any more is over.
+-- A ramp that nobody climbs any more, and in which nothing was refused for a minute, is over.
 create or replace function penstock._close_ramps(p_now timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -166,7 +166,7 @@ declare
 begin
   for v_circuit in
     select c.* from penstock.circuit c
-    where c.state = 'ramping' and c.changed_at <= p_now - interval '1 minute' -- guard: its minute
+    where c.state = 'ramping' and penstock._is_steady(c, p_now)
     order by c.queue_id for no key update skip locked
   loop
     perform penstock._write_circuit(penstock._closed(v_circuit, p_now));

@@ -49,6 +49,14 @@ begin
     select s.queue_id from penstock.circuit s
     where s.next_at > v_now and (s.changed_at > v_now or s.looked_at > v_now)
     for no key update skip locked));
+  -- Or no failure would count before that moment.
+  update penstock.circuit c set answered_at = least(c.answered_at, v_now),
+    answered_start = least(c.answered_start, v_now),
+    eased_at = least(c.eased_at, v_now)
+  where c.queue_id = any (array(
+    select s.queue_id from penstock.circuit s
+    where s.answered_at > v_now or s.answered_start > v_now or s.eased_at > v_now
+    for no key update skip locked));
   update penstock.hook h set next_at = v_now
   where h.job_id = any (array(
     select s.job_id from penstock.hook s where s.next_at > v_now

@@ -1,0 +1,254 @@
+-- What a circuit is after one more end of a start: its state, how many may run, when to try again.
+-- All of it is pure; circuit.sql has the diagram, and asks under the lock of the circuit's row.
+
+-- How many failures in a row open a circuit, by the share of calls refused before them: about so
+-- many that they come by chance once in some hundred calls.
+create or replace function penstock._row_that_opens(p_refused double precision) returns integer
+language sql immutable parallel safe
+as $$ select least(8, 2 + ceil(p_refused * 10))::integer $$;
+
+-- Whether so much is refused that a failure says nothing about its job.
+create or replace function penstock._is_half_up(p_refused double precision) returns boolean
+language sql immutable parallel safe
+as $$ select p_refused >= 0.25 $$;
+
+-- The share of refused calls after one more call; each weighs an eighth.
+create or replace function penstock._refused_after(
+  p_refused double precision, p_is_refused boolean
+) returns double precision
+language sql immutable parallel safe
+as $$
+  select case when p_is_refused then p_refused + (1 - p_refused) / 8
+    when p_refused < 0.01 then 0 else p_refused * 7 / 8 end
+$$;
+
+-- The circuit after an answer. Pure.
+create or replace function penstock._after_answer(
+  p_circuit penstock.circuit, p_started_at timestamptz, p_full integer, p_now timestamptz
+) returns penstock.circuit
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_next penstock.circuit := penstock._without_row(p_circuit);
+begin
+  v_next.refused := penstock._refused_after(p_circuit.refused, false);
+  v_next.answered_at := p_now;
+  v_next.answered_start := greatest(p_circuit.answered_start, p_started_at);
+  if v_next.state = 'open'
+    and v_next.class <> 'rate_limited'
+    and p_started_at > v_next.changed_at -- guard: by its probe
+  then
+    v_next.state := 'ramping';
+    -- One that is half up goes on with half of what ran; one that was down begins with one.
+    v_next.allowed := case when penstock._answered_lately(p_circuit, p_now)
+      then v_next.resume else 1 end;
+    v_next.changed_at := p_now;
+    v_next.suspect := null;
+  elsif v_next.state = 'ramping' then
+    v_next.allowed := v_next.allowed + 1;
+    -- Should it open again, the first probe comes soon.
+    v_next.tries := greatest(0, least(v_next.tries, 6) - 1);
+  end if;
+  -- Nor does a queue with little to do ramp for ever.
+  if v_next.state = 'ramping'
+    and (v_next.allowed >= p_full or penstock._is_steady(v_next, p_now))
+  then
+    v_next := penstock._closed(v_next, p_now);
+  end if;
+  return v_next;
+end
+$$;
+
+-- Whether the provider answers now and then.
+create or replace function penstock._answered_lately(
+  p_circuit penstock.circuit, p_now timestamptz
+) returns boolean
+language sql immutable
+as $$ select p_circuit.answered_at > p_now - interval '30 seconds' $$;
+
+-- Probes that failed, after one more: they go on often as long as the provider was answering a
+-- moment ago, and where one account has met all the failures.
+create or replace function penstock._tries_after(p_circuit penstock.circuit, p_now timestamptz)
+returns integer
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select case when not penstock._answered_lately(p_circuit, p_now) then p_circuit.tries + 1
+    when p_circuit.row_shared then least(2, p_circuit.tries + 1) else 0 end
+$$;
+
+-- Whether a ramp is over, however few jobs there were to climb it.
+create or replace function penstock._is_steady(p_circuit penstock.circuit, p_now timestamptz)
+returns boolean
+language sql immutable set search_path = pg_catalog, pg_temp
+as $$
+  select p_circuit.changed_at <= p_now - interval '1 minute' -- guard: its minute => select true
+    and p_circuit.eased_at <= p_now - interval '1 minute' -- guard: quiet
+$$;
+
+-- The circuit after one more end. Pure; p_running: how many ran in its queue.
+create or replace function penstock._circuit_after(
+  p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_account bigint,
+  p_started_at timestamptz, p_outcome text, p_error jsonb, p_full integer, p_running integer,
+  p_now timestamptz
+) returns penstock.circuit
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_next penstock.circuit := p_circuit;
+  v_told jsonb := p_error -> 'circuit';
+  v_effect text := nullif(v_told ->> 'effect', 'none');
+  v_class text := p_error ->> 'class';
+  v_after numeric := (v_told ->> 'after')::numeric;
+begin
+  if v_effect is null then
+    if p_outcome not in ('succeeded', 'snoozed') and coalesce(v_class, '') not in (
+      'invalid_request', 'refused', 'input_too_long', 'input_truncated', 'bad_output')
+    then
+      return v_next; -- says nothing about the provider
+    end if;
+    return penstock._after_answer(p_circuit, p_started_at, p_full, p_now);
+  end if;
+  if v_next.state = 'ramping'
+    and p_started_at < v_next.changed_at -- guard: of now => and false
+  then
+    return v_next; -- it met the outage that is over
+  end if;
+  if v_effect <> 'pauses' then
+    v_next.refused := penstock._refused_after(v_next.refused, true);
+    if p_started_at < v_next.answered_start then -- guard: overtaken => if false then
+      return v_next;
+    end if;
+  end if;
+
+  v_next.address := coalesce(v_told ->> 'address', v_next.address);
+  if v_next.row_trouble is distinct from
+    penstock._trouble(v_class) -- guard: of one sort => v_next.row_trouble
+  then
+    v_next := penstock._without_row(v_next);
+    v_next.row_trouble := penstock._trouble(v_class);
+  end if;
+  if v_next.in_row = 0 then
+    v_next.row_refused := p_circuit.refused;
+    v_next.row_account := p_account;
+  end if;
+  v_next.row_mixed := v_next.row_mixed or coalesce(v_next.row_job <> p_job, false);
+  v_next.row_job := coalesce(v_next.row_job, p_job);
+  v_next.row_shared := v_next.row_shared or v_next.row_account is distinct from p_account
+    or (p_account = 0 and v_next.row_mixed);
+  v_next.in_row := v_next.in_row + 1;
+  if v_next.state = 'open' then
+    if v_next.class is null then -- by an operator: nothing that happens changes it
+      return v_next;
+    end if;
+    if p_job = v_next.probe_job and p_attempt = v_next.probe_attempt then
+      v_next.tries := penstock._tries_after(v_next, p_now);
+      v_next.class := v_class;
+      v_next.next_at := p_now
+        + penstock._probe_wait(v_effect, v_next.tries, v_after, v_next.row_shared);
+    elsif v_effect = 'pauses' then
+      -- Those that were under way may have been told to wait longer than the first.
+      v_next.next_at := greatest(v_next.next_at,
+        p_now + penstock._probe_wait(v_effect, 0, v_after));
+    end if;
+    return v_next;
+  end if;
+  if v_next.state = 'ramping'
+    and p_started_at > v_next.eased_at -- guard: once a round
+  then
+    v_next.allowed := greatest(1, v_next.allowed * 7 / 8);
+    v_next.eased_at := p_now;
+  end if;
+  if v_effect = 'pauses' or penstock._opens(v_next, v_effect) then
+    return penstock._opened(v_next, v_effect, v_class, v_after, p_running, p_now);
+  end if;
+  return v_next;
+end
+$$;
+
+-- Whether the failures in a row open it. Those of one account alone say less about the others.
+create or replace function penstock._opens(p_circuit penstock.circuit, p_effect text)
+returns boolean
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_row integer := 2;
+begin
+  v_row := penstock._row_that_opens(p_circuit.row_refused); -- guard: by the share
+  if p_effect = 'counts' then
+    v_row := greatest(3, v_row); -- guard: thrice
+  end if;
+  if not p_circuit.row_shared then
+    v_row := v_row + case p_effect when 'counts' then 3 else 1 end; -- guard: several accounts
+  end if;
+  return p_circuit.in_row >= v_row
+    and (p_effect <> 'counts' or p_circuit.row_mixed); -- guard: from two jobs
+end
+$$;
+
+create or replace function penstock._opened(
+  p_circuit penstock.circuit, p_effect text, p_class text, p_after numeric, p_running integer,
+  p_now timestamptz
+) returns penstock.circuit
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  p_circuit.resume := greatest(1, coalesce(p_circuit.allowed, p_running) / 2);
+  if p_effect <> 'pauses' then
+    p_circuit.tries := case when p_circuit.state = 'ramping'
+      then penstock._tries_after(p_circuit, p_now) else 0 end;
+  end if;
+  p_circuit.state := 'open';
+  p_circuit.class := p_class;
+  p_circuit.allowed := null;
+  p_circuit.changed_at := p_now;
+  p_circuit.probe_job := null;
+  p_circuit.probe_attempt := null;
+  p_circuit.suspect := case when not p_circuit.row_shared then nullif(p_circuit.row_account, 0) end;
+  p_circuit.reachable := false;
+  p_circuit.reason := null;
+  p_circuit.next_at := p_now
+    + penstock._probe_wait(p_effect, p_circuit.tries, p_after, p_circuit.row_shared);
+  return p_circuit;
+end
+$$;
+
+create or replace function penstock._without_row(p_circuit penstock.circuit)
+returns penstock.circuit
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  p_circuit.in_row := 0;
+  p_circuit.row_trouble := null;
+  p_circuit.row_job := null;
+  p_circuit.row_mixed := false;
+  p_circuit.row_account := null;
+  p_circuit.row_shared := false;
+  p_circuit.row_refused := 0;
+  return p_circuit;
+end
+$$;
+
+create or replace function penstock._closed(p_circuit penstock.circuit, p_now timestamptz)
+returns penstock.circuit
+language plpgsql immutable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  p_circuit.state := 'closed';
+  p_circuit.class := null;
+  p_circuit.reason := null;
+  p_circuit.changed_at := p_now;
+  p_circuit.next_at := null;
+  p_circuit.tries := 0;
+  p_circuit.probe_job := null;
+  p_circuit.probe_attempt := null;
+  p_circuit.allowed := null;
+  p_circuit.resume := 1;
+  p_circuit.suspect := null;
+  return penstock._without_row(p_circuit);
+end
+$$;
+
+-- How many may run at once before a ramp is over, in a queue without a limit.
+create or replace function penstock._full_ramp(p_queue penstock.queue) returns integer
+language sql immutable
+as $$ select coalesce(p_queue.concurrency, 256) $$;
