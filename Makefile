@@ -86,11 +86,12 @@ bench: setup ## Measure the engine, the worker, positions, credits, live streams
 	$(PYTHON) bench/overview.py
 
 # What of it, by file or test: make faults ONLY=tests/faults/test_campaign.py. The seed that a run has told
-# repeats it: SEED=7. MINUTES=6 is the length of the campaign, FIGURES=file keeps what it measured.
+# repeats it: SEED=7. MINUTES=6 is the length of the campaign, WEATHER=kill_api,deaf its faults, FIGURES=file
+# keeps what it measured.
 faults: setup ## Run storms, kills and the long forms of tests (takes long)
 	@.ci/install-fault-tools
 	$(PYTEST) --faults $(ONLY) $(addprefix --seed ,$(SEED)) $(addprefix --minutes ,$(MINUTES)) \
-	  $(addprefix --figures ,$(FIGURES))
+	  $(addprefix --weather ,$(WEATHER)) $(addprefix --figures ,$(FIGURES))
 
 schema: setup ## Rewrite tests/contract/schema.sql from a migrated database
 	$(PYTEST) tests/contract/test_schema.py --write-schema

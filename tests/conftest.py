@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, help="of what is left to chance; in long forms another each time"
     )
     group.addoption("--minutes", type=float, default=30, help="length of the campaign's long form")
+    group.addoption("--weather", metavar="FAULT,…", help="the campaign has these faults only")
     group.addoption("--figures", metavar="FILE", type=Path, help="write the campaign's as JSON")
     group.addoption("--write-schema", action="store_true", help="rewrite tests/contract/schema.sql")
     group.addoption("--screenshots", metavar="DIR", help="keep pictures of pages in this folder")

@@ -156,6 +156,18 @@ def test_an_app_that_is_not_there_is_a_sentence(penstock: Penstock) -> None:
     assert "There is no module nowhere" in done.err
 
 
+def test_who_waits_for_a_kind_that_no_worker_has_is_told_so(
+    penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1"""
+    monkeypatch.setattr(waiting, "EXPLAIN_SECONDS", 0.0)
+    db.execute("select penstock.register_worker('w1', '15 s', array['model'], array['other'])")
+    _, why, _ = penstock("submit", "model", "--wait", "--timeout", "0.3").err.splitlines()
+    assert why == (
+        "No live worker has a handler for kind model: start a worker with an app that declares it."
+    )
+
+
 def test_who_waits_in_vain_is_told_why_once(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

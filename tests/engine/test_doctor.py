@@ -263,6 +263,22 @@ async def test_jobs_that_nobody_starts_are_bad_and_paused_queues_a_warning(
     assert finding.advice == "`penstock resume a`."
 
 
+async def test_jobs_of_a_kind_that_no_worker_has_are_named(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D1: with what to do about a kind that was removed or renamed."""
+    await factory.queue(conn, "a")
+    await factory.kind(conn, "old", "a")
+    await factory.submit_rows(conn, [{"kind": "old"}] * 2)
+    await factory.worker(conn, queues=["a"], kinds=["a"])
+    finding = (await found(database))["queues"]
+    assert (finding.level, finding.message) == (
+        "bad",
+        "no live worker has a handler for kind old (2 jobs queued in a)",
+    )
+    assert "Was it renamed or removed? Keep its handler until" in str(finding.advice)
+
+
 async def test_lost_workers_and_missing_partitions_are_warnings(
     database: str, conn: asyncpg.Connection, clock: Clock
 ) -> None:

@@ -17,7 +17,7 @@ from cluster import wheel_binaries
 from fire import figures
 from fire.campaign import Campaign
 from fire.referee import judge
-from fire.weather.forecast import IMPOSSIBLE, POSSIBLE, SHORT, Forecast
+from fire.weather.forecast import IMPOSSIBLE, POSSIBLE, SHORT, USUAL, Forecast
 from fire.world import World
 from postmaster import room
 from shapes import Scale
@@ -67,14 +67,17 @@ async def test_nothing_is_lost_doubled_or_stuck_whatever_fails(
     seconds = request.config.getoption("--minutes") * 60 if long else SECONDS
     # In less than the full time not everything can come three times.
     each = min(EACH_FAULT, max(1, int(seconds // 240)))
-    must = Counter(dict.fromkeys(POSSIBLE, each)) if long else Counter(SHORT)
+    only = (request.config.getoption("--weather") or "").split(",")
+    only = [name for name in only if name]
+    assert set(only) <= set(POSSIBLE), f"faults that can be had here: {', '.join(POSSIBLE)}"
+    must = Counter(dict.fromkeys(only or USUAL, each)) if long else Counter(only or SHORT)
     if long and os.environ.get("CI"):
         assert not IMPOSSIBLE, f"this machine cannot do {IMPOSSIBLE}: .ci/install-fault-tools"
     began = time.monotonic()
     try:
         async with asyncio.timeout(seconds + BESIDE_SECONDS):
             await world.start()
-            campaign, forecast = Campaign(world), Forecast(world, must)
+            campaign, forecast = Campaign(world), Forecast(world, must, only)
             started = round(time.monotonic() - began, 1)
             await campaign.run(forecast, seconds, scale(*QUIET_SECONDS))
             await world.close_processes()

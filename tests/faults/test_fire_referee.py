@@ -115,6 +115,21 @@ def failed(name: str, cls: str, reason: str | None = None) -> str:
     return f"{ENDED} set status = 'failed', error = '{error}' where {of(name)}"
 
 
+def blocked(job: str, *, worker: str = "w1", seconds: float = 8, ago: float = 0) -> Spoil:
+    """Noted by a handler in the loop: from before attempt 1 of f1 ended until after it."""
+
+    def spoil(folder: Path) -> None:
+        [end] = [act for act in Act.read(folder) if act.tag == "f1" and act.attempt == 1][:1]
+        name = end.job if job == "itself" else job
+        log = Log(folder)
+        for word, at in (("block", -seconds + 0.5), ("unblock", 0.5)):
+            act = Act(job=name, attempt=1, tag="b", word=word, worker=worker)  # type: ignore[arg-type]
+            log.write(replace(act, at=end.at + at - ago))
+        log.close()
+
+    return spoil
+
+
 ENDED = "update penstock.finished"
 FINISHED = f"penstock.finished where {of('o1')}"
 LIVE = "select penstock.submit_job('quick', '{\"tag\": \"d2\"}')"
@@ -154,10 +169,13 @@ TOLD_TWICE = """
 alter table public.fire_done drop constraint fire_done_pkey;
 insert into public.fire_done select * from public.fire_done
 """
+STUCK = "a queued job starts when it may: 1, queue q"
+OVER_TIME = failed("f1", "timeout") + " and retry_of is null"
+ODD_OVER_TIME = f"update penstock.kind set name = 'odd' where name = 'quick'; {OVER_TIME}"
 TRACEBACK = "Traceback (most recent call last):\n  File x\nKeyError: 'x'"
 
 # What each rule says, and what is spoilt: a statement, or lines of a witness.
-SPOILT: dict[str, list[tuple[str, str | Spoil]]] = {
+SPOILT: dict[str, list[tuple[str, str | Spoil | tuple[str, Spoil]]]] = {
     "1 accepted": [
         ("was accepted and is not there", f"delete from {FINISHED}"),
         ("has 0 jobs", f"delete from {FINISHED}"),
@@ -257,7 +275,29 @@ SPOILT: dict[str, list[tuple[str, str | Spoil]]] = {
         ("[KeyError at", output("ERROR penstock: it failed [KeyError at /x.py:3]")),
         ("never retrieved", output("Task exception was never retrieved")),
     ],
+    "14 moves": [
+        ("a queued job starts", entry(Sample, every, more(word="stuck", what=STUCK))),
+    ],
+    "15 blocked loops": [
+        ("was counted as timeout, while job other blocked w1", (OVER_TIME, blocked("other"))),
+        ("was counted as stalled", (OVER_TIME.replace("timeout", "stalled"), blocked("other"))),
+    ],
+    "16 odd exceptions": [
+        ("its handler raised", (ODD_OVER_TIME, entry(Ack, is_retry, to()))),
+    ],
 }
+
+# What looks like a breach of a rule and is none.
+INNOCENT: list[tuple[str, Spoil]] = [
+    # The one that blocks is over its time like any other.
+    (OVER_TIME, blocked("itself")),
+    # A loop that stood still for a moment; that of another worker; before the attempt.
+    (OVER_TIME, blocked("other", seconds=1.0)),
+    (OVER_TIME, blocked("other", worker="w2")),
+    (OVER_TIME, blocked("other", ago=600)),
+    # A failure of its own.
+    (OVER_TIME.replace("timeout", "bug"), blocked("other")),
+]
 
 
 async def test_a_sound_run_is_left_alone(small: Small, conn: asyncpg.Connection) -> None:
@@ -285,16 +325,27 @@ async def test_what_is_wrong_with_a_run_is_found(
         shutil.copytree(small.folder, folder)
         change = conn.transaction(isolation="repeatable_read")
         await change.start()
-        if isinstance(spoil, str):
-            await conn.execute(spoil)
-        else:
-            spoil(folder)
+        for one in spoil if isinstance(spoil, tuple) else (spoil,):
+            if isinstance(one, str):
+                await conn.execute(one)
+            else:
+                one(folder)
         with pytest.raises(AssertionError) as caught:
             await judged(folder, conn)
         await change.rollback()
         said = str(caught.value)
         assert f"{rule}: " in said
         assert cry in said.partition(f"{rule}: ")[2]
+    await judged(small.folder, conn)
+
+
+@pytest.mark.parametrize("case", range(len(INNOCENT)))
+async def test_who_blocked_a_loop_pays_and_others_pay_for_what_is_their_own(
+    small: Small, conn: asyncpg.Connection, case: int
+) -> None:
+    statement, spoil = INNOCENT[case]
+    await conn.execute(statement)
+    spoil(small.folder)
     await judged(small.folder, conn)
 
 

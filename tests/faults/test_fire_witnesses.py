@@ -16,13 +16,46 @@ from standardwebhooks import Webhook
 
 import factory
 from api.serving import free_port
+from clock import Clock
 from fire.logs import Log, Message, Sample
 from fire.sampler import Sampler
+from liveness import accept, standing
 from penstock.providers.signature import written
 from waiting import eventually
 
 TESTS = Path(__file__).resolve().parents[1]
 SECRET = written(b"a key that only these tests know")
+
+
+async def test_the_sampler_notes_once_what_stands_still(
+    database: str,
+    conn: asyncpg.Connection,
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not at the first look: it may be about to move."""
+    monkeypatch.setattr("fire.sampler.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("fire.sampler.STUCK_SECONDS", 0.2)
+    log = Log(tmp_path)
+    sampler = Sampler(database, log)
+    await factory.queue(conn)
+    worker = await standing(conn)
+    job = await factory.submit(conn)
+    await accept(conn, clock, worker, 30)
+    await sampler.look()
+    assert sampler.seen["stuck"] == 0
+
+    async def noted() -> bool:
+        await sampler.look()
+        return sampler.seen["stuck"] == 1
+
+    await eventually(noted, "it is noted")
+    await sampler.look()
+    sampler.close()
+    log.close()
+    [sample] = [one for one in Sample.read(tmp_path) if one.word == "stuck"]
+    assert str(job) in sample.what
 
 
 async def test_a_line_torn_by_a_kill_is_no_line(tmp_path: Path) -> None:

@@ -6,6 +6,10 @@ narrow   one                         one at a time, in strict order
 paid     paint                       images for credits, written down by `on_finish`
 slow     long, child                 steps and stages; a process of its own
 back     outside                     handed over; clients call back
+loop     block, stroll               one blocks the event loop, the other is beside it
+odd      odd, odd_sync               what Python treats in a way of its own is raised
+
+With FIRE_WITHOUT=kind,kind it is a version of the app that lacks these kinds.
 """
 
 import asyncio
@@ -41,6 +45,8 @@ app.queue("paid", retry=SOON)
 app.queue("slow", retry=SOON)
 # A hand-over whose worker was killed before it told anybody: no callback will ever come.
 app.queue("back", timeout="15s", retry=Retries(attempts=30, backoff="constant", delay="1s"))
+app.queue("loop", timeout="6s", retry=SOON)
+app.queue("odd", timeout="15s", retry=SOON)
 app.plan("none", default=True)
 app.plan("three", concurrency=3)
 app.plan("single", concurrency=1)
@@ -176,3 +182,55 @@ async def outside(job: Job, tag: str) -> None:  # noqa: ARG001
         }
         with (FOLDER / "handed.jsonl").open("a") as file:
             file.write(json.dumps(told) + "\n")
+
+
+@app.job(queue="loop", timeout="1m")
+async def block(job: Job, tag: str, seconds: float) -> str:
+    """It has time enough itself; those beside it in its worker have not."""
+    with Noted(job):
+        note(job, "block")
+        time.sleep(seconds)  # noqa: ASYNC251  # that is what it is for
+        note(job, "unblock")
+        return tag
+
+
+@app.job(queue="loop")
+async def stroll(job: Job, tag: str, seconds: float) -> str:
+    with Noted(job):
+        await asyncio.sleep(seconds)
+        return tag
+
+
+class MuteError(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+    __repr__ = __str__
+
+
+def _raise(how: str) -> None:
+    match how:
+        case "stop":
+            raise StopIteration(how)
+        case "stop_async":
+            raise StopAsyncIteration(how)
+        case _:
+            raise MuteError
+
+
+@app.job(queue="odd")
+async def odd(job: Job, tag: str, how: str, fails: bool) -> None:  # noqa: ARG001
+    note(job, "start")
+    _raise(how)
+
+
+@app.job(queue="odd")
+def odd_sync(job: Job, tag: str, how: str, fails: bool) -> None:  # noqa: ARG001
+    note(job, "start")
+    _raise(how)
+
+
+for _kind in filter(None, os.environ.get("FIRE_WITHOUT", "").split(",")):
+    del app.kinds[_kind]

@@ -31,6 +31,7 @@ select k.name as kind, j.status::text, j.attempt, j.failures, j.crashes, j.run_a
   j.error
 from penstock.job j join penstock.kind k on k.id = j.kind_id limit 8
 """
+_STILL = "select * from penstock.check_liveness('5 seconds')"
 
 
 class Campaign:
@@ -123,7 +124,10 @@ class Campaign:
                 await eventually(nothing_left, "nothing is left", seconds=seconds, poll=0.25)
             except AssertionError as error:
                 waiting = [dict(row) for row in await conn.fetch(_WAITING)]
-                raise AssertionError(f"{error}: {left}; among them {waiting}") from None
+                still = [dict(row) for row in await conn.fetch(_STILL)]
+                raise AssertionError(
+                    f"{error}: {left}; among them {waiting}; this stands still: {still}"
+                ) from None
         finally:
             with suppress(OSError):
                 await conn.close()

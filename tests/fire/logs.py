@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 Fate = Literal["accepted", "refused", "doubt", "rolled_back"]
-Word = Literal["start", "model", "end", "cancelled", "hook"]
+Word = Literal["start", "model", "end", "cancelled", "hook", "block", "unblock"]
 
 OUTPUTS = "out"
 _MODEL = "fire"
@@ -150,10 +150,10 @@ class Sight(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample(Entry):
-    """`away`: the server did not answer."""
+    """`away`: the server did not answer. `stuck`: something has stood still for too long."""
 
     file = "samples.jsonl"
-    word: Literal["sound", "breach", "away"]
+    word: Literal["sound", "breach", "away", "stuck"]
     what: str = ""
 
 

@@ -19,10 +19,17 @@ class Child:
     """One program with a name, in one life after the other."""
 
     def __init__(
-        self, name: str, words: Sequence[str], folder: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        python: bool = True,
     ) -> None:
+        """`words`: a module of Python and its arguments; or a program and its own."""
         self.name = name
-        self._words = [sys.executable, "-m", *words]
+        self._words = [sys.executable, "-m", *words] if python else list(words)
         self._environment = _base() | dict(environment)
         self._output = folder / OUTPUTS / f"{name}.log"
         self._log = Log(folder)

@@ -44,7 +44,9 @@ class Job:
 class Attempt:
     job: str
     attempt: int
+    worker: str | None
     outcome: str
+    error_class: str | None
     started_at: float
     ended_at: float
 
@@ -224,10 +226,11 @@ join penstock.kind k on k.id = j.kind_id
 left join penstock.resolution r on r.job_id = j.id
 """
 _ATTEMPTS = """
-select job_id::text as job, attempt, outcome,
-  extract(epoch from started_at)::float8 as started_at,
-  extract(epoch from ended_at)::float8 as ended_at
-from penstock.attempts
+select t.job_id::text as job, t.attempt, w.name as worker, t.outcome,
+  t.error ->> 'class' as error_class,
+  extract(epoch from t.started_at)::float8 as started_at,
+  extract(epoch from t.ended_at)::float8 as ended_at
+from penstock.attempts t left join penstock.worker w on w.id = t.worker_id
 """
 _DELIVERIES = """
 select d.id::text, d.job_id::text as job, d.event, penstock._delivery_status(d) as status, d.tries

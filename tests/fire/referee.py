@@ -9,7 +9,7 @@ import asyncpg
 
 from fire import figures
 from fire.record import Record, read
-from fire.rules import books, jobs, outside, processes
+from fire.rules import books, jobs, liveness, outside, processes
 
 # Of each rule, so many breaches are told; the rest is counted.
 MOST_TOLD = 20
@@ -60,4 +60,7 @@ def _by_record(record: Record, samples: int, known: Sequence[str]) -> dict[str, 
         "11 order": list(processes.order(record)),
         "12 watchers": list(outside.watchers(record)),
         "13 processes": list(processes.processes(record, known)),
+        "14 moves": list(liveness.moves(record)),
+        "15 blocked loops": list(liveness.blocked_loops(record)),
+        "16 odd exceptions": list(liveness.odd_exceptions(record)),
     }

@@ -5,7 +5,9 @@ add up with what was seen before.
 """
 
 import asyncio
+import time
 from collections import Counter
+from datetime import timedelta
 
 import asyncpg
 
@@ -14,6 +16,11 @@ from fire.logs import Log, Sample
 from wire import Cut, Wire
 
 PAUSE_SECONDS = 0.25
+# In a storm much is held up for some seconds: what is found has stood still for so long, and for
+# some seconds more, in each look.
+STILL = timedelta(seconds=20)
+STUCK_SECONDS = 3.0
+LOOK_SECONDS = 1.0
 # An answer takes this long only where nobody is there: a stopped server, a network that swallows.
 ANSWER_SECONDS = 20.0
 
@@ -44,6 +51,10 @@ class Sampler:
         self._log = log
         self._auditor = Auditor()
         self.seen: Counter[str] = Counter()
+        self._still: dict[tuple[str, str], float] = {}
+        """What stood still in each look since that moment."""
+        self._told: set[tuple[str, str]] = set()
+        self._looked = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         try:
@@ -61,8 +72,11 @@ class Sampler:
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._wire.open() as conn:
                 await self._judge(conn)
+                if time.monotonic() - self._looked >= LOOK_SECONDS:
+                    await self._look_for_stuck(conn)
         except (Cut, TimeoutError, asyncpg.TooManyConnectionsError) as error:
             self._wire.cut()
+            self._still.clear()
             self._note("away", type(error).__name__)
         except AssertionError as error:
             self._note("breach", str(error))
@@ -77,8 +91,20 @@ class Sampler:
         assert not broken, f"invariants: {[dict(row) for row in broken]}"
         await self._auditor.look(conn)
 
+    async def _look_for_stuck(self, conn: asyncpg.Connection) -> None:
+        rows = await conn.fetch("select * from penstock.check_liveness($1)", STILL)
+        now = self._looked = time.monotonic()
+        found = {(row["rule"], row["subject"]): row for row in rows}
+        self._still = {key: self._still.get(key, now) for key in found}
+        for key, since in self._still.items():
+            if now - since >= STUCK_SECONDS and key not in self._told:
+                self._told.add(key)
+                row = found[key]
+                what = f"{row['rule']}: {row['subject']}, {row['detail']}, since {row['since']}"
+                self._note("stuck", what)
+
     def _note(self, word: str, what: str = "") -> None:
         self.seen[word] += 1
         match word:
-            case "sound" | "breach" | "away":
+            case "sound" | "breach" | "away" | "stuck":
                 self._log.write(Sample(word=word, what=what))

@@ -17,6 +17,7 @@ import asyncpg
 import httpx
 
 from api.serving import free_port
+from fire import pgbouncer
 from fire.logs import OUTPUTS, Log
 from fire.processes import Child
 from fire.relay import Relay
@@ -33,6 +34,9 @@ ROLE = DATABASE = "fire"
 WORKERS = ("w1", "w2", "w3")
 APIS = ("a1", "a2")
 SUBMITTER = "submitter"
+POOLER = "pgbouncer"
+# Whose line leads through PgBouncer, where there is one.
+POOLED = ("a2", SUBMITTER)
 LINES = (*WORKERS, *APIS, SUBMITTER)
 CONNECTIONS = 120
 
@@ -57,7 +61,16 @@ class World:
         (folder / OUTPUTS).mkdir()
         settings = {"max_connections": str(CONNECTIONS)}
         self.postgres = Postmaster(room / "server", free_port(), settings=settings)
-        self.relays = {name: Relay("127.0.0.1", self.postgres.port) for name in LINES}
+        self._ports = {
+            name: free_port() for name in (*APIS, "model", "control", "receiver", POOLER)
+        }
+        self.relays = {
+            name: Relay(
+                "127.0.0.1",
+                self._ports[POOLER] if pgbouncer.PROGRAM and name in POOLED else self.postgres.port,
+            )
+            for name in LINES
+        }
         self.children: dict[str, Child] = {}
         self.brief = False
         """Whether faults have to be short."""
@@ -65,7 +78,6 @@ class World:
         """What a fault is about now: no other touches it."""
         self.gone: set[str] = set()
         """Processes that are away on purpose: nobody starts them again meanwhile."""
-        self._ports = {name: free_port() for name in (*APIS, "model", "control", "receiver")}
         self._watching: asyncio.Task[None] | None = None
         self.http = httpx.AsyncClient(timeout=10, trust_env=False)
 
@@ -120,6 +132,9 @@ class World:
         for relay in self.relays.values():
             await relay.open()
         self._make_children()
+        if pgbouncer.PROGRAM:
+            self.children[POOLER].start()
+            await self.until_open(POOLER)
         for name in (*APIS, *WORKERS, "model", "receiver"):
             self.children[name].start()
         await asyncio.gather(*(self.until_served(name) for name in APIS))
@@ -182,6 +197,11 @@ class World:
             *("--log", str(self.folder), "--secret", secret, "--seed", str(self.seed)),
         )
         add(SUBMITTER, "fire.submitter")
+        if pgbouncer.PROGRAM:
+            program = pgbouncer.words(
+                self.folder, self._ports[POOLER], self.postgres.port, DATABASE, ROLE
+            )
+            self.children[POOLER] = Child(POOLER, program, self.folder, {}, python=False)
 
     async def _make_accounts(self) -> None:
         conn = await self.connect()
@@ -200,8 +220,11 @@ class World:
             relay.heal()
         for child in self.children.values():
             child.signal(signal.SIGCONT)
-        leaving = [asyncio.to_thread(child.stop) for child in self.children.values()]
-        await asyncio.gather(*leaving)
+        programs = [child for name, child in self.children.items() if name != POOLER]
+        await asyncio.gather(*(asyncio.to_thread(child.stop) for child in programs))
+        if POOLER in self.children:
+            # Told to stop, it ends with 1.
+            await asyncio.to_thread(self.children[POOLER].kill)
 
     async def sweep(self) -> None:
         """Nothing of it is left, whatever it was doing."""

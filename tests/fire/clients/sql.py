@@ -46,7 +46,7 @@ class SqlCaller:
             async with self._wire.open() as conn:
                 transaction = conn.transaction()
                 await transaction.start()
-                await conn.execute("insert into fire_note (tag) values ($1)", one.tag)
+                await conn.execute("insert into public.fire_note (tag) values ($1)", one.tag)
                 made = await conn.fetchval(
                     "select penstock.submit_job($1, $2, account => $3)",
                     *(one.kind, one.payload, one.account),

@@ -3,18 +3,19 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fire import logs
-from fire.weather import database, network, others, processes
+from fire import logs, pgbouncer
+from fire.weather import application, database, network, others, processes, sessions
 from fire.weather.fault import Fault, Missed
 from fire.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`plan`: its number in the plan of faults."""
+    """`plan`: its number in the plan of faults, or the requirement that it is about."""
 
     run: Fault
     weight: int
@@ -42,6 +43,12 @@ FAULTS: dict[str, Kind] = {
     "model_storm": Kind(others.model_storm, 6, "R-F20, R-F21"),
     "model_killed": Kind(others.model_killed, 3, "R-F19"),
     "receiver_faults": Kind(others.receiver_faults, 5, "R-F22"),
+    "model_half_up": Kind(others.model_half_up, 3, "D4"),
+    "blocking_handlers": Kind(application.blocking_handlers, 3, "D2"),
+    "removed_kinds": Kind(application.removed_kinds, 3, "D1"),
+    "odd_exceptions": Kind(application.odd_exceptions, 2, "D2"),
+    "odd_settings": Kind(sessions.odd_settings, 3, "D3"),
+    "kill_pooler": Kind(network.kill_pooler, 2, "R-F7", pgbouncer.PROGRAM is not None),
     "deaf": Kind(database.deaf, 3, "R-F24"),
     "long_transaction": Kind(database.long_transaction, 3, "R-F25"),
     "lock_storm": Kind(database.lock_storm, 5, "R-F26"),
@@ -49,7 +56,10 @@ FAULTS: dict[str, Kind] = {
     "edit_limits": Kind(others.edit_limits, 4, "R-F26"),
     "pause_queue": Kind(others.pause_queue, 3, "R-F26"),
 }
+# Faults that the referee still convicts: they come only where they are named (--weather).
+CONVICTED = ("blocking_handlers", "odd_exceptions", "odd_settings")
 POSSIBLE = {name: kind for name, kind in FAULTS.items() if kind.may}
+USUAL = [name for name in POSSIBLE if name not in CONVICTED]
 IMPOSSIBLE = [name for name, kind in FAULTS.items() if not kind.may]
 
 # What a short storm must have; each once.
@@ -72,7 +82,9 @@ RETRY_SECONDS = 0.5
 
 
 class Forecast:
-    def __init__(self, world: World, must: Counter[str]) -> None:
+    def __init__(self, world: World, must: Counter[str], only: Sequence[str] | None = None) -> None:
+        """`must`: how often each has to come. `only`: no others; none: the usual ones."""
+        self._choice = {name: POSSIBLE[name] for name in only or USUAL}
         self._world = world
         self._chance = world.chance("weather")
         self._must = must
@@ -108,8 +120,8 @@ class Forecast:
     def _next(self) -> str:
         if self._first:
             return self._first.pop()
-        weights = [kind.weight for kind in POSSIBLE.values()]
-        return self._chance.choices(list(POSSIBLE), weights)[0]
+        weights = [kind.weight for kind in self._choice.values()]
+        return self._chance.choices(list(self._choice), weights)[0]
 
     def _begin(self, name: str) -> asyncio.Task[None]:
         self._number += 1

@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from fire.weather.fault import Tell, lasts, one_of
-from fire.world import APIS, SUBMITTER, WORKERS, World
+from fire.world import APIS, POOLER, SUBMITTER, WORKERS, World
 
 
 async def cut_off_worker(world: World, chance: random.Random, tell: Tell) -> None:
@@ -36,6 +36,17 @@ async def break_lines(world: World, chance: random.Random, tell: Tell) -> None:
     for _ in range(chance.randint(1, 3)):
         world.relays[name].reset()
         await asyncio.sleep(chance.uniform(0.05, 1))
+
+
+async def kill_pooler(world: World, chance: random.Random, tell: Tell) -> None:
+    """PgBouncer dies with all sessions of its clients, and is started again."""
+    name = one_of(world, chance, (POOLER,))
+    with world.holding(name):
+        async with world.away(name):
+            pid = world.children[name].pid
+            await asyncio.to_thread(world.children[name].kill)
+            tell(pid=pid)
+            await lasts(world, chance, 0, 6, brief=2)
 
 
 async def slow_network(world: World, chance: random.Random, tell: Tell) -> None:

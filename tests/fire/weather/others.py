@@ -55,6 +55,17 @@ async def model_storm(world: World, chance: random.Random, tell: Tell) -> None:
         await world.order("/_heal")
 
 
+async def model_half_up(world: World, chance: random.Random, tell: Tell) -> None:
+    """Half of the calls are refused for want of room: the others could be answered all the time."""
+    one_of(world, chance, MODEL)
+    with world.holding(*MODEL):
+        order = {"fault": "status", "code": 503, "chance": 0.5}
+        await world.order("/_order", **order)
+        tell(**order)
+        await lasts(world, chance, 15, 40, brief=5)
+        await world.order("/_heal")
+
+
 async def model_killed(world: World, chance: random.Random, tell: Tell) -> None:
     one_of(world, chance, MODEL)
     with world.holding(*MODEL):
