@@ -19,7 +19,7 @@ from penstock.worker import loop_watch
 from penstock.worker.loop_watch import LoopWatch
 from penstock.worker.start import Start
 from waiting import eventually
-from worker.crew import count, until_finished, working
+from worker.crew import count, declare, until_finished, working
 
 pytestmark = pytest.mark.alone
 
@@ -226,6 +226,39 @@ async def test_a_call_that_runs_out_of_time_by_itself_is_a_failure(
         await blocked_loops(conn)
         [row] = await until_finished(conn, [await submit(conn, "calls")])
     assert (row["result"], row["failures"]) == (2, 1)
+
+
+async def test_jobs_that_have_blocked_start_one_by_one_and_beside_nobody(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D2: others end first, and nothing is claimed meanwhile; nor do they keep one another away."""
+    app = app_of()
+    now: list[int] = []
+    beside: list[int] = []
+
+    @app.job(queue="q")
+    async def alone(n: int) -> None:
+        now.append(n)
+        for _ in range(10):
+            beside.append(len(now))
+            await asyncio.sleep(0.01)
+        now.remove(n)
+
+    @app.job(queue="q")
+    async def others(n: int) -> None:
+        now.append(n)
+        await asyncio.sleep(0.2)
+        now.remove(n)
+
+    await declare(database, app)
+    rows = [{"kind": ("others", "alone")[n % 3 == 0], "payload": {"n": n}} for n in range(9)]
+    jobs = await submit_rows(conn, rows)
+    await conn.execute("update penstock.job set blocks = true where id = any ($1)", jobs[::3])
+    async with working(database, app, poll=0.1, concurrency=20):
+        ended = await until_finished(conn, jobs, seconds=40)
+    assert set(beside) == {1}
+    assert len(beside) == 30
+    assert {row["failures"] for row in ended} == {0}
 
 
 async def test_what_was_released_meanwhile_is_stopped_here(

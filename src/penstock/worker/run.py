@@ -41,6 +41,8 @@ SUSPECT_LOSSES = 2
 # How long it waits for its turn here, and how long it rests when that did not come.
 SUSPECT_SECONDS = 2.0
 _SUSPECT_REST = "5s"
+# Longer: another suspect that waits for its turn holds a slot of the loop, and must give up first.
+WHOLE_LOOP_SECONDS = 3.0
 MOST_RESTS = 20
 _SUSPECT_LOOK_SECONDS = 0.01
 _OF_WAITING = ("timeout", "stalled", "unavailable", "interrupted")
@@ -119,15 +121,16 @@ class Runner:
     async def _whole_loop(self, start: Start) -> AsyncIterator[None]:
         """For a job that has blocked a loop: take all slots of the loop, and so run alone there.
 
-        After MOST_RESTS, about two minutes, it starts beside the others all the same: a worker that
-        is never idle must not keep it for ever.
+        After MOST_RESTS, two to three minutes, it starts beside the others all the same: a worker
+        that is never idle must not keep it for ever.
         """
         mode = start.handler.mode
         if mode != "async" or not await _blocks_loops(start):
             yield
             return
         loop = asyncio.get_running_loop()
-        until = loop.time() + SUSPECT_SECONDS
+        # Its own time runs meanwhile, and must not be over before it has begun.
+        until = loop.time() + min(WHOLE_LOOP_SECONDS, start.claimed.timeout_seconds / 2)
         taken, others = 0, self._slots.total(mode) - 1
         try:
             while (taken := taken + self._slots.take([mode], others - taken)) < others:
