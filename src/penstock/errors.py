@@ -10,6 +10,7 @@
     │   ├── TooLarge               PS413
     │   ├── Invalid                PS422   a field is wrong: `field` says which
     │   └── RateLimited            PS429   `retry_after` seconds, `next_at`
+    │                              PS503   a stranger keeps a lock of a queue: a plain Refused
     ├── Misconfigured              found at start-up, before any work
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
     │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept

@@ -11,7 +11,7 @@ import pytest
 from api.site import Site
 from penstock.worker.worker import Options, Worker
 from session_settings import Of, sessions_with
-from shapes import Scale
+from shapes import Connect, Scale
 from waiting import eventually
 
 ACCOUNTS = [f"u{n}" for n in range(6)]
@@ -41,6 +41,16 @@ ODD = {
     "enable_indexscan": "off",
     "exit_on_error": "on",
 }
+
+# All that are there keep what they began with.
+END_SESSIONS = (
+    "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where datname = current_database() and application_name like 'penstock%'"
+)
+CANCEL_WAITING = (
+    "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database()"
+    " and application_name like 'penstock%' and wait_event_type = 'Lock'"
+)
 
 
 def declare(site: Site) -> None:
@@ -106,6 +116,79 @@ async def test_no_isolation_level_of_sessions_changes_what_a_submit_answers(  # 
     """D3"""
     with sessions_with(database, of, default_transaction_isolation=level):
         await submit_and_run(site, conn, scale(120, 300))
+
+
+async def test_a_database_that_only_reads_refuses_submits_and_ends_no_worker(
+    site: Site, database: str, conn: asyncpg.Connection
+) -> None:
+    """D3: that setting says that nothing shall be written, so it is left as it is."""
+    declare(site)
+    await site.start()
+    await site.make_account("u0", credits=GRANTED)
+    job = {"kind": "draw", "payload": {"customer": "u0", "n": 1}}
+
+    async def two_are_alive() -> bool:
+        return bool(await conn.fetchval("select count(*) = 2 from penstock.worker_health"))
+
+    async with two_workers(site):
+        await eventually(two_are_alive, "both workers are there")
+        with sessions_with(database, "database", default_transaction_read_only="on"):
+            await conn.execute(END_SESSIONS)
+            refused = await site.app_client.post("/v1/jobs", json=job)
+            assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+            assert refused.headers["retry-after"]
+        await conn.execute(END_SESSIONS)
+
+        async def accepted() -> bool:
+            return (await site.app_client.post("/v1/jobs", json=job)).status_code == 201
+
+        async def ran() -> bool:
+            return bool(await conn.fetchval("select count(*) from penstock.finished"))
+
+        await eventually(accepted, "a submit is accepted")
+        await eventually(ran, "a job has run", seconds=30)
+
+
+async def test_a_lock_that_a_stranger_keeps_is_said_over_http(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    declare(site)
+    await site.start()
+    await site.make_account("u0", credits=GRANTED)
+    job = {"kind": "draw", "payload": {"customer": "u0", "n": 1}}
+    async with conn.transaction():
+        await conn.execute(
+            "select pg_advisory_xact_lock(1886413172, id) from penstock.queue where name = 'studio'"
+        )
+        refused = await site.app_client.post("/v1/jobs", json=job)
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (503, "queue_locked")
+    assert f"process {conn.get_server_pid()}" in problem["detail"]
+    assert problem["queue"] == "studio"
+    assert refused.headers["retry-after"] == "1"
+    assert (await site.app_client.post("/v1/jobs", json=job)).status_code == 201
+
+
+async def test_a_statement_that_somebody_cancels_is_said_over_http(
+    site: Site, conn: asyncpg.Connection, connect: Connect
+) -> None:
+    declare(site)
+    await site.start()
+    await site.make_account("u0", credits=GRANTED)
+    job = {"kind": "draw", "payload": {"customer": "u0", "n": 1}}
+
+    async def cancelled() -> bool:
+        return bool(await conn.fetch(CANCEL_WAITING))
+
+    app = await connect()
+    async with app.transaction():
+        await app.execute("select from penstock.account where name = 'u0' for update")
+        submit = asyncio.create_task(site.app_client.post("/v1/jobs", json=job))
+        await eventually(cancelled, "the submit waits, and is cancelled")
+        refused = await submit
+    assert (refused.status_code, refused.json()["code"]) == (503, "statement_cancelled")
+    assert refused.headers["retry-after"] == "1"
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
 async def test_nor_does_any_other_setting(

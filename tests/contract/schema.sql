@@ -189,7 +189,7 @@ CREATE FUNCTION penstock._await_lane(p_queue integer, p_kinds integer[]) RETURNS
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '100ms';
 
-CREATE FUNCTION penstock._await_queue_lock(p_lock integer, p_queue integer) RETURNS void
+CREATE FUNCTION penstock._await_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
@@ -1139,7 +1139,7 @@ CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS void
+CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
@@ -1251,9 +1251,8 @@ CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETU
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
+    LANGUAGE sql;
 
 CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE

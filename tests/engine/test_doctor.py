@@ -143,6 +143,15 @@ async def test_settings_of_sessions_are_named_with_their_source(  # noqa: PLR091
     assert words in finding.message
 
 
+async def test_triggers_that_do_not_run_are_bad(cluster: Cluster, database: str) -> None:
+    """Only a superuser can say so, and only the ledger's own trigger keeps it from changes."""
+    admin = cluster.superuser_dsn(urlsplit(database).path[1:])
+    with sessions_with(admin, "database", session_replication_role="replica"):
+        finding = (await found(database))["settings"]
+    assert finding.level == "bad"
+    assert "nothing keeps the ledger from being changed" in finding.message
+
+
 async def test_a_stranger_that_keeps_a_lock_of_ours_is_named(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

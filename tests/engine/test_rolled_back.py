@@ -1,12 +1,14 @@
 """Transactions that Postgres undoes: ours are run again, the app's are named."""
 
 import asyncio
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 import factory
 from borrowers import BORROWERS
+from cluster import Cluster
 from interleave import Step
 from penstock.engine import Engine
 from penstock.engine.asked import NewJob
@@ -65,15 +67,19 @@ async def test_a_transaction_of_the_apps_that_is_undone_is_to_be_run_again(
 
 
 async def test_a_deadlock_with_an_apps_transaction_is_run_again(
-    ready: Engine, conn: asyncpg.Connection, connect: Connect
+    cluster: Cluster, ready: Engine, conn: asyncpg.Connection, database: str
 ) -> None:
-    """The app locks the two accounts in another order; Postgres undoes whoever has waited first."""
-    app = await connect()
-    async with app.transaction():
-        await app.execute("select from penstock.account where name = 'b' for update")
-        submit = asyncio.create_task(ready.jobs.submit_many(OF_BOTH))
-        await waits(conn)
-        await app.execute("select from penstock.account where name = 'a' for update")
+    """The app locks the two accounts in another order. Postgres undoes whoever looks first."""
+    admin = cluster.superuser_dsn(urlsplit(database).path[1:])
+    with sessions_with(admin, "database", deadlock_timeout="3s"):
+        ready.renew()
+        app = await asyncpg.connect(admin, server_settings={"deadlock_timeout": "60s"})
+        async with app.transaction():
+            await app.execute("select from penstock.account where name = 'b' for update")
+            submit = asyncio.create_task(ready.jobs.submit_many(OF_BOTH))
+            await waits(conn)
+            await app.execute("select from penstock.account where name = 'a' for update")
+        await app.close()
     assert len(await submit) == 2
     assert await conn.fetchval("select count(*) from penstock.job") == 2
 

@@ -99,7 +99,12 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
         reads.hint = READS_ONLY
         return reads
     if state.startswith(_GONE):
-        return Unavailable(f"The database is not available: {error.message}.")
+        gone = Unavailable(f"The database is not available: {error.message}.")
+        if state == "25006":
+            gone.hint = (
+                "It is a standby, or default_transaction_read_only is on: `penstock doctor`."
+            )
+        return gone
     if isinstance(error, _STRANGERS):
         return Misconfigured(POOLED)
     if undone := rolled_back(state, ours=True):

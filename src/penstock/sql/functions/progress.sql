@@ -151,10 +151,15 @@ returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
 as $$
+declare
+  v_is_first boolean;
 begin
-  -- Two of its starts may ask at the same moment. Not by the worker's row, which its heartbeat and
-  -- upkeep want; and the job only if nobody has it.
-  perform pg_advisory_xact_lock(1886413175, (p_worker & 2147483647)::integer); -- guard: one by one
+  -- Two of its starts may ask at the same moment: the other one asks again. Not by the worker's
+  -- row, which its heartbeat and upkeep want; and the job only if nobody has it.
+  v_is_first := pg_try_advisory_xact_lock(1886413175, (p_worker & 2147483647)::integer);
+  if not v_is_first then -- guard: one by one => if false then
+    return false;
+  end if;
   if exists (
     select from penstock.job j
     where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one

@@ -3,22 +3,20 @@
 -- connect can take such a lock, too, so nobody waits for one for long.
 
 -- Shares a lock of a queue until the caller's transaction ends. What is read of the queue from here
--- on is as it is now: a transaction whose snapshot is older fails here (40001).
-create or replace function penstock._share_queue_lock(p_lock integer, p_queue integer) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
+-- on is as it is now: a transaction whose snapshot is older fails here (40001). Inlined.
+create or replace function penstock._share_queue_lock(p_lock integer, p_queue integer)
+returns boolean
+language sql volatile
 as $$
-begin
-  if not pg_try_advisory_xact_lock_shared(p_lock, p_queue) then
-    perform penstock._await_queue_lock(p_lock, p_queue);
-  end if;
-  if current_setting('transaction_isolation') <> 'read committed' then
-    perform penstock._refuse_old_snapshot(p_queue);
-  end if;
-end
+  select (pg_try_advisory_xact_lock_shared(p_lock, p_queue)
+      or penstock._await_queue_lock(p_lock, p_queue))
+    and (current_setting('transaction_isolation') = 'read committed'
+      or penstock._refuse_old_snapshot(p_queue))
 $$;
 
 -- Longer than a change of the queue, which gives up after two seconds.
-create or replace function penstock._await_queue_lock(p_lock integer, p_queue integer) returns void
+create or replace function penstock._await_queue_lock(p_lock integer, p_queue integer)
+returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
   set lock_timeout = '3s' -- guard: not for ever => set lock_timeout = '0'
 as $$
@@ -27,6 +25,7 @@ declare
   v_session integer;
 begin
   perform pg_advisory_xact_lock_shared(p_lock, p_queue);
+  return true;
 exception when lock_not_available then
   select q.name into v_queue from penstock.queue q where q.id = p_queue;
   select l.pid into v_session
@@ -43,7 +42,7 @@ $$;
 
 -- A row that was changed since the snapshot cannot be locked. Undone at once: an open transaction
 -- of an app must not keep operators from pausing the queue.
-create or replace function penstock._refuse_old_snapshot(p_queue integer) returns void
+create or replace function penstock._refuse_old_snapshot(p_queue integer) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
   set lock_timeout = '3s'
 as $$
@@ -51,6 +50,6 @@ begin
   perform from penstock.queue q where q.id = p_queue for share; -- guard: as it is now - for share
   raise exception using errcode = 'PS000';
 exception when sqlstate 'PS000' then
-  null;
+  return true;
 end
 $$;
