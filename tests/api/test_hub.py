@@ -59,9 +59,9 @@ async def test_many_watchers_share_one_read_and_one_session(
     events = plain.api.state.backend.engine.events
     really: Callable[..., Awaitable[Any]] = events.read_jobs
 
-    async def counted(ids: Any, *, places: int) -> Any:
-        read.extend(ids)
-        return await really(ids, places=places)
+    async def counted(ids: Any, *, places: int, public: bool) -> Any:
+        read.extend((job, public) for job in ids)
+        return await really(ids, places=places, public=public)
 
     monkeypatch.setattr(events, "read_jobs", counted)
     async with AsyncExitStack() as stack:
@@ -74,7 +74,7 @@ async def test_many_watchers_share_one_read_and_one_session(
         await conn.execute("select penstock.cancel_job($1)", job)
         for one in listeners:
             await one.status("cancelled", job)
-        assert read == [job], "it was read once for all of them"
+        assert read == [(job, False)], "it was read once for all of them"
 
 
 @pytest.mark.parametrize("moves", ["a job of the topic", "a job of another topic"])
