@@ -5,9 +5,12 @@ import time
 import asyncpg
 import pytest
 
+from penstock import Cancel, Fail, Retry
+from penstock.engine.outcomes import columns
 from penstock.providers.charging import MESSAGE_MAX, clean
 from penstock.providers.redaction import redact
 from penstock.providers.secret import Secret
+from penstock.worker.outcomes import outcome_of
 
 A, B = "q7Rt2mXw9", "Zk4Lp8Vn3"
 KEY = A + B
@@ -151,6 +154,14 @@ def test_what_was_read_from_the_environment_is_taken_out_while_it_is_in_use() ->
     values.clear()
     assert redact(text) != "refused: [redacted] and [redacted], [redacted]"
     assert "custom_1234" in redact(text)
+
+
+def test_whatever_a_handler_raises_is_kept_without_keys() -> None:
+    """Before it is sent anywhere: an app's on_finish is told the same words."""
+    for error in (RuntimeError(KEYS[0]), Fail(KEYS[0]), Retry(KEYS[0]), Cancel(KEYS[0])):
+        told = columns(outcome_of(error))[2]
+        assert told is not None
+        assert A not in told["message"]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
