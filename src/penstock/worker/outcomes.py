@@ -113,8 +113,7 @@ def described(error: BaseException) -> str:
     words = words_of(error)
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
-    name = type(error).__name__
-    return clean(name if words in ("", name) else f"{name}: {words}")
+    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
 def whereabouts(error: BaseException) -> str:
