@@ -144,3 +144,22 @@ def test_no_text_makes_the_duration_parser_fail_in_another_way(text: str) -> Non
         assert duration(text, field="any") >= timedelta(0)
     except Invalid as error:
         assert error.field == "any"  # noqa: PT017  # either answer is right
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "default", "least"),
+    [
+        ("PENSTOCK_ACCOUNT_BYTES", "account_bytes", 8 * 2**20, 65_536),
+        ("PENSTOCK_ACCOUNT_STREAMS", "account_streams", 100, 1),
+        ("PENSTOCK_TOKEN_STREAMS", "token_streams", 20, 1),
+    ],
+)
+def test_what_a_caller_may_hold_is_a_number(
+    tmp_path: Path, name: str, field: str, default: int, least: int
+) -> None:
+    """D6: with a default, and never so little that nothing would work."""
+    assert getattr(Settings.from_environment({}, tmp_path), field) == default
+    assert getattr(Settings.from_environment({name: str(least)}, tmp_path), field) == least
+    for wrong in (str(least - 1), "-1", "8MB", "1e9", "9" * 11, "\u0661"):
+        with pytest.raises(Misconfigured, match=f"{name} is '{wrong}'; .* {least} or more"):
+            Settings.from_environment({name: wrong}, tmp_path)

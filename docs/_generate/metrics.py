@@ -3,6 +3,7 @@
 import re
 
 from _generate.page import code, codes, described, page, read_words, sentence, table
+from penstock.api.limits import Pool
 from penstock.api.prometheus import render as written
 from penstock.api.requests import Counts
 
@@ -42,7 +43,7 @@ _SCENE = {
 def render() -> str:
     counts = Counts()
     counts.count(("GET", "/v1/jobs"), 200, 0.1)
-    text = written(_SCENE, counts, 1)
+    text = written(_SCENE, counts, 1, [Pool("streams", "streams", code="too_many_streams")])
     labels: dict[str, list[str]] = {}
     for name, inside in re.findall(r"^(\w+)\{(.*)\} ", text, re.MULTILINE):
         family = re.sub(r"_(bucket|sum|count)$", "", name)

@@ -43,6 +43,8 @@ _CIRCUIT = {
 _REFUSED = {kind.__name__: kind for kind in vars(errors).values() if inspect.isclass(kind)}
 # Written by functions that hand a code on, and not where something is refused.
 _PASSED_ON = {"Body", "refuse_nul"}
+# What refuses with its code when it is full.
+_BOUNDED = {"Pool"}
 
 
 def render() -> str:
@@ -132,3 +134,5 @@ def _in_call(node: ast.Call) -> Iterator[tuple[int, str]]:
                 yield HTTPStatus.SERVICE_UNAVAILABLE, str(word.value.value)
             elif called in _PASSED_ON:
                 yield int(errors.Invalid.sqlstate[2:]), str(word.value.value)
+            elif called in _BOUNDED:
+                yield int(errors.RateLimited.sqlstate[2:]), str(word.value.value)

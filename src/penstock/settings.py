@@ -22,6 +22,9 @@ LOG_FORMATS = ("text", "json")
 _LONGEST_NAME = 200
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
+_ACCOUNT_BYTES = 8 * 1024 * 1024
+_ACCOUNT_STREAMS = 100
+_TOKEN_STREAMS = 20
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)
@@ -54,6 +57,9 @@ class Settings:
     allow_private: bool = False  # addresses that callers give may lie in private networks
     origins: tuple[str, ...] = ()  # pages of other origins that may call the API
     proxies: tuple[str, ...] = ()  # whose X-Forwarded-* headers `serve` believes
+    account_bytes: int = _ACCOUNT_BYTES  # of bodies that one account may be sending at once
+    account_streams: int = _ACCOUNT_STREAMS  # live streams that one account may have open at once
+    token_streams: int = _TOKEN_STREAMS  # the same of one browser token
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str], cwd: Path) -> "Settings":
@@ -72,6 +78,9 @@ class Settings:
             allow_private=_word(merged, "PENSTOCK_ALLOW_PRIVATE", "0", (*_TRUE, *_FALSE)) in _TRUE,
             origins=_origins(merged.get("PENSTOCK_ORIGINS") or ""),
             proxies=_proxies(merged.get("PENSTOCK_PROXIES") or ""),
+            account_bytes=_whole(merged, "PENSTOCK_ACCOUNT_BYTES", 65_536, _ACCOUNT_BYTES),
+            account_streams=_whole(merged, "PENSTOCK_ACCOUNT_STREAMS", 1, _ACCOUNT_STREAMS),
+            token_streams=_whole(merged, "PENSTOCK_TOKEN_STREAMS", 1, _TOKEN_STREAMS),
         )
 
 
@@ -134,6 +143,13 @@ def _proxies(written: str) -> tuple[str, ...]:
             )
         found.append(str(network))
     return tuple(found)
+
+
+def _whole(merged: Mapping[str, str], name: str, least: int, default: int) -> int:
+    written = merged.get(name) or str(default)
+    if not re.fullmatch(r"[0-9]{1,10}", written) or int(written) < least:
+        raise Misconfigured(f"{name} is {written!r}; it may be a whole number, {least} or more")
+    return int(written)
 
 
 def _worker_id(name: str) -> str:

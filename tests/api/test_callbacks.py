@@ -412,6 +412,69 @@ async def test_what_takes_much_memory_is_refused_before_it_is_read(jobs: Jobs) -
     problem(await jobs.post(f"/{await jobs.handed()}", said), 413, "payload_too_large")
 
 
+LARGE = "x" * 100_000
+
+
+async def test_a_large_callback_shows_early_whose_it_is(jobs: Jobs) -> None:
+    """D6: by its bearer, or by a token in its first 64 KB; more of it is not read otherwise."""
+    first, second, third = [await jobs.handed() for _ in range(3)]
+    done: dict[str, Any] = {"status": "succeeded", "result": LARGE}
+    bearer = f"Bearer {jobs.token(first)}"
+    accepted = [
+        await jobs.post(f"/{first}", done, authorization=bearer),
+        await jobs.post(f"/{second}", {"token": jobs.token(second), **done}),
+        await jobs.post("", [{"job_id": str(third), "token": jobs.token(third), **done}]),
+    ]
+    assert [one.json()["results"][0]["outcome"] for one in accepted] == ["accepted"] * 3
+    for job in (first, second, third):
+        assert (await jobs.read(job))["result"] == LARGE
+    own, fourth = await jobs.handed("own"), await jobs.handed()
+    body = {**done, "attempt": 1}
+    response = await jobs.post(f"/{own}", body, authorization=f"Bearer {SHARED}")
+    assert response.json()["results"][0]["outcome"] == "accepted"
+    signed_body = json.dumps({**done, "job_id": str(fourth), "attempt": 1}).encode()
+    signature_headers = signed(signed_body, signature.of_functions(ROOTS))
+    forged = "1." + "A" * 43
+    refused = [
+        await jobs.post(f"/{fourth}", {**done, "token": jobs.token(fourth)}),
+        await jobs.post(f"/{fourth}", {"token": forged, **done}),
+        await jobs.post(f"/{fourth}", {"token": jobs.token(first), **done}),
+        await jobs.post(f"/{fourth}", signed_body, **signature_headers),
+        await jobs.post("", [{**done, "job_id": str(fourth), "token": jobs.token(fourth)}]),
+        await jobs.post("", [{"job_id": str(fourth), "token": forged, **done}]),
+    ]
+    for response in refused:
+        said = problem(response, 413, "payload_too_large")
+        assert said["max_bytes"] == 65_536
+        assert "put job_id and token before the result" in said["hint"]
+    both = {**signature_headers, "authorization": f"Bearer {jobs.token(fourth)}"}
+    response = await jobs.post(f"/{fourth}", signed_body, **both)
+    assert response.json()["results"][0]["outcome"] == "accepted"
+
+
+async def test_a_secret_of_a_kind_is_not_guessed_at_any_speed(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6: after so many wrong ones nothing more is compared, as bearer or in a signature."""
+    monkeypatch.setattr("penstock.api.failures.FAILURES", 4)
+    job = await jobs.handed("own")
+    body = json.dumps({"status": "succeeded", "attempt": 1, "job_id": str(job)}).encode()
+    for number in range(4):
+        guess = f"guess {number} of somebody"
+        headers = {"authorization": f"Bearer {guess}"}
+        if number % 2:
+            headers = signed(body, Signer(Secret(guess)))
+        response = await jobs.post(f"/{job}", body, **headers)
+        problem(response, 401, "unauthorized")
+    right = {"authorization": f"Bearer {SHARED}"}
+    problem(await jobs.post(f"/{job}", body, **right), 429, "too_many_failures")
+    response = await jobs.post(f"/{job}", body, **signed(body, Signer(Secret(SHARED))))
+    problem(response, 429, "too_many_failures")
+    token = {"authorization": f"Bearer {jobs.token(job)}"}
+    response = await jobs.post(f"/{job}", body, **token)
+    assert response.json()["results"][0]["outcome"] == "accepted", "what nobody guesses goes on"
+
+
 async def test_one_poisoned_item_does_not_take_the_others_along(jobs: Jobs) -> None:
     first, second = [await jobs.handed() for _ in range(2)]
     items = [

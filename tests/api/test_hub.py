@@ -242,7 +242,10 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
     await plain.start()
     slow = Slow()
     scope = httpx.Request("GET", f"http://penstock.test{TOPIC}")
-    headers = [(b"authorization", plain.admin.headers["authorization"].encode())]
+    headers = [
+        (b"host", b"penstock.test"),
+        (b"authorization", plain.admin.headers["authorization"].encode()),
+    ]
     runs = asyncio.create_task(
         plain.api(
             {

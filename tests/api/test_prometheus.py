@@ -123,7 +123,7 @@ def test_labels_are_escaped() -> None:
     }
     gauges = {"queues": [], "unhandled": [], "workers": 0, "stuck": 0, "bounds": [100]}
     gauges |= {"ended": [ended], "blocked": {"now": 0, "kinds": []}}
-    found = read(render(gauges, Counts(), 0))
+    found = read(render(gauges, Counts(), 0, []))
     name = 'penstock_failures_total{queue="a\\"b\\\\c\\nd",kind="k",class="bug"}'
     assert found[name] == 1
     total = 'penstock_job_duration_seconds_sum{queue="a\\"b\\\\c\\nd",kind="k",outcome="failed"}'

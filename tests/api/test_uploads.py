@@ -1,6 +1,5 @@
 """Files over HTTP: bounded, told by content, for their owner only, and never alive in a browser."""
 
-import asyncio
 import hashlib
 import io
 import uuid
@@ -11,6 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
+from api.half_sent import HalfSent
 from api.site import SECRET, Site, problem
 from penstock import Job
 
@@ -281,40 +281,12 @@ async def test_a_client_that_falls_silent_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """C12, C18: nobody holds a place by sending nothing."""
-    monkeypatch.setattr("penstock.api.body.SILENCE_SECONDS", 0.05)
-    await site.start()
-    statuses: list[int] = []
+    monkeypatch.setattr("penstock.api.body.PROGRESS_SECONDS", 0.05)
     parts = [b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx']
-
-    async def receive() -> dict[str, Any]:
-        if parts:
-            return {"type": "http.request", "body": parts.pop(), "more_body": True}
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send_answer(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [
-            (b"authorization", f"Bearer {SECRET}".encode()),
-            (b"content-type", b"multipart/form-data; boundary=b"),
-        ],
-        "client": ("192.0.2.7", 1),
-        "server": ("penstock.test", 80),
-    }
-    async with asyncio.timeout(20):
-        await site.api(scope, receive, send_answer)
-    assert statuses == [408]
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    call = HalfSent(site, path, parts, key=SECRET, headers=headers)
+    await call.run()
+    assert call.status == 408
 
 
 async def test_a_token_of_the_account_opens_its_files(site: Site) -> None:

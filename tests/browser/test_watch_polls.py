@@ -133,11 +133,13 @@ async def test_chunks_that_were_missed_while_polling_are_made_up_for(
     assert await told(watching, "chunk") == ["1", "2"]
 
 
+@pytest.mark.parametrize("status", [429, 502])
 async def test_a_refused_stream_means_polls(
-    watching: Page, stand_in: StandIn, allowed_errors: list[str]
+    watching: Page, stand_in: StandIn, allowed_errors: list[str], status: int
 ) -> None:
-    allowed_errors.append("502")
-    stand_in.fail(502, STREAM)
+    """D6: as where a token has as many streams open as it may."""
+    allowed_errors.append(str(status))
+    stand_in.fail(status, STREAM)
     await watch(watching)
     await until_told(watching, "change", change())
     await until_told(watching, "state", "polling")

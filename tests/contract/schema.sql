@@ -2158,6 +2158,10 @@ CREATE FUNCTION penstock.touch_keys(p_ids text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.upload_room(p_account text, OUT most_bytes bigint, OUT quota_bytes bigint, OUT used_bytes bigint) RETURNS record
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.use_uploads(p_kind text, p_account text, p_payload jsonb, p_uploads uuid[]) RETURNS SETOF uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';

@@ -15,6 +15,7 @@ from penstock.api import (
     issuing,
     jobs,
     keys,
+    limits,
     ops,
     problems,
     process,
@@ -94,6 +95,7 @@ def create(settings: Settings, lifespan: Lifespan) -> FastAPI:
             max_age=600,
         )
     app.state.requests = requests.Counts()
+    app.state.limits = limits.Limits(settings)
     app.add_middleware(requests.Requests, counts=app.state.requests)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastapi import Request
+from starlette.types import Scope
 
 from penstock.api import tokens
 from penstock.api.failures import Failures
@@ -27,6 +28,7 @@ MOST_REMEMBERED = 10_000
 _LONGEST_BEARER = 2_000
 # Of those that come at the same moment, so many are asked about in one statement.
 _MOST_GRANTS = 1_000
+_CALLER = "penstock.caller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class Principal:
     """Of a token: the second after which it opens nothing."""
     grant: Grant | None = None
     """Of a token: what may end it before."""
+    token: int | None = None
+    """Of a token: a number of its own, however its text is written."""
 
     @property
     def sees_all(self) -> bool:
@@ -102,13 +106,20 @@ class Auth:
         return found
 
     def _operator(self, request: Request, given: str) -> Principal | None:
-        """Counted before it is compared, with nothing to wait for in between."""
+        fits = self.try_secret(request, lambda: given.isascii() and self._roots.is_one(given))
+        return Principal(who="admin", holder="secret") if fits else None
+
+    def try_secret(self, request: Request, fits: Callable[[], bool]) -> bool:
+        """Compare with a secret that somebody chose, unless this address has tried too often.
+
+        Counted before it is compared, with nothing to wait for in between.
+        """
         if not self._failures.count(request):
             raise self._failures.refusal(request)
-        if not given.isascii() or not self._roots.is_one(given):
-            return None
+        if not fits():
+            return False
         self._failures.forgive(request)
-        return Principal(who="admin", holder="secret")
+        return True
 
     async def _read(self, given: str) -> Principal | None:
         if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
@@ -168,6 +179,7 @@ class Auth:
             allow=claims.allow,
             expires=claims.expires,
             grant=grant,
+            token=hash(claims),
         )
 
     async def _look_up(self, key_id: str) -> Key | None:
@@ -210,12 +222,23 @@ def bearer(request: Request) -> str | None:
     return given if given.startswith(tokens.PREFIX) else None
 
 
+def know_caller(scope: Scope, principal: Principal) -> None:
+    """Note who calls, as soon as it is known: bodies of strangers may be small only."""
+    scope[_CALLER] = principal
+
+
+def caller_of(scope: Scope) -> Principal | None:
+    found: Principal | None = scope.get(_CALLER)
+    return found
+
+
 def allowed(*who: Who) -> Callable[[Request], Awaitable[Principal]]:
     """For `Depends`: who may call a route. A token also needs what the route asks of it."""
 
     async def check(request: Request) -> Principal:
         auth: Auth = request.app.state.backend.auth
         principal = await auth.principal(request)
+        know_caller(request.scope, principal)
         request.scope["penstock.key"] = principal.key or principal.who  # for the log
         if principal.who not in who:
             raise NotAllowed(

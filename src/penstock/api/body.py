@@ -1,8 +1,11 @@
-"""Request bodies: bounded before they are read, parsed safely, and refused by field."""
+"""Request bodies: bounded before they are read, parsed safely, and refused by field.
+
+How much may be read depends on who sends it, and is counted while the request lasts (limits.py).
+"""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
@@ -10,13 +13,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from penstock.api.limits import FUNCTIONS, STRANGER_BYTES, Sender, limits
 from penstock.errors import Invalid, TooLarge
 
 # A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
 LARGEST_BYTES = 64 * 1024 * 1024
 USUAL_BYTES = 4 * 1024 * 1024
-# A client that sends nothing for so long has gone, or holds the place of others on purpose.
-SILENCE_SECONDS = 30.0
+# So much has to come in each such time, or the end of the body: 8 KB a second. A client that sends
+# less has gone, or holds on purpose what others need.
+PROGRESS_SECONDS = 30.0
+PROGRESS_BYTES = 240 * 1024
 # Commas, colons and brackets outside of texts: a value takes two bytes there, and eighty of memory.
 MOST_MARKS = 1_000_000
 _MARKS = (b",", b":", b"[", b"{")
@@ -38,36 +44,68 @@ class Strict(BaseModel):
 
 async def read_body(request: Request, most: int = USUAL_BYTES) -> bytes:
     """All of it, unless it is larger; then not a byte more than that is held."""
-    return bytes(await _read(request, most))
+    return bytes(await _read(request, most, limits(request).sender(request)))
 
 
-async def _read(request: Request, most: int) -> bytearray:
+async def read_callback(
+    request: Request, most: int, *, known: bool, proves: Callable[[bytes], bool]
+) -> bytes:
+    """The body of a function's callback.
+
+    Unless the headers have proved whose it is (`known`), a large one is read on only when its
+    beginning `proves` it.
+    """
+    sender = FUNCTIONS if known else limits(request).sender(request)
+    return bytes(await _read(request, most, sender, None if known else proves))
+
+
+async def _read(
+    request: Request,
+    most: int,
+    sender: Sender,
+    proves: Callable[[bytes], bool] | None = None,
+) -> bytearray:
     said = request.headers.get("content-length", "")
-    if said.isdigit() and int(said) > most:
-        raise _too_large(most)
+    length = int(said) if said.isdigit() else 0
+    bound = min(most, sender.most)
+    allowed = most if proves else bound
+    if length > allowed:
+        raise _too_large(allowed)
+    holding = limits(request).hold_body(request, sender)
     found = bytearray()
     async for chunk in receive(request):
         found += chunk
-        if len(found) > most:
-            raise _too_large(most)
+        if len(found) > bound and proves is not None:
+            if not proves(bytes(found[:STRANGER_BYTES])):
+                raise _unproved()
+            bound, proves = most, None
+            holding.move(FUNCTIONS.shares)
+        if len(found) > bound:
+            raise _too_large(bound)
+        holding.add(len(chunk))
     return found
 
 
 async def receive(request: Request) -> AsyncIterator[bytes]:
-    """A body as it comes, for as long as something does."""
+    """A body as it comes, for as long as enough of it does."""
+    loop = asyncio.get_running_loop()
+    deadline, came = loop.time() + PROGRESS_SECONDS, 0
     more = True
     while more:
         # Not by request.stream(), which needs three turns for a body that came at once.
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
+            async with asyncio.timeout_at(deadline):
                 message = await request.receive()
         except TimeoutError:
-            raise HTTPException(408, f"nothing came for {SILENCE_SECONDS:g} s") from None
+            raise _too_slow() from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         more = message.get("more_body", False)
-        if message.get("body"):
-            yield message["body"]
+        if body := message.get("body"):
+            came += len(body)
+            if came >= PROGRESS_BYTES:
+                deadline, came = loop.time() + PROGRESS_SECONDS, 0
+            yield body
 
 
 class Body(Generic[Model]):
@@ -91,7 +129,7 @@ class Body(Generic[Model]):
 
     async def __call__(self, request: Request) -> Model:
         # Not copied: a batch may have much of it.
-        content = await _read(request, self._most)
+        content = await _read(request, self._most, limits(request).sender(request))
         if not content and self._empty:
             content += b"{}"
         return parse(self._model, content, code=self._code)
@@ -184,6 +222,25 @@ def _worded(cause: str, words: str, place: tuple[int | str, ...], model: type[Ba
         if words.startswith(said):
             return words.replace(said, ours, 1).replace(" after validation", "")
     return f"is wrong: {words}"
+
+
+def _too_slow() -> HTTPException:
+    return HTTPException(
+        408,
+        f"the body came too slowly: {PROGRESS_BYTES} bytes or its end have to come"
+        f" in {PROGRESS_SECONDS:g} s",
+        headers={"Connection": "close"},
+    )
+
+
+def _unproved() -> TooLarge:
+    return TooLarge(
+        f"nothing in the headers or in the first {STRANGER_BYTES} bytes proves whose callback it"
+        " is, so no more is read",
+        code="payload_too_large",
+        max_bytes=STRANGER_BYTES,
+        hint="Send the token of the attempt as bearer; or put job_id and token before the result.",
+    )
 
 
 def _too_large(most: int) -> TooLarge:

@@ -22,8 +22,8 @@ from penstock.api.answers import Answer
 from penstock.api.answers import documented as answered
 from penstock.api.auth import bearer
 from penstock.api.backend import Backend, backend
-from penstock.api.body import DOCUMENTED, read_body
-from penstock.api.callers import Caller, only_item, unknown_caller
+from penstock.api.body import DOCUMENTED, read_callback
+from penstock.api.callers import Caller, holds_token, only_item, unknown_caller
 from penstock.api.problems import documented as problems
 from penstock.api.problems import problem
 from penstock.engine.callbacks import Item
@@ -118,12 +118,19 @@ async def call_back(job_id: UUID, request: Request, behind: Behind) -> Response 
 
     Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
     a Standard Webhooks signature over a body with `job_id` and `attempt`, or by the kind's shared
-    secret as bearer with `attempt`.
+    secret as bearer with `attempt`. Of a body larger than 64 KB the headers or the first 64 KB have
+    to hold the token or the secret: a signature proves nothing before all of the body has come.
     """
-    body = await read_body(request, SINGLE_BYTES)
     given = bearer(request) or ""
     caller = Caller(behind, job_id)
-    await caller.look(request, given, body)
+    await caller.read_bearer(request, given)
+    body = await read_callback(
+        request,
+        SINGLE_BYTES,
+        known=caller.known,
+        proves=lambda part: holds_token(behind.roots, part, job_id),
+    )
+    await caller.read_signature(request, body)
     said = only_item(caller, body)
     if said.odd is None and said.job_id not in (None, job_id):
         raise Invalid(
@@ -152,8 +159,16 @@ async def call_back(job_id: UUID, request: Request, behind: Behind) -> Response 
     responses=_RESPONSES,
 )
 async def call_back_many(request: Request, behind: Behind) -> Response | dict[str, Any]:
-    """An array of results, each with the token of its start, and each for itself."""
-    body = await read_body(request, ARRAY_BYTES)
+    """An array of results, each with the token of its start, and each for itself.
+
+    One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
+    """
+    body = await read_callback(
+        request,
+        ARRAY_BYTES,
+        known=False,
+        proves=lambda part: holds_token(behind.roots, part),
+    )
     try:
         raw = callback_items.parse(body)
     except ValueError:

@@ -5,8 +5,11 @@ says who calls, and the body then which start it is about: of which job, too, wh
 what was signed about one job could be sent to another's address.
 """
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from uuid import UUID
 
 from fastapi import Request
@@ -17,6 +20,12 @@ from penstock.api.callback_items import Said
 from penstock.engine.callbacks import Item
 from penstock.errors import Invalid, Unauthorized
 from penstock.providers import callback_token, signature
+from penstock.providers.roots import Roots
+
+# So many jobs and tokens are tried in the beginning of a body.
+_MOST_TRIED = 4
+_JOB_ID = re.compile(rb'"job_id"\s{0,9}:\s{0,9}"([0-9A-Fa-f-]{36})"')
+_TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
 
 
 class Caller:
@@ -35,24 +44,37 @@ class Caller:
     def known(self) -> bool:
         return self._attempt is not None or self._trusted
 
-    async def look(self, request: Request, given: str, body: bytes) -> None:
-        """At what comes before the body is read: its bearer, its signature."""
-        roots = self._behind.roots
-        self._attempt = callback_token.attempt_of(roots, self._job_id, given)
-        signed = "webhook-signature" in request.headers
-        if self._attempt is not None or not (signed or given):
+    async def read_bearer(self, request: Request, given: str) -> None:
+        """What the headers prove before the body is read: a token, or the kind's shared secret."""
+        self._attempt = callback_token.attempt_of(self._behind.roots, self._job_id, given)
+        if self._attempt is None and given:
+            chosen = self._chosen(await self._signers())
+            self._trusted = bool(chosen) and self._behind.auth.try_secret(
+                request, lambda: any(one.is_secret(given) for one in chosen)
+            )
+
+    async def read_signature(self, request: Request, body: bytes) -> None:
+        """What a signature over the body proves."""
+        if self._attempt is not None or "webhook-signature" not in request.headers:
             return
         signers = await self._signers()
-        shared = self._behind.callback_signers.values()
-        self._trusted = bool(given) and any(
-            one in shared and one.is_secret(given) for one in signers
-        )
-        if signed:
+
+        def matches() -> bool:
             now = time.time()
             for one in signers:
                 self.signature = self.signature or one.match(request.headers, body, now)
-            self._trusted = self._trusted or self.signature is not None
-            self._late = not self._trusted and _is_late(signers, request.headers, body)
+            return self.signature is not None
+
+        # Ours is random, and nobody guesses it.
+        chosen = self._chosen(signers)
+        fits = self._behind.auth.try_secret(request, matches) if chosen else matches()
+        self._trusted = self._trusted or fits
+        self._late = not self._trusted and _is_late(signers, request.headers, body)
+
+    def _chosen(self, signers: Sequence[signature.Signer]) -> list[signature.Signer]:
+        """Those whose secret somebody chose for a kind, so that it might be guessed."""
+        shared = self._behind.callback_signers.values()
+        return [one for one in signers if one in shared]
 
     async def _signers(self) -> Sequence[signature.Signer]:
         """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
@@ -91,6 +113,24 @@ def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], bo
     """Whether all would be well at the moment that the message names."""
     said = headers.get("webhook-timestamp", "")
     return said.isdecimal() and any(one.match(headers, body, float(said)) for one in signers)
+
+
+def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
+    """Whether the beginning of a body holds the token of an attempt of this job, or of any job."""
+    jobs = [job_id] if job_id is not None else list(_jobs_in(part))
+    tokens = [
+        found[1].decode()
+        for found, _ in zip(_TOKEN.finditer(part), range(_MOST_TRIED), strict=False)
+    ]
+    return any(
+        callback_token.attempt_of(roots, job, token) is not None for job in jobs for token in tokens
+    )
+
+
+def _jobs_in(part: bytes) -> Iterator[UUID]:
+    for found in islice(_JOB_ID.finditer(part), _MOST_TRIED):
+        with suppress(ValueError):
+            yield UUID(found[1].decode())
 
 
 def only_item(caller: Caller, body: bytes) -> Said:

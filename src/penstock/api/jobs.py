@@ -47,6 +47,7 @@ async def _submit(request: Request) -> Response:
     principal = await _submitters(request)
     said = request.headers
     return await submit(
+        request,
         principal,
         await backend(request),
         await _form(request),
@@ -69,7 +70,8 @@ async def _submit(request: Request) -> Response:
     },
 )
 @directly(_submit)
-async def submit(
+async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
+    request: Request,
     principal: Submitter,
     behind: Behind,
     form: Annotated[SubmitJob, Depends(_form)],
@@ -104,7 +106,12 @@ async def submit(
         _wake(behind, found)
     behind.drives.submitted([job.kind])
     found, seconds = await waited(
-        prefer, behind, found, lambda: behind.desk.look(found.id, scope_of(principal))
+        prefer,
+        request,
+        principal,
+        behind,
+        found,
+        lambda: behind.desk.look(found.id, scope_of(principal)),
     )
     response = answer(
         found,
@@ -196,7 +203,7 @@ async def read(
     async def look() -> Text:
         return await behind.desk.look(job_id, scope_of(principal))
 
-    job, seconds = await waited(prefer, behind, await look(), look)
+    job, seconds = await waited(prefer, request, principal, behind, await look(), look)
     return applied(answer_if_changed(request, job), seconds)
 
 

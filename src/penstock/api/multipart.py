@@ -11,10 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from penstock.api.body import receive
-from penstock.errors import Invalid, TooLarge
+from penstock.api.limits import Holding
+from penstock.engine.uploads import Room
+from penstock.errors import Invalid
 
 # Kept in memory; more goes to a temporary file.
-MEMORY_BYTES = 1024 * 1024
+MEMORY_BYTES = 64 * 1024
 TEXT_BYTES = 1_024
 MOST_PARTS = 8
 # Boundaries and headers around the parts.
@@ -33,10 +35,11 @@ class Form:
 class _Reading:
     """The parser's callbacks; they hold one part at a time."""
 
-    def __init__(self, most_bytes: int, texts: tuple[str, ...]) -> None:
+    def __init__(self, room: Room, held: Holding, texts: tuple[str, ...]) -> None:
         self.form = Form()
         self.complete = False
-        self._most_bytes = most_bytes
+        self._room = room
+        self._held = held
         self._texts = texts
         self._parts = 0
         self._name = ""
@@ -83,8 +86,8 @@ class _Reading:
         piece = data[start:end]
         if self._is_file and self.form.file is not None:
             self.form.size += len(piece)
-            if self.form.size > self._most_bytes:
-                raise _too_large(self._most_bytes)
+            self._room.refuse_larger(self.form.size)
+            self._held.add(len(piece))
             self.form.file.write(piece)
         else:
             self._text += piece
@@ -101,25 +104,41 @@ class _Reading:
     def on_end(self) -> None:
         self.complete = True
 
+    def refuse_incomplete(self) -> None:
+        if not self.complete:
+            raise _wrong("the form ends before its last boundary", None)
+        if self.form.file is None:
+            raise _wrong("file: the form has none", "file")
+
     def close(self) -> None:
         if self.form.file is not None:
             self.form.file.close()
 
 
-async def read_form(request: Request, *, most_bytes: int, texts: tuple[str, ...] = ()) -> Form:
-    """The form of a request: `file`, of at most so many bytes, and these texts."""
+async def read_form(
+    request: Request, room: Room, held: Holding, *, texts: tuple[str, ...] = ()
+) -> Form:
+    """The form of a request: `file`, for which there is room, and these texts.
+
+    `held` counts the bytes of the file as they come.
+    """
     kind, options = parse_options_header(request.headers.get("content-type"))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise HTTPException(415, "send a form: multipart/form-data with a part named file")
     said = request.headers.get("content-length", "")
-    if said.isdigit() and int(said) > most_bytes + ENVELOPE_BYTES:
-        raise _too_large(most_bytes)
-    reading = _Reading(most_bytes, texts)
+    if said.isdigit():
+        room.refuse_larger(int(said) - ENVELOPE_BYTES)
+    reading = _Reading(room, held, texts)
     callbacks = {name: getattr(reading, name) for name in dir(reading) if name.startswith("on_")}
     try:
         parser = MultipartParser(boundary, callbacks)  # type: ignore[arg-type]  # by name
-        await _receive(request, parser, reading)
+        came = 0
+        async for chunk in receive(request):
+            came += len(chunk)
+            room.refuse_larger(came - ENVELOPE_BYTES)
+            parser.write(chunk)
+        reading.refuse_incomplete()
     except Exception as error:  # noqa: BLE001  # raised again, as what it means
         reading.close()
         raise _explained(error) from None
@@ -127,15 +146,6 @@ async def read_form(request: Request, *, most_bytes: int, texts: tuple[str, ...]
         reading.close()
         raise
     return reading.form
-
-
-async def _receive(request: Request, parser: MultipartParser, reading: _Reading) -> None:
-    async for chunk in receive(request):
-        parser.write(chunk)
-    if not reading.complete:
-        raise _wrong("the form ends before its last boundary", None)
-    if reading.form.file is None:
-        raise _wrong("file: the form has none", "file")
 
 
 def _explained(error: Exception) -> Exception:
@@ -150,12 +160,3 @@ def _explained(error: Exception) -> Exception:
 
 def _wrong(said: str, name: str | None) -> Invalid:
     return Invalid(said, code="invalid_request", field=name or None)
-
-
-def _too_large(most_bytes: int) -> TooLarge:
-    return TooLarge(
-        f"a file may have at most {most_bytes} bytes",
-        code="upload_too_large",
-        field="file",
-        most_bytes=most_bytes,
-    )

@@ -14,6 +14,7 @@ from penstock.api.answers import Answer, Recovery
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.headers import JSON
+from penstock.api.limits import limits
 from penstock.db import version
 from penstock.engine.hourly import MOST_HOURS
 from penstock.errors import PenstockError
@@ -158,7 +159,12 @@ async def scrape(
     # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
     await behind.engine.upkeep.roll_up()
     found = await behind.engine.hourly.gauges()
-    text = prometheus.render(found, request.app.state.requests, behind.open_streams())
+    text = prometheus.render(
+        found,
+        request.app.state.requests,
+        behind.open_streams(),
+        limits(request).pools,
+    )
     return Response(text, media_type=prometheus.MEDIA_TYPE)
 
 

@@ -5,9 +5,11 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Header, Response
+from fastapi import Header, Request, Response
 
+from penstock.api.auth import Principal
 from penstock.api.backend import Backend
+from penstock.api.limits import limits
 from penstock.engine.texts import Text
 from penstock.states import FINISHED
 
@@ -20,18 +22,26 @@ Prefer = Annotated[
 ]
 
 
-async def waited(
-    prefer: str | None, behind: Backend, job: Text, read: Callable[[], Awaitable[Text]]
+async def waited(  # noqa: PLR0913, PLR0917  # one caller each for submit and read
+    prefer: str | None,
+    request: Request,
+    principal: Principal,
+    behind: Backend,
+    job: Text,
+    read: Callable[[], Awaitable[Text]],
 ) -> tuple[Text, int | None]:
     """The job as it is after the wait that its caller prefers, and how long that may have been.
 
-    What the first answer had beside the job (a balance, a twin) stays in it.
+    What the first answer had beside the job (a balance, a twin) stays in it. A caller with as many
+    streams and waiting requests as it may have is answered at once.
     """
     found = _WAIT.search(prefer or "")
     if found is None:
         return job, None
     seconds = min(int(found[1]), LONGEST_SECONDS)
     if seconds and job.status not in FINISHED:
+        if not limits(request).may_wait(request.scope, principal):
+            return job, None
         await behind.live.until_final(job.id, seconds)
         later = await read()
         merged = json.dumps(json.loads(job.text) | json.loads(later.text))

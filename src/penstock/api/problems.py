@@ -42,6 +42,7 @@ _CODES = {
     413: "payload_too_large",
     415: "unsupported_media_type",
     422: "invalid_request",
+    503: "server_busy",
 }
 
 _MEANINGS = {

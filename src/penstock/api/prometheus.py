@@ -6,6 +6,7 @@ Labels are names of queues, kinds and routes, which are few; never of accounts, 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.api.limits import Pool
 from penstock.api.requests import BOUNDS, Counts
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,7 +22,9 @@ Family = tuple[str, str, str, Iterable[Sample]]
 """Name, type, what it is."""
 
 
-def render(gauges: Mapping[str, Any], requests: Counts, open_streams: int) -> str:
+def render(
+    gauges: Mapping[str, Any], requests: Counts, open_streams: int, pools: Sequence[Pool]
+) -> str:
     """`gauges`: what the database counts, for all; the rest is of this process."""
     lines: list[str] = []
     for name, kind, told, samples in (
@@ -33,6 +36,7 @@ def render(gauges: Mapping[str, Any], requests: Counts, open_streams: int) -> st
         *_blocked(gauges["blocked"]),
         _single("penstock_stuck_jobs", "What admin/status lists as stuck", gauges["stuck"]),
         _single("penstock_open_streams", "Live streams of this process", open_streams),
+        *_of_pools(pools),
     ):
         lines += (f"# HELP {name} {told}", f"# TYPE {name} {kind}")
         lines += (_line(name, *sample) for sample in samples)
@@ -183,6 +187,21 @@ def _of_requests(requests: Counts) -> Iterable[Family]:
         ],
     )
     yield _single("penstock_http_open_requests", "Requests that are not over", requests.open)
+
+
+def _of_pools(pools: Sequence[Pool]) -> Iterable[Family]:
+    yield (
+        "penstock_http_held",
+        "gauge",
+        "What open requests hold of this process",
+        [("", {"thing": pool.name}, pool.total) for pool in pools],
+    )
+    yield (
+        "penstock_http_held_refused_total",
+        "counter",
+        "Requests that were refused since their caller, or all together, held too much",
+        [("", {"thing": pool.name}, pool.refused) for pool in pools],
+    )
 
 
 def _histogram(

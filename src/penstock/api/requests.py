@@ -18,7 +18,7 @@ from uuid import UUID
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import telemetry
-from penstock.api import safety
+from penstock.api import limits, problems, safety
 
 HEADER = "X-Request-ID"
 _HEADER = HEADER.lower().encode()
@@ -102,11 +102,17 @@ class Requests:
 
         self._counts.open += 1
         try:
-            await self._app(scope, receive, tell)
+            wrong = safety.wrong_host(scope)
+            if wrong is None:
+                await self._app(scope, receive, tell)
+            else:
+                refusal = problems.problem(400, "bad_request", wrong, hint=safety.HOST_HINT)
+                await refusal(scope, receive, tell)
         except Exception:
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             raise
         finally:
+            limits.release_all(scope)
             self._counts.open -= 1
             ended = time.perf_counter()
             route = _route(scope)

@@ -31,6 +31,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, watch: Callable[[], Watcher]) -> None:
+        """`watch` is called when the answer begins."""
         self.status_code = 200
         self.background = None
         self.body = b""

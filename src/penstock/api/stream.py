@@ -4,11 +4,12 @@ import re
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from penstock.api.access import refuse_unless_allowed
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
+from penstock.api.limits import limits
 from penstock.api.problems import documented as problems
 from penstock.api.rooms import Cursor
 from penstock.api.sse import EventStream
@@ -47,8 +48,9 @@ def _documented(description: str, example: str, *statuses: int) -> dict[int | st
         404,
     ),
 )
-async def job(
+async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     job_id: UUID,
+    request: Request,
     principal: Reader,
     behind: Behind,
     last: LastHeader = None,
@@ -66,6 +68,7 @@ async def job(
             hint="Finished jobs are kept for the retention of their queue.",
         )
     cursor = _cursor(last_event_id if last is None else last)
+    limits(request).hold_stream(request.scope, principal)
     return EventStream(
         lambda: behind.live.watch_job(
             WatchedJob(job_id, not principal.sees_all), cursor, **_who(principal)
@@ -83,7 +86,7 @@ async def job(
         404,
     ),
 )
-async def batch(batch_id: UUID, principal: Reader, behind: Behind) -> Response:
+async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Behind) -> Response:
     refuse_unless_allowed(principal, "read")
     _refuse_narrow(principal, "batch", topic=True)
     if not await behind.live.may_watch(Watched("batch", str(batch_id), principal.account, None)):
@@ -93,6 +96,7 @@ async def batch(batch_id: UUID, principal: Reader, behind: Behind) -> Response:
             field="id",
             hint="Batches are kept as long as their jobs.",
         )
+    limits(request).hold_stream(request.scope, principal)
     return EventStream(
         lambda: behind.live.watch_batch(
             WatchedJob(batch_id, not principal.sees_all), **_who(principal)
@@ -116,11 +120,12 @@ _SCOPE = (
         422,
     ),
 )
-async def topic(topic: str, principal: Reader, behind: Behind) -> Response:
+async def topic(topic: str, request: Request, principal: Reader, behind: Behind) -> Response:
     """A key of an account sees its own jobs of the topic."""
     refuse_unless_allowed(principal, "read")
     refuse_nul(topic, "topic")
     _refuse_narrow(principal, "topic", topic=principal.topic != topic)
+    limits(request).hold_stream(request.scope, principal)
     return EventStream(
         lambda: behind.live.watch_scope(
             Scope(topic, principal.account, not principal.sees_all), **_who(principal)
@@ -140,7 +145,7 @@ async def topic(topic: str, principal: Reader, behind: Behind) -> Response:
         422,
     ),
 )
-async def account(account_id: str, principal: Reader, behind: Behind) -> Response:
+async def account(account_id: str, request: Request, principal: Reader, behind: Behind) -> Response:
     refuse_unless_allowed(principal, "read")
     refuse_nul(account_id, "account")
     _refuse_narrow(principal, "account", topic=True)
@@ -152,6 +157,7 @@ async def account(account_id: str, principal: Reader, behind: Behind) -> Respons
             field="account",
             account=account_id,
         )
+    limits(request).hold_stream(request.scope, principal)
     return EventStream(
         lambda: behind.live.watch_scope(
             Scope(None, account_id, not principal.sees_all), **_who(principal)

@@ -13,6 +13,7 @@ from penstock.api.access import refuse_unless_allowed
 from penstock.api.auth import Principal, allowed
 from penstock.api.backend import Backend, backend
 from penstock.api.body import Strict
+from penstock.api.limits import limits
 from penstock.api.multipart import read_form
 from penstock.api.safety import NOTHING_RUNS
 from penstock.api.sniff import SAMPLE_BYTES, served, sniff
@@ -76,8 +77,9 @@ async def upload(
     behind: Behind,
     account: Annotated[str | None, Query(max_length=200, description=_ACCOUNT)] = None,
 ) -> Uploaded:
-    most_bytes = await behind.engine.uploads.most_bytes()
-    form = await read_form(request, most_bytes=most_bytes, texts=("account",))
+    room = await behind.engine.uploads.room(_owner(principal, account))
+    held = limits(request).hold_upload(request, principal, room)
+    form = await read_form(request, room, held, texts=("account",))
     assert form.file is not None  # noqa: S101  # or it was refused
     with form.file as file:
         owner = _owner(principal, form.texts.get("account") or account)

@@ -15,6 +15,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
+from penstock.api.limits import raise_descriptors
 from penstock.cli.protocol import BoundedProtocol
 from penstock.errors import Misconfigured
 from penstock.providers.roots import read_roots
@@ -111,6 +112,7 @@ def run(  # noqa: PLR0913  # all named
     `install` adds routes; `on_told` is called for each signal; `life` is a pipe whose end is ours.
     """
     read_roots(app.settings)  # says what is missing
+    raise_descriptors()
 
     early: list[int] = []
 

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from fastapi import Request, Response
 from starlette.routing import Route
 
+from penstock.api.limits import limits
 from penstock.api.sse import EventStream
 from penstock.dashboard.frame import ROUTES, backend, outside
 from penstock.dashboard.session import signed_in
@@ -16,6 +17,7 @@ async def live(request: Request) -> Response:
     if session is None:
         return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not come back
     hub = backend(request).live
+    limits(request).hold_page(request.scope, session.id)
     who = {"key": session.key, "expires": session.expires, "grant": session.grant}
     return EventStream(lambda: hub.watch_anything(**who))
 

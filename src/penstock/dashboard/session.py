@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from penstock.api import signed
-from penstock.api.auth import Auth
+from penstock.api.auth import Auth, Principal, know_caller
 from penstock.api.backend import Backend
 from penstock.engine.grants import Grant
 from penstock.providers.roots import Roots
@@ -140,7 +140,10 @@ async def signed_in(request: Request) -> Session | None:
     auth: Auth = request.app.state.backend.auth
     if session.key is not None and not await auth.is_operators(session.key):
         return None
-    return None if await auth.is_over(session.grant) else session
+    if await auth.is_over(session.grant):
+        return None
+    know_caller(request.scope, Principal(who="admin", holder="session", key=session.key))
+    return session
 
 
 async def sign_out(request: Request) -> None:

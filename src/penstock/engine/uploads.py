@@ -15,7 +15,7 @@ from penstock.db.borrowed import Fetch, borrow
 from penstock.db.call import fetching
 from penstock.engine.asked import Batch
 from penstock.engine.encode import encode, refuse_nul
-from penstock.errors import Invalid
+from penstock.errors import Invalid, TooLarge
 
 PIECE_BYTES = 256 * 1024
 # Files that are written at once: each takes a connection that others want as well.
@@ -35,6 +35,41 @@ class Upload:
     content_type: str
     size: int
     sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a file may be, and what an account may keep besides what it has."""
+
+    account: str | None
+    most_bytes: int
+    quota_bytes: int
+    used_bytes: int
+
+    @property
+    def left(self) -> int | None:
+        """None: files of no account, which have no quota."""
+        return None if self.account is None else max(0, self.quota_bytes - self.used_bytes)
+
+    def refuse_larger(self, size: int) -> None:
+        """Refuse a file of so many bytes before it has come, with the words that SQL has for it."""
+        if size > self.most_bytes:
+            raise TooLarge(
+                f"a file may have at most {self.most_bytes} bytes",
+                code="upload_too_large",
+                field="file",
+                most_bytes=self.most_bytes,
+            )
+        if self.left is not None and size > self.left:
+            raise TooLarge(
+                f"the files of account {self.account} may have {self.quota_bytes} bytes together;"
+                f" there are {self.used_bytes}",
+                code="upload_quota_exceeded",
+                field="file",
+                quota_bytes=self.quota_bytes,
+                used_bytes=self.used_bytes,
+                hint="Delete some that no job needs any more.",
+            )
 
 
 class Uploads:
@@ -64,11 +99,16 @@ class Uploads:
                 await fetch("select penstock.add_upload_part($1, $2, $3)", (row["id"], n, piece))
         return Upload(row["id"], account, content_type, size, digest)
 
+    async def room(self, account: str | None) -> Room:
+        """What may be uploaded for an account now; the quota is asked again when a file is kept."""
+        [row] = await self._fetch(
+            "select most_bytes, quota_bytes, used_bytes from penstock.upload_room($1)", (account,)
+        )
+        return Room(account, *row.values())
+
     async def most_bytes(self) -> int:
         """How many bytes a file may have."""
-        [row] = await self._fetch("select upload_max_bytes from penstock.setting", ())
-        most: int = row["upload_max_bytes"]
-        return most
+        return (await self.room(None)).most_bytes
 
     async def find(self, upload: UUID, *, account: str | None = None) -> Upload:
         """Its description. `account`: whose it has to be, "" nobody's; None: anybody's."""

@@ -3,6 +3,19 @@
 -- shared.
 -- An upload belongs to one account (0: nobody's), and only its jobs may refer to it.
 
+-- What may be uploaded for an account now, to be asked before a file comes. Only create_upload
+-- decides: others may have uploaded meanwhile.
+create or replace function penstock.upload_room(
+  p_account text, out most_bytes bigint, out quota_bytes bigint, out used_bytes bigint
+)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.upload_max_bytes, s.upload_quota_bytes, (
+    select coalesce(sum(u.size), 0) from penstock.upload u
+    where u.account_id = (select a.id from penstock.account a where a.name = p_account))
+  from penstock.setting s
+$$;
+
 -- Begins an upload, in the transaction in which its pieces follow. p_quota: whether it may be too
 -- much for the account; what a job itself makes is the app's affair, and counts all the same.
 create or replace function penstock.create_upload(
