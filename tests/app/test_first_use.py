@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import asyncpg
 import psycopg
 import pytest
 import uvloop
@@ -48,6 +49,27 @@ async def test_many_at_once_open_one_engine(database: str) -> None:
     assert len({ticket.id for ticket in tickets}) == 50
     engines = await asyncio.gather(*(app.engine() for _ in range(5)))
     assert len(set(map(id, engines))) == 1
+    await app.close()
+
+
+@pytest.mark.parametrize("where", ["version.admit", "is_pooled"])
+async def test_a_line_that_breaks_while_the_app_connects_is_an_outage(
+    database: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Not an error of the driver, which callers do not know."""
+    app, task = shop(database)
+
+    async def breaks(of: Any) -> None:
+        conn = await asyncpg.connect(of) if isinstance(of, str) else of
+        async with conn.transaction():
+            conn.terminate()
+            raise Unavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"penstock.app.engines.{where}", breaks)
+        with pytest.raises(Unavailable):
+            await task.submit(n=1)
+    assert (await task.submit(n=2)).kind == "task"
     await app.close()
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from penstock.app.wake import Waker
 from penstock.db import migrate, version
+from penstock.db.call import translated
 from penstock.db.connect import open_connection
 from penstock.db.pooler import is_pooled
 from penstock.engine import Engine
@@ -42,12 +43,16 @@ async def connect(dsn: str, declare: Callable[[Engine], Awaitable[None]], *, own
         if own:
             await migrate.up(conn)
         else:
-            async with conn.transaction():
-                await version.admit(conn)
+            # A line that breaks in between breaks the end of the transaction, too.
+            with translated():
+                async with conn.transaction():
+                    await version.admit(conn)
     finally:
         await conn.close()
     # Workers need sessions of their own; to submit, any way to the server will do.
-    engine = await Engine.open(dsn, frugal=not own and await is_pooled(dsn))
+    with translated():
+        frugal = not own and await is_pooled(dsn)
+    engine = await Engine.open(dsn, frugal=frugal)
     try:
         await declare(engine)
     except BaseException:
