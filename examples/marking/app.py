@@ -22,7 +22,7 @@ from starlette.responses import Response
 from marking import jobs, pages, session, store, switch
 from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong, answer
-from marking.forms import read_submission
+from marking.forms import read_correction, read_submission
 from marking.status import shown, totals
 from missing import Missing
 from penstock import Refused, server
@@ -87,6 +87,22 @@ async def mark(request: Request, _teacher: session.Teacher, assignment: str) -> 
     asked, found = await jobs.ask_for_marks(pool, assignment, submission)
     said = {"ok": True, "asked": asked, "found": found}
     return JSONResponse({**said, **await _assignment(request, assignment)})
+
+
+@web.post("/api/assignments/{assignment}/correct")
+async def correct(request: Request, _teacher: session.Teacher, assignment: str) -> JSONResponse:
+    """A mark by the teacher's hand: it stays, whatever the function says later."""
+    session.refuse_other_sites(request)
+    _find(assignment)
+    given = await read_correction(request)
+    most = len(ASSIGNMENTS[assignment].criteria)
+    async with request.app.state.pool.acquire() as conn:
+        out_of = await store.correct(conn, assignment, given, most)
+    if out_of is None:
+        raise Wrong("submission_id", "There is no such answer here.", status=404)
+    if given.score > out_of:
+        raise Wrong("score", f"score may be a whole number from 0 to {out_of}.")
+    return JSONResponse({"ok": True, **await _assignment(request, assignment)})
 
 
 @web.post("/api/assignments/{assignment}/clear")

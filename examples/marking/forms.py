@@ -7,27 +7,45 @@ from uuid import UUID
 from fastapi import Request
 
 from marking.errors import Wrong
+from marking.marks import LONGEST_FEEDBACK, Correction
 
 BODY_BYTES = 4 * 1024
+# With a feedback of the teacher in it.
+CORRECTION_BYTES = 16 * 1024
 
 
 async def read_submission(request: Request) -> UUID | None:
     """The answer that shall be marked; without one, all of them."""
     said = (await _read_fields(request, ("submission_id",))).get("submission_id")
-    if said is None:
-        return None
+    return None if said is None else _id(said)
+
+
+async def read_correction(request: Request) -> Correction:
+    """A mark by hand: which answer, how many points, and what to say to the pupil."""
+    fields = await _read_fields(request, ("submission_id", "score", "feedback"), CORRECTION_BYTES)
+    score, feedback = fields.get("score"), fields.get("feedback", "")
+    if type(score) is not int or score < 0:
+        raise Wrong("score", "score must be a whole number, 0 or more.")
+    if not isinstance(feedback, str) or "\0" in feedback or len(feedback) > LONGEST_FEEDBACK:
+        raise Wrong("feedback", f"feedback may be a text of up to {LONGEST_FEEDBACK:,} characters.")
+    return Correction(_id(fields.get("submission_id")), score, feedback.strip())
+
+
+def _id(said: Any) -> UUID:
     try:
         return UUID(said)
     except (ValueError, TypeError, AttributeError):
         raise Wrong("submission_id", "submission_id may be the id of an answer.") from None
 
 
-async def _read_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
+async def _read_fields(
+    request: Request, known: tuple[str, ...], most: int = BODY_BYTES
+) -> dict[str, Any]:
     """The JSON object of a request that has no other fields than these."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > BODY_BYTES:
+        if len(body) > most:
             raise Wrong(None, "This is more than a request may be long.", status=413)
     try:
         fields = json.loads(bytes(body) or b"{}")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 LONGEST_FEEDBACK = 2_000
 HIGHEST = 1_000
@@ -11,6 +12,15 @@ HIGHEST = 1_000
 class Mark:
     score: int
     out_of: int
+    feedback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A mark, as the teacher gives it."""
+
+    submission: UUID
+    score: int
     feedback: str
 
 

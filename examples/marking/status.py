@@ -73,6 +73,7 @@ def shown(row: Row) -> dict[str, Any]:
         "score": mark and mark.score,
         "out_of": mark and mark.out_of,
         "feedback": mark and mark.feedback,
+        "corrected": row["corrected_at"] is not None,
         "job_id": row["job_id"] and str(row["job_id"]),
         "job": _watched(job),
         "position": job["position"] if job and status == "pending" else None,

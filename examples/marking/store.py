@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from marking.assignments import ASSIGNMENTS, answers
-from marking.marks import Mark, mark_of
+from marking.marks import Correction, Mark, mark_of
 
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Row = dict[str, Any]
@@ -22,7 +22,7 @@ SCHEMA_LOCK = 0x4D41524B494E  # "MARKIN": no other program's number
 
 # With the newest job of those that have no mark.
 _SUBMISSIONS = """
-select s.id, s.pupil, s.answer, s.score, s.out_of, s.feedback, j.job_id,
+select s.id, s.pupil, s.answer, s.score, s.out_of, s.feedback, s.corrected_at, j.job_id,
   case when s.score is null then marking.read_job(j.job_id)::text end as job
 from marking.submission s cross join lateral (
   select s.job_ids[cardinality(s.job_ids)] as job_id
@@ -82,7 +82,7 @@ async def add_jobs(conn: Connection, jobs: list[tuple[UUID, UUID]]) -> None:
 async def write_mark(conn: Connection, submission: UUID, mark: Mark, at: datetime) -> None:
     await conn.execute(
         "update marking.submission set score = $2, out_of = $3, feedback = $4, marked_at = $5,"
-        " times_marked = times_marked + 1 where id = $1",
+        " times_marked = times_marked + 1 where id = $1 and corrected_at is null",
         submission,
         mark.score,
         mark.out_of,
@@ -91,10 +91,36 @@ async def write_mark(conn: Connection, submission: UUID, mark: Mark, at: datetim
     )
 
 
+async def correct(conn: Connection, assignment: str, given: Correction, most: int) -> int | None:
+    """Write a mark by hand; the highest score it may have. None: there is no such answer.
+
+    `most`: the highest score of an answer that has no mark yet. A higher one changes nothing.
+    """
+    async with conn.transaction():
+        out_of: int | None = await conn.fetchval(
+            "select coalesce(out_of, $3) from marking.submission"
+            " where id = $1 and assignment_id = $2 for update",
+            given.submission,
+            assignment,
+            most,
+        )
+        if out_of is not None and given.score <= out_of:
+            await conn.execute(
+                "update marking.submission set score = $2, out_of = $3, feedback = $4,"
+                " marked_at = now(), corrected_at = now() where id = $1",
+                given.submission,
+                given.score,
+                out_of,
+                given.feedback,
+            )
+    return out_of
+
+
 async def clear(conn: Connection, assignment: str) -> None:
     await conn.execute(
         "update marking.submission set score = null, out_of = null, feedback = null,"
-        " marked_at = null, times_marked = 0, job_ids = '{}' where assignment_id = $1",
+        " marked_at = null, corrected_at = null, times_marked = 0, job_ids = '{}'"
+        " where assignment_id = $1",
         assignment,
     )
 

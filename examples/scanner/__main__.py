@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -111,7 +112,8 @@ async def announce(web: Part, secret: str) -> None:
     await ready(web)
     site = f"http://{HOST}:{web.port}"
     print(f"Submit a package:  {site}", flush=True)
-    print(f'As its operator:   curl -H "Authorization: Bearer {secret}" \\', flush=True)
+    print(f"As its operator:   {site}/operator#{quote(secret)}", flush=True)
+    print(f'As JSON:           curl -H "Authorization: Bearer {secret}" \\', flush=True)
     print(f"                     {site}/api/v1/admin/queue/status   (or …/metrics)", flush=True)
     print("Ctrl-C ends everything.", flush=True)
 

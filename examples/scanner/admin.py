@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from scanner import store
 from scanner.errors import Wrong
+from scanner.status import listed
 
 # Without a secret nobody is the operator.
 _SECRET = os.environ.get("SCANNER_ADMIN_SECRET") or ""
@@ -69,6 +70,10 @@ async def status(conn: store.Connection, queue: str) -> dict[str, Any]:
             if one["alive"]
         ],
     }
+
+
+async def submissions(conn: store.Connection) -> dict[str, Any]:
+    return {"submissions": [listed(row, job) for row, job in await store.newest(conn)]}
 
 
 def _stuck(told: store.Told, submission: store.Told | None) -> dict[str, Any]:

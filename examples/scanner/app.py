@@ -24,7 +24,7 @@ from protect import PENSTOCK, Protect
 from scanner import admin, jobs, pages, store
 from scanner.errors import Wrong, answer
 from scanner.forms import read_hours, read_id, read_key, read_package, unknown
-from scanner.status import ENDED, shown
+from scanner.status import ENDED, listed, shown
 
 API = "/api/"
 WENT_WRONG = "Something went wrong here. Send it again: with the same key it is not taken twice."
@@ -105,6 +105,14 @@ async def submit_page() -> HTMLResponse:
     return HTMLResponse(pages.submit())
 
 
+@web.get("/packages")
+async def packages_page(request: Request) -> HTMLResponse:
+    """Everybody's packages. Without their ids: who knows one may look at the submission."""
+    async with request.app.state.pool.acquire() as conn:
+        found = [listed(row, job) for row, job in await store.newest(conn)]
+    return HTMLResponse(pages.packages(found))
+
+
 @web.get("/submit/{submission_id}")
 async def status_page(request: Request, submission_id: str) -> HTMLResponse:
     async with request.app.state.pool.acquire() as conn:
@@ -126,6 +134,18 @@ async def metrics(request: Request, _operator: admin.Operator) -> JSONResponse:
 async def status(request: Request, _operator: admin.Operator) -> JSONResponse:
     async with request.app.state.pool.acquire() as conn:
         return JSONResponse(await admin.status(conn, jobs.queue.name))
+
+
+@web.get("/api/v1/admin/submissions")
+async def submissions(request: Request, _operator: admin.Operator) -> JSONResponse:
+    async with request.app.state.pool.acquire() as conn:
+        return JSONResponse(await admin.submissions(conn))
+
+
+@web.get("/operator")
+async def operator_page() -> HTMLResponse:
+    """Without any data: its script asks for them with the operator's secret."""
+    return HTMLResponse(pages.operator())
 
 
 # --- for all of them ------------------------------------------------------------------------------

@@ -3,12 +3,20 @@
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 from uuid import UUID
 
 from scanner.behaviours import CHOICES
 from scanner.forms import LONGEST_NAME, LONGEST_TEXT
 from scanner.times import STALE_SECONDS, STUCK_SECONDS, in_words
 
+STATES = {
+    "RECEIVED": "Received",
+    "TIER1_SCANNING": "Tier 1 scanning",
+    "TIER2_SCANNING": "Tier 2 scanning",
+    "PUBLISHED": "Published",
+    "REJECTED": "Rejected",
+}
 FOLDER = Path(__file__).with_name("pages")
 
 
@@ -40,6 +48,26 @@ def submit() -> str:
 def status(submission: UUID, name: str) -> str:
     body = _fill("status.html", id=str(submission), name=escape(name))
     return _page(name, body, script="status.js")
+
+
+def packages(found: list[dict[str, Any]]) -> str:
+    lines = "\n".join(
+        _fill(
+            "package.html",
+            name=escape(one["name"]),
+            state=one["state"],
+            word=STATES[one["state"]],
+            at=one["createdAt"],
+        )
+        for one in found
+    )
+    empty = "" if found else '<p class="quiet">Nothing has been submitted yet.</p>'
+    body = _fill("packages.html", lines=lines, empty=empty)
+    return _page("Packages", body, script="packages.js")
+
+
+def operator() -> str:
+    return _page("Operator", _fill("operator.html"), script="operator.js")
 
 
 def wrong(sentence: str) -> str:

@@ -27,3 +27,17 @@ create table if not exists scanner.submission (
   constraint one_row_per_click unique (click),
   constraint one_more_try unique (again_of)
 );
+
+create index if not exists submission_created_idx on scanner.submission (created_at desc);
+
+-- A job as it is now; null once it is pruned, or where there is none.
+create or replace function scanner.read_job(p_job uuid) returns jsonb
+language plpgsql stable
+as $$
+begin
+  return penstock.read_job(p_job);
+exception
+  when sqlstate 'PS404' then
+    return null;
+end
+$$;

@@ -63,6 +63,13 @@ def shown(submission: Submission, job: Told | None) -> dict[str, Any]:
     }
 
 
+def listed(submission: Submission, job: Told | None) -> dict[str, Any]:
+    """A line of a list."""
+    kept = ("id", "name", "state", "reason", "createdAt", "endedAt")
+    told = shown(submission, job)
+    return {name: told[name] for name in kept}
+
+
 def _staleness(job: Told | None, stage: str) -> dict[str, Any]:
     told = job and job["staleness"]
     return {

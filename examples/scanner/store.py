@@ -22,6 +22,8 @@ Told = dict[str, Any]
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_LOCK = 0x5343414E4E4552  # "SCANNER": no other program's number
+# Of the newest, in lists.
+SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,16 @@ async def read(conn: Connection, submission: UUID) -> Submission | None:
     return None if row is None else _submission(row)
 
 
+async def newest(conn: Connection) -> list[tuple[Submission, Told | None]]:
+    """The submissions of everybody, each with its job while it has not ended: one statement."""
+    rows = await conn.fetch(
+        f"select s.*, case when s.ended_at is null then scanner.read_job(s.job_id)::text end as job"
+        f" from ({_SUBMISSION} order by s.created_at desc, s.id limit $1) s",
+        SHOWN,
+    )
+    return [(_submission(row), _told(row["job"]) if row["job"] else None) for row in rows]
+
+
 async def find(conn: Connection, click: str) -> Submission:
     """The one that this click has made."""
     row = await conn.fetchrow(f"{_SUBMISSION} where s.click = $1", click)
@@ -130,12 +142,8 @@ async def ids_of(conn: Connection, jobs: list[UUID]) -> dict[str, Told]:
 
 async def read_job(conn: Connection, job: UUID) -> Told | None:
     """The job as it is now; None once it is pruned."""
-    try:
-        return _told(await conn.fetchval("select penstock.read_job($1)::text", job))
-    except asyncpg.PostgresError as error:
-        if error.sqlstate == "PS404":
-            return None
-        raise
+    found = await conn.fetchval("select scanner.read_job($1)::text", job)
+    return None if found is None else _told(found)
 
 
 async def read_metrics(conn: Connection, hours: int, queue: str) -> Told:

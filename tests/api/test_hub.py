@@ -97,7 +97,9 @@ async def test_positions_of_a_topic_are_of_one_moment(
                 if line.startswith("data: "):
                     job = json.loads(line.removeprefix("data: "))
                     positions[job["id"]] = job["position"]
-                    gone.append(job["id"] == str(first) and job["status"] == "cancelled")
+                    if job["id"] == str(first) and job["status"] == "cancelled":
+                        gone.append(True)
+                        pieces.clear()  # what was sent before is of another moment
             if piece:
                 pieces.append([positions[job] for job in jobs if job in positions])
             await watcher.wait()
@@ -121,9 +123,63 @@ async def test_positions_of_a_topic_are_of_one_moment(
     finally:
         watching.cancel()
         watcher.leave()
-    assert any(gone) == (moves == "a job of the topic")
-    before = [] if any(gone) else [[2, 3, 4, 5]]
+    assert len(gone) == (moves == "a job of the topic")
+    before = [] if gone else [[2, 3, 4, 5]]
     assert [piece for piece in pieces if piece not in [*before, [1, 2, 3, 4]]] == []
+
+
+async def test_a_job_that_starts_during_a_look_shares_no_position(
+    plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent as running together with those that moved up for it."""
+    other = await submit(conn, topic="b")
+    jobs = [str(await in_topic(conn)) for _ in range(3)]
+    someone = await worker(conn)
+    await plain.start()
+    hub = plain.api.state.backend.live
+    events = plain.api.state.backend.engine.events
+    really: Callable[..., Awaitable[Any]] = events.read_jobs
+    to_claim: list[int] = []
+
+    async def read_after_a_claim(ids: Any, *, places: int) -> Any:
+        while to_claim:
+            await claim(conn, someone, limit=to_claim.pop())
+        return await really(ids, places=places)
+
+    watcher = hub.watch_scope(Scope("a", None))
+    known: dict[str, tuple[str, int | None]] = {}
+    pieces: list[list[int | None]] = []
+
+    async def watch() -> None:
+        while True:
+            piece = await watcher.events()
+            for line in piece.decode().splitlines():
+                if line.startswith("data: "):
+                    job = json.loads(line.removeprefix("data: "))
+                    known[job["id"]] = job["status"], job["position"]
+            if piece:
+                pieces.append([known[job][1] for job in jobs])
+            await watcher.wait()
+
+    async def has_started() -> bool:
+        return pieces[-1:] == [[None, 1, 2]]
+
+    watching = asyncio.create_task(watch())
+    try:
+        await eventually(lambda: _are(pieces, [2, 3, 4]), "the snapshot")
+        monkeypatch.setattr(events, "read_jobs", read_after_a_claim)
+        await conn.execute("select penstock.cancel_job($1)", other)
+        to_claim.append(1)
+        await eventually(has_started, "the first one has started")
+    finally:
+        watching.cancel()
+        watcher.leave()
+    waiting = [[one for one in piece if one is not None] for piece in pieces]
+    assert [piece for piece in waiting if len(set(piece)) < len(piece)] == []
+
+
+async def _are(pieces: list[list[int | None]], wanted: list[int]) -> bool:
+    return pieces[-1:] == [wanted]
 
 
 async def test_nothing_is_looked_at_while_nobody_watches(

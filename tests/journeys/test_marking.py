@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -30,6 +31,9 @@ pytestmark = pytest.mark.timeout(150)
 
 # Minutes of the real settings as seconds.
 SOON = {"timeout": '"4s"', "retry": '{ attempts = 3, backoff = "linear", delay = 0.2 }'}
+
+
+CORRECT = "/api/assignments/a2/correct"
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +207,40 @@ async def test_what_fails_says_why_and_can_be_retried(
         assert tuple(found) == (2, "no_callback")
     assert await shared_conn.fetch("select * from penstock.check()") == []
     assert marking.most_at_once() == 1
+
+
+async def test_a_mark_by_hand_stays_whatever_the_function_says(marking: Marking) -> None:
+    """M9: of an answer whose mark is on its way, and of one that is marked."""
+    await marking.order(seconds=1)
+    marking.start_worker()
+    before = len(marking.events("told"))
+    async with teacher(marking) as ana:
+        await ana.mark("Gwen", "a2")
+        gwen = await ana.sees_answer("Gwen", "it is on its way", "a2", status="marking")
+        by_hand = {"submission_id": gwen["id"], "score": 4, "feedback": "Said in class."}
+        for field, wrong in (
+            ("score", {"score": 5}),
+            ("score", {"score": -1}),
+            ("score", {"score": 2.5}),
+            ("score", {"score": None}),
+            ("feedback", {"feedback": "x" * 2_001}),
+            ("feedback", {"feedback": "a\0b"}),
+            ("submission_id", {"submission_id": "one"}),
+        ):
+            refused = await ana.press(CORRECT, **{**by_hand, **wrong})
+            assert (refused.status_code, refused.json()["field"]) == (422, field), refused.text
+        elsewhere = await ana.press("/api/assignments/a1/correct", **by_hand)
+        assert elsewhere.status_code == 404
+        assert (await ana.press(CORRECT, **by_hand)).status_code == 200
+
+        # Marked after it, one at a time: by then the function has told its mark of the first.
+        await ana.mark("Hana", "a2")
+        hana = await ana.sees_answer("Hana", "marked", "a2", status="marked", corrected=False)
+        assert len(marking.events("told")) == before + 2
+        wanted: dict[str, Any] = {"score": 4, "out_of": 4, "feedback": "Said in class."}
+        await ana.sees_answer("Gwen", "it stays", "a2", status="marked", corrected=True, **wanted)
+        await ana.press(CORRECT, submission_id=hana["id"], score=0)
+        await ana.sees_answer("Hana", "no points", "a2", score=0, feedback="", corrected=True)
 
 
 async def test_a_forged_callback_changes_nothing(

@@ -72,6 +72,7 @@ async def test_a_teacher_marks_a_class(marking: Marking, windows: Windows) -> No
     await _some_are_marked_and_the_worker_dies(site, page)
     await _the_function_goes_and_comes_back(site, windows, page, board)
     await _those_that_failed_are_retried(page, board)
+    await _one_is_corrected_by_hand(windows, page)
     await board.set_viewport_size(PHONE)
     await fits_sideways(board)
     await axe(board)
@@ -143,6 +144,25 @@ async def _those_that_failed_are_retried(page: Page, board: Page) -> None:
     await expect(board.locator("#rows .badge", has_text="Done")).to_have_count(CLASS)
     await expect(board.locator("#rows .badge", has_text="Failed")).to_have_count(2)
     await expect(board.locator("#average")).to_have_text(re.compile(r"^\d+\.\d s$"))
+
+
+async def _one_is_corrected_by_hand(windows: Windows, page: Page) -> None:
+    row = _row(page, "Ada")
+    await row.get_by_role("button", name="Correct: Ada").click()
+    dialog = page.get_by_role("dialog", name="Ada's mark")
+    await expect(dialog.get_by_label("Points")).to_have_value("3")
+    await dialog.get_by_label("Points").fill("5")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog.get_by_role("alert")).to_have_text(
+        "Points may be a whole number from 0 to 4."
+    )
+    await axe(page)
+    await windows.looks(page, "marking-correct-phone", whole=False)
+    await dialog.get_by_label("Points").fill("4")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_be_hidden()
+    await expect(row.locator("td.mark")).to_have_text("4 / 4")
+    await expect(row).to_contain_text("Corrected by hand")
 
 
 async def test_without_the_stream_the_page_asks(

@@ -3,6 +3,7 @@
 There is no model here. What is away in the middle is the scan itself, which hangs.
 """
 
+import re
 from pathlib import Path
 
 import asyncpg
@@ -10,9 +11,9 @@ import pytest
 from playwright.async_api import Page, expect
 
 from browser.axe import axe
-from browser.watched import DESK, Windows, fits_sideways
+from browser.watched import DESK, PHONE, Windows, fits_sideways
 from clock import Clock
-from journeys.scanner_site import MARK, PATIENCE_SECONDS, Scanner, running
+from journeys.scanner_site import CODE, MARK, PATIENCE_SECONDS, Scanner, running
 from waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
@@ -75,6 +76,31 @@ async def test_a_package_is_published_whatever_happens_to_its_scan(
         await fits_sideways(page)
         await axe(page)
         await windows.looks(page, "scanner-published-dark")
+        await _is_listed(page, windows, site)
+
+
+async def _is_listed(page: Page, windows: Windows, site: Scanner) -> None:
+    """For its author with a link, for the operator with all that was broken off."""
+    await page.get_by_role("link", name="Packages").click()
+    await expect(page.locator("#mine").get_by_role("link")).to_have_text("tidy-logs")
+    await expect(page.locator("#mine .state")).to_have_text("Published")
+    await axe(page)
+    await page.goto(f"{site.address}/operator#{CODE}")
+    assert page.url.endswith(f"#{CODE}") is False
+    await expect(page.locator("#packages").get_by_role("link")).to_have_text("tidy-logs")
+    await expect(page.locator("#timeouts")).to_contain_text("its worker died")
+    for size in (PHONE, DESK):
+        await page.set_viewport_size(size)
+        await fits_sideways(page)
+        await axe(page)
+    await windows.looks(page, "scanner-operator-dark")
+    await page.goto("about:blank")  # that page goes on asking
+    # 9:02 PM beside 21:02:02 were two clocks.
+    other = await windows.open(locale="en-US")
+    await other.goto(f"{site.address}/packages")
+    await expect(other.locator("time")).to_have_text(
+        re.compile(r"^[0-2]\d:[0-5]\d$|^\d+ \w+ \d{4}, ")
+    )
 
 
 async def _submits(page: Page, site: Scanner) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from clock import Clock
 from journeys.processes import EXAMPLES, free_port
-from journeys.scanner_site import FOLDER, Scanner, author, running
+from journeys.scanner_site import CODE, FOLDER, Scanner, author, running
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -81,6 +81,25 @@ async def test_the_operators_answers_need_the_secret(window: Scanner) -> None:
         for hours in ("0", "2161", "-1", "many", "1.5"):
             answer = await eve.ask_operator(f"metrics?hours={hours}")
             assert (answer.status_code, answer.json()["field"]) == (422, "hours")
+
+
+async def test_packages_are_listed_and_only_the_operator_has_their_ids(window: Scanner) -> None:
+    """S8, S11: who knows an id may look at a submission, so a list for everybody has none."""
+    operator = {"Authorization": f"Bearer {CODE}"}
+    async with author(window) as ana:
+        name = f"listed-{uuid4().hex[:8]}"
+        made = (await ana.press_submit(name=name)).json()["id"]
+        page = (await ana.client.get("/packages")).text
+        assert page.count(name) == 1
+        assert "Received" in page
+        assert str(made) not in page
+        newest = (await ana.client.get("/api/v1/admin/submissions", headers=operator)).json()
+        assert newest["submissions"][0]["name"] == name
+        assert newest["submissions"][0]["id"] == made
+        for headers in ({}, {"Authorization": "Bearer guess"}):
+            answer = await ana.client.get("/api/v1/admin/submissions", headers=headers)
+            assert answer.status_code == 401
+        assert made not in (await ana.client.get("/operator")).text
 
 
 async def test_an_unknown_submission_is_not_there(window: Scanner) -> None:

@@ -59,6 +59,11 @@ function place(answer) {
   button.hidden = !may;
   say(button, answer.status === "failed" ? "Retry" : "Mark with AI");
   button.setAttribute("aria-label", `${button.textContent}: ${answer.pupil}`);
+  const correct = row.querySelector(".correct");
+  correct.hidden = answer.status !== "marked" && answer.status !== "failed";
+  correct.setAttribute("aria-label", `Correct: ${answer.pupil}`);
+  correct.onclick = () => openCorrection(answer);
+  row.querySelector(".by-hand").hidden = !answer.corrected;
 }
 
 function newRow(answer) {
@@ -191,6 +196,41 @@ function mark(row, id) {
   return send(row.querySelector("button"), `${PATH}/mark`, { submission_id: id });
 }
 
+// --- by hand --------------------------------------------------------------------------------
+
+let corrected = null; // the answer in the dialog
+
+function openCorrection(answer) {
+  corrected = answer;
+  say(by("correct-title"), `${answer.pupil}'s mark`);
+  say(by("correct-answer"), answer.answer);
+  say(by("out-of"), answer.out_of === null ? "" : `(of ${answer.out_of})`);
+  by("score").max = answer.out_of ?? "";
+  by("score").value = answer.score ?? "";
+  by("feedback").value = answer.feedback ?? "";
+  say(by("correct-wrong"), "");
+  by("correct").showModal();
+  by("score").focus();
+}
+
+async function sendCorrection(event) {
+  event.preventDefault();
+  const score = by("score").value.trim() === "" ? null : Number(by("score").value);
+  if (!by("score").checkValidity()) {
+    say(by("correct-wrong"), `Points may be a whole number from 0 to ${by("score").max || "the most there are"}.`);
+    by("score").focus();
+    return;
+  }
+  const number = (asked += 1);
+  const body = { submission_id: corrected.id, score, feedback: by("feedback").value };
+  const said = await call(`${PATH}/correct`, body);
+  take({ ...said, number });
+  say(by("correct-wrong"), said.ok ? "" : said.error);
+  if (said.ok) by("correct").close();
+}
+
+by("correction").addEventListener("submit", sendCorrection);
+by("correct-cancel").addEventListener("click", () => by("correct").close());
 by("all").addEventListener("click", () => send(by("all"), `${PATH}/mark`, {}));
 by("clear").addEventListener("click", () => send(by("clear"), `${PATH}/clear`, {}));
 

@@ -4,10 +4,10 @@ import { by, call, rest, rests, say, show } from "./elements.js";
 
 const POLL_MS = 3000;
 const WORDS = {
-  scheduled: ["pending", "Waits to be tried again"],
+  scheduled: ["pending", "Pending, tried again later"],
   queued: ["pending", "Pending"],
-  running: ["marking", "Being handed over"],
-  awaiting: ["marking", "At the function"],
+  running: ["marking", "Marking"],
+  awaiting: ["marking", "Marking"],
   succeeded: ["marked", "Done"],
   failed: ["failed", "Failed"],
   cancelled: ["failed", "Cancelled"],
@@ -27,7 +27,10 @@ function seconds(number) {
 }
 
 function time(moment) {
-  return new Date(moment).toLocaleTimeString("en-GB");
+  const then = new Date(moment);
+  const isToday = then.toDateString() === new Date().toDateString();
+  const form = isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" };
+  return new Intl.DateTimeFormat(document.documentElement.lang, form).format(then);
 }
 
 function took({ started_at: from, finished_at: to }) {

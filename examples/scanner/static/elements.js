@@ -19,3 +19,25 @@ export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+export const STATES = {
+  RECEIVED: "Received",
+  TIER1_SCANNING: "Tier 1 scanning",
+  TIER2_SCANNING: "Tier 2 scanning",
+  PUBLISHED: "Published",
+  REJECTED: "Rejected",
+};
+
+// A row of a table: a cell is a text, which may be a link or the state of a submission.
+export function line(cells) {
+  const row = document.createElement("tr");
+  for (const { text, href, state } of cells) {
+    const cell = row.appendChild(document.createElement(row.children.length ? "td" : "th"));
+    if (cell.tagName === "TH") cell.scope = "row";
+    const inner = href || state ? cell.appendChild(document.createElement(href ? "a" : "span")) : cell;
+    if (href) inner.href = href;
+    if (state) Object.assign(inner, { className: "state" }).dataset.state = state;
+    inner.textContent = text;
+  }
+  return row;
+}

@@ -3,6 +3,8 @@
 
 import "/penstock/static/penstock.js";
 import { rest, rests, say } from "./elements.js";
+import { remember } from "./mine.js";
+import { time } from "./times.js";
 
 const AGAIN_MS = 2000; // after an answer that did not come
 const GATHER_MS = 100; // changes that come together are read once
@@ -148,16 +150,16 @@ function list(id, items, words) {
   [...place.children].slice(items.length).forEach((item) => item.remove());
 }
 
-function time(moment) {
-  return new Date(moment).toLocaleTimeString("en-GB");
-}
-
 by("again").addEventListener("click", async () => {
   const button = by("again");
   if (rests(button)) return;
   rest(button);
   const { status, said } = await call(`${path}/again`, { method: "POST" });
-  if (said.id) { location.assign(`/submit/${said.id}`); return; }
+  if (said.id) {
+    remember(said);
+    location.assign(`/submit/${said.id}`);
+    return;
+  }
   rest(button, false);
   say(by("wrong"), status === 0 ? AWAY : said.error);
 });

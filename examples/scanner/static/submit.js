@@ -1,6 +1,7 @@
 // The form: sends a package once, and goes on to the page that follows it.
 
 import { newKey, rest, rests, say } from "./elements.js";
+import { remember } from "./mine.js";
 
 const UNSURE = "The scanner cannot be reached. Your package is still here: press Submit again.";
 const FIELDS = ["name", "text"];
@@ -41,6 +42,7 @@ async function send(event) {
     said = { error: UNSURE };
   }
   if (answer?.ok && said.id) {
+    remember(said);
     location.assign(`/submit/${said.id}`);
     return;
   }

@@ -85,7 +85,7 @@ class Looks:
         plans = await self._find_scopes()
         took = self._loop.time() - begun
         turns = self._turns.take()
-        first = dict.fromkeys([*jobs, *(job for _, job in turns)])
+        first = dict.fromkeys([*jobs, *(job for _, group in turns for job in group)])
         moved = self._turns.find_moved(
             [(plan.room, plan.changed) for plan in plans], most=PLACES_A_LOOK - len(first)
         )
@@ -111,15 +111,12 @@ class Looks:
                 self._tell_job(room, job, seen[job], bodies[job], chunks[job])
             else:
                 room.end()  # pruned, or erased
-        for turn, job in turns:
-            if job in seen:
-                self._tell_turn(turn, seen[job], bodies[job])
+        for turn, group in turns:
+            self._tell_turn(turn, [job for job in group if job in seen], seen, bodies)
         for plan in plans:
             self._tell_scope(plan, seen, bodies, accounts)
         for scope, group in moved.items():
-            for job in group:
-                if job in seen:
-                    self._tell_turn(scope, seen[job], bodies[job])
+            self._tell_turn(scope, [job for job in group if job in seen], seen, bodies)
         await self._look_at_batches()
         return took
 
@@ -294,13 +291,23 @@ class Looks:
 
     # --- turns -----------------------------------------------------------------------------------
 
-    def _tell_turn(self, room: JobRoom | ScopeRoom, seen: Seen, body: bytes) -> None:
-        # A new version is for the next look, which knows what else belongs to it.
+    def _tell_turn(
+        self,
+        room: JobRoom | ScopeRoom,
+        group: Sequence[WatchedJob],
+        seen: Mapping[WatchedJob, Seen],
+        bodies: Mapping[WatchedJob, bytes],
+    ) -> None:
+        """Send what changed without a new version; a scope's positions all or none."""
         if isinstance(room, JobRoom):
-            if seen.version == room.version:
-                self._tell_state(room, seen, body)
-        elif room.known.get(seen.id, (None,))[0] == seen.version:
-            room.tell(seen, body)
+            # A new version is for the next look, which knows what else belongs to it.
+            for job in group:
+                if seen[job].version == room.version:
+                    self._tell_state(room, seen[job], bodies[job])
+        # So is an end. One that has started since is sent with those that moved up for it.
+        elif all(seen[job].status not in FINAL for job in group):
+            for job in group:
+                room.tell(seen[job], bodies[job])
             room.wake()
 
     # --- all -------------------------------------------------------------------------------------

@@ -41,13 +41,13 @@ class Turns:
         due = since + (QUEUED_SECONDS if mark else OTHERS_SECONDS)
         heapq.heappush(self._heap, (due, next(self._count), room, job))
 
-    def take(self) -> list[tuple[Watched, WatchedJob]]:
-        """The jobs whose turn it is, as many as TURNS_A_SECOND allows by now."""
+    def take(self) -> list[tuple[Watched, list[WatchedJob]]]:
+        """The jobs whose turn it is together, as many as TURNS_A_SECOND allows by now."""
         now = self._loop.time()
         earned = (now - self._taken_at) * TURNS_A_SECOND
         left = min(TURNS_A_SECOND, self._left + earned)
         self._taken_at = now
-        taken: list[tuple[Watched, WatchedJob]] = []
+        taken: list[tuple[Watched, list[WatchedJob]]] = []
         while self._heap and left >= 1 and self._heap[0][0] <= now:
             _, _, room, job = heapq.heappop(self._heap)
             mark = self._mark_of(room, job)
@@ -68,7 +68,7 @@ class Turns:
                 group = waiting
                 room.placed_at = now
             left -= len(group)
-            taken += [(room, one) for one in group]
+            taken.append((room, group))
             self.push(room, job, mark)
         self._left = left
         return taken
@@ -76,12 +76,13 @@ class Turns:
     def find_moved(
         self, changes: Iterable[tuple[ScopeRoom, Sequence[UUID]]], *, most: int
     ) -> dict[ScopeRoom, list[WatchedJob]]:
-        """The waiting jobs of scopes in which one has come or left: others have moved with it."""
+        """The other waiting jobs of scopes in which one has come or left: they moved with it."""
         moved = {}
         for room, changed in changes:
             if all(_was_started(room, job) for job in changed):
                 continue
-            waiting = waiting_in(room)
+            told = set(changed)
+            waiting = [job for job in waiting_in(room) if job.id not in told]
             if len(waiting) <= min(TOGETHER, most):
                 moved[room] = waiting
                 most -= len(waiting)
