@@ -1,7 +1,6 @@
 """Known names that look like a misspelt one, as a sentence to add to an error."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 _MOST = 3
 
@@ -10,6 +9,8 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Like " Did you mean mail?", with its leading space; empty where nothing is near."""
     if not isinstance(name, str):
         return ""
+    from difflib import get_close_matches  # only where something is misspelt
+
     by_lower = {each.lower(): each for each in known}
     near = [by_lower[each] for each in get_close_matches(name.lower(), by_lower, _MOST)]
     if not near:

@@ -264,3 +264,30 @@ def test_where_only_the_demo_is_commands_look_into_its_database(
     (home / "postgres").mkdir()  # as an app's own would be
     assert penstock("check").code == 0
     assert (home / "postgres" / "PG_VERSION").exists(), "it was used, and so made"
+
+
+# What takes long to load, and a short command has no use for.
+HEAVY = (
+    *("penstock.app", "penstock.api", "penstock.worker", "penstock.dashboard", "penstock.server"),
+    *("fastapi", "starlette", "uvicorn", "jinja2", "httptools", "uvloop", "sqlalchemy", "psycopg"),
+    *("rich.progress", "rich.live", "penstock.providers.transport", "penstock.cli.measuring"),
+)
+
+
+@pytest.mark.parametrize(
+    "words", [["--version"], ["status"], ["queues"], ["jobs"], ["submit", "model"]], ids=" ".join
+)
+@pytest.mark.usefixtures("db")
+def test_a_short_command_loads_little(words: list[str]) -> None:
+    """Within 0.6 s: a quarter of a second of processor time, on 2 cores in November 2026."""
+    script = (
+        "import sys\n"
+        "from penstock.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        f"    print(*(name for name in {HEAVY} if name in sys.modules), file=sys.stderr)\n"
+    )
+    run = [sys.executable, "-c", script, *words]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stderr == "\n", "loaded"

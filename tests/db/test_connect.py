@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from cluster import Cluster
-from penstock.db.connect import connect, connect_ready, open_connection
+from penstock.db.call import fetching
+from penstock.db.connect import _explained, connect, connect_ready, open_connection
 from penstock.db.place import place
 from penstock.db.pool import open_pool
 from penstock.errors import Misconfigured, SchemaMismatch, Unavailable
@@ -88,6 +89,36 @@ async def test_a_missing_database_and_an_unknown_user_are_told_apart(blank: str)
         await open_connection(blank.replace("/test_", "/missing_", 1))
     with pytest.raises(Misconfigured, match='refused user stranger: role "stranger" does not'):
         await open_connection(blank.replace("penstock_owner", "stranger", 1))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "user"),
+    [
+        ("postgresql://kim%40x:sesame@db.example/shop", "user kim@x"),
+        ("postgresql:///shop?host=db.example&user=kim", "user kim"),
+        ("postgresql://db.example/shop", "user lee (the address names none)"),
+    ],
+)
+def test_a_wrong_password_names_the_user(
+    dsn: str, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGUSER", "lee")
+    found = _explained(dsn, asyncpg.InvalidPasswordError("password of kim was wrong"))
+    assert isinstance(found, Misconfigured)
+    where = "db.example, database shop" if "host=" in dsn else "db.example/shop"
+    assert str(found) == f"The database at {where} refused the password of {user}."
+    assert found.hint == "Correct user and password in the address (PENSTOCK_DSN)."
+
+
+async def test_a_database_that_is_read_only_is_not_said_to_be_away(cluster: Cluster) -> None:
+    with cluster.database() as name:
+        conn = await open_connection(cluster.dsn(name))
+        await conn.execute("set default_transaction_read_only = on")
+        with pytest.raises(Unavailable, match=r"^The database is read-only: cannot exec") as caught:
+            await fetching(conn)("select penstock.declare_queue('q')", ())
+        assert "default_transaction_read_only" in (caught.value.hint or "")
+        assert "Start the server" not in (caught.value.hint or "")
+        await conn.close()
 
 
 async def test_a_role_that_may_not_connect_is_told_so(cluster: Cluster) -> None:

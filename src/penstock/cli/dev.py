@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -31,7 +31,16 @@ _TOKENS_PER_SECOND = 12.0
 _EXAMPLE = ("feedback", '{"answer": "6 times 7 is 42"}')
 
 
-def dev(
+class Inherited(NamedTuple):
+    """Pipes to the process that started this one."""
+
+    life: int
+    """Its end is ours."""
+    tell: int
+    """Takes a byte when we serve."""
+
+
+def dev(  # noqa: PLR0913  # one per option
     app: Annotated[
         str | None,
         typer.Argument(
@@ -43,13 +52,28 @@ def dev(
     *,
     host: Host = "127.0.0.1",
     port: Port = PORT,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Start the app anew when a .py or .toml of it changes."),
+    ] = False,
+    inherit: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: Json = False,
 ) -> None:
     """Run API, dashboard and worker until told to stop (Ctrl-C); without an app, the demo."""
     require_extra()
-    if app is not None or Path("penstock.toml").exists():
-        _run_app(app, host, port, as_json=as_json)
+    if inherit is not None:
+        _run_inherited(app, inherit, as_json=as_json)
         return
+    if app is not None or Path("penstock.toml").exists():
+        if reload:
+            _reload(app, host, port, as_json=as_json)
+        else:
+            _run_app(app, host, port, as_json=as_json)
+        return
+    if reload:
+        raise typer.BadParameter(
+            "needs an APP, or a penstock.toml in this folder.", param_hint="--reload"
+        )
     from penstock.cli import systems
 
     folder = systems.find_folder()
@@ -78,29 +102,68 @@ def _move_home(found: "Settings") -> None:
                 make_home(folder)
 
 
+def _reload(name: str | None, host: str, port: int, *, as_json: bool) -> None:
+    from penstock.cli.reload import run
+    from penstock.cli.serving import listen
+
+    words = ["dev", *([name] if name else []), *(["--json"] if as_json else [])]
+    with listen(host, port) as sock:
+        run(words, sock, Path.cwd(), settings())
+
+
+def _run_inherited(name: str | None, inherit: str, *, as_json: bool) -> None:
+    """The app of a `dev --reload`, which holds the address and the database."""
+    number, life, tell, greets = (int(one) for one in inherit.split(","))
+    with socket.socket(fileno=number) as sock:
+        _run_on(
+            _find(name), sock, as_json=as_json, greets=bool(greets), inherited=Inherited(life, tell)
+        )
+
+
 def _run_app(name: str | None, host: str, port: int, *, as_json: bool) -> None:
+    from penstock.cli.serving import listen
+
+    found = _find(name)
+    with listen(host, port) as sock:
+        _run_on(found, sock, as_json=as_json)
+
+
+def _find(name: str | None) -> "Penstock":
     from penstock.app.find import find_app
-    from penstock.cli.serving import listen, run, url_of
 
     found = find_app(name)
     if not found.kinds:
         raise Misconfigured(
             "The app declares no job kind, so there is nothing to run: `@app.job(queue=...)`."
         )
+    return found
+
+
+def _run_on(
+    found: "Penstock",
+    sock: socket.socket,
+    *,
+    as_json: bool,
+    greets: bool = True,
+    inherited: Inherited | None = None,
+) -> None:
+    from penstock.cli.serving import run, url_of
 
     @asynccontextmanager
     async def beside() -> AsyncIterator[None]:
         await _bring_up(found.settings)
         yield
 
-    with listen(host, port) as sock:
-        run(
-            found,
-            sock,
-            worker=True,
-            beside=beside,
-            on_ready=lambda dsn: _greet(found, url_of(sock), dsn, as_json=as_json),
-        )
+    def greet(dsn: str) -> None:
+        if greets:
+            _greet(found, url_of(sock), dsn, as_json=as_json)
+        else:
+            typer.echo(f"Running again at {url_of(sock)}.", err=True)
+        if inherited is not None:
+            os.write(inherited.tell, b"+")
+
+    life = None if inherited is None else inherited.life
+    run(found, sock, worker=True, beside=beside, on_ready=greet, life=life)
 
 
 def _run_small(host: str, port: int, why: str, *, as_json: bool) -> None:

@@ -14,7 +14,6 @@ import typer
 from penstock.cli.console import FAILED, Calls, Json, print_json, with_calls
 from penstock.cli.jobs import why
 from penstock.cli.render import clean
-from penstock.cli.waiting import Reads, until_finished
 from penstock.engine import Engine
 from penstock.engine.encode import encode, refuse_nul
 from penstock.errors import NotFound
@@ -25,6 +24,7 @@ from penstock.states import FINISHED, JobStatus
 
 if TYPE_CHECKING:
     from penstock.app import Kind
+    from penstock.cli.waiting import Reads
 
 Told = Callable[[Calls | Engine, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -91,14 +91,16 @@ def submit(  # noqa: PLR0913  # one per option of the contract
     limit = _limit(timeout, wait=wait)
 
     async def follow(on: Calls | Engine, job: dict[str, Any]) -> dict[str, Any]:
-        read: Reads = on.jobs.read
+        read: "Reads" = on.jobs.read
         if job["batch"] and not job["deduplicated"]:
             # Of a kind with `split`: into however many jobs it went, it was one request.
             read = on.jobs.read_batch
             job = {**await read(UUID(job["batch"])), **_how(job)}
         if wait:
+            from penstock.cli.waiting import until_finished  # the bars take long to load
+
             if not as_json:
-                typer.echo(_accepted(job), err=True)
+                typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)
             ended = await until_finished(read, on.lists, UUID(job["id"]), limit)
             return {**ended, **_how(job)}
         return job
@@ -213,6 +215,17 @@ def _how(job: dict[str, Any]) -> dict[str, Any]:
     return {name: job[name] for name in _HOW if name in job}
 
 
+# What the person who submits can do something about.
+_NO_WORKER = {
+    "no_worker": " No worker that serves its queue is alive: `penstock worker APP` starts one.",
+    "no_handler": " No worker has a handler for its kind: start one of the app that declares it.",
+}
+
+
+def _nobody(job: dict[str, Any]) -> str:
+    return _NO_WORKER.get(str(job.get("waiting_for")), "")
+
+
 def _accepted(job: dict[str, Any]) -> str:
     if job["deduplicated"]:
         return f"Job {job['id']} does the same already; it is {job['status']}."
@@ -232,7 +245,7 @@ def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) ->
         typer.echo(
             f"{_named(job)} has not ended within {seconds(limit.total_seconds())}: it is"
             f" {job['status']} and goes on;"
-            f" `penstock show {job['id']}` tells how.",
+            f" `penstock show {job['id']}` tells how.{_nobody(job)}",
             err=True,
         )
     elif not as_json:

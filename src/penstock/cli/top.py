@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.text import Text
 
 from penstock.cli import jobs
@@ -62,6 +61,8 @@ def _picture(
 async def _watch(calls: Calls) -> None:
     console = stdout()
     enough = asyncio.Event()
+    from rich.live import Live  # takes long to load, for this alone
+
     with _keys(enough), Live(console=console, screen=True, auto_refresh=False) as live:
         while not enough.is_set():
             lines = _picture(*await _look(calls), width=console.width)

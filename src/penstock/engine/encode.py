@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from penstock.engine.odd_json import odd_part
 from penstock.errors import Invalid, words_of
 
 # The most that a price, an amount or a number of units may be, as SQL has it.
@@ -28,7 +29,8 @@ def encode(value: Any, field: str, *, index: int = 0) -> str:
     except UnicodeEncodeError:
         raise _invalid(field, "holds half a surrogate pair, which is no character", index) from None
     except (TypeError, ValueError) as error:
-        raise _invalid(field, f"is not JSON: {_plain(error)}", index) from None
+        what = odd_part(value, field) or _plain(error)
+        raise _invalid(field, f"is not JSON: {what}", index) from None
     if "\\u0000" in text and _holds_nul(value):
         raise _invalid(field, "holds a NUL character, which Postgres cannot store", index)
     return text

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import functools
+import inspect
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -281,8 +282,12 @@ def told(start: Start, outcome: Outcome) -> Told:
         said = clean(error.message)
     except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
         said = f"its result cannot be read: {type(error).__name__}"
+    code = inspect.unwrap(start.handler.function).__code__
     _log.warning(
-        "the result of a job cannot be kept",
+        "the result of a job cannot be kept, what its handler at %s:%d returned: see the job's"
+        " error",
+        code.co_filename,
+        code.co_firstlineno,
         extra={"job": start.claimed.id, "kind": start.claimed.kind},
     )
     return tell(start.claimed, Failed(Error("bug", said, retryable=False)), units=start.units)

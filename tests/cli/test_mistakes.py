@@ -1,0 +1,300 @@
+"""Fifteen mistakes of people who write their first app, and every word that they read of each.
+
+A message says what is wrong, where (file and line where there is one), and what is allowed: one can
+mend it from the message alone. What stands here is the whole of it.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from signing import SECRET
+
+# Each command is a process of its own.
+pytestmark = pytest.mark.timeout(240)
+
+APP = """
+from penstock import Penstock
+
+app = Penstock()
+mail = app.queue("mail", concurrency=2)
+
+
+@app.job(queue=mail, attempts=1)
+async def send(to: str, copies: int = 1) -> dict:
+    return {"to": to}
+"""
+HANDLERS = """
+
+@app.job(queue=mail, attempts=1)
+async def divide(n: int) -> float:
+    return 1 / n
+
+
+@app.job(queue=mail, attempts=1)
+async def collect(n: int) -> dict:
+    return {"seen": {n}}
+
+
+@app.job(queue=mail, attempts=1)
+async def forget(n: int) -> dict:
+    return {"sent": send(to="kim")}
+"""
+TOML = """
+[queues.mail]
+concurency = 2
+"""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a person sees of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Desk:
+    """A folder with an app, a database, and commands in processes of their own."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self._folder = folder
+        self.dsn = dsn
+        self.write("shop.py", APP)
+
+    def write(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text)
+
+    def change(self, old: str, new: str) -> None:
+        text = (self._folder / "shop.py").read_text()
+        assert old in text
+        self.write("shop.py", text.replace(old, new))
+
+    def run(self, *words: str, dsn: str | None = None) -> Read:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "PG"))}
+        environ = {**kept, "PENSTOCK_DSN": dsn or self.dsn, "NO_COLOR": "1", "COLUMNS": "200"}
+        environ["PENSTOCK_SECRET"] = SECRET
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            cwd=self._folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Read(done.returncode, self._plain(done.stdout), self._plain(done.stderr))
+
+    def _plain(self, text: str) -> str:
+        """Without what no two runs have in common."""
+        text = text.replace(str(self._folder), "FOLDER")
+        text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "JOB", text)
+        return re.sub(r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "NOW", text)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, database: str) -> Desk:
+    return Desk(tmp_path, database)
+
+
+def refused(message: str, code: int = 1) -> Read:
+    """Nothing but this, where errors go."""
+    return Read(code, "", f"{message}\n")
+
+
+def test_1_a_wrong_type(desk: Desk) -> None:
+    submit = ("submit", "send", "--app", "shop:app", "--data")
+    assert desk.run(*submit, '{"to": 5, "copies": "many", "bcc": "x"}') == refused(
+        "penstock: to of job kind send must be a valid string; copies must be a valid integer,"
+        " unable to parse string as an integer; bcc is not a field; known are to, copies",
+        2,
+    )
+
+
+def test_2_an_unknown_kind(desk: Desk) -> None:
+    assert desk.run("submit", "sned", "--app", "shop:app") == refused(
+        "penstock: shop:app declares no job kind sned; it has send. Did you mean send?"
+    )
+    desk.run("worker", "shop:app", "--once")
+    assert desk.run("submit", "sned") == refused(
+        "penstock: there is no job kind sned; known are send. Did you mean send?\n"
+        "Kinds are declared when a worker of the app or the penstock.toml has started once; is the"
+        " name spelt as there?"
+    )
+
+
+def test_3_a_missing_worker(desk: Desk) -> None:
+    words = ("submit", "send", "--app", "shop:app", "--data", '{"to": "kim"}')
+    assert desk.run(*words, "--wait", "--timeout", "0.5s") == refused(
+        "Submitted job JOB, now queued. No worker that serves its queue is alive: `penstock worker"
+        " APP` starts one.\n"
+        "Job JOB has not ended within 500 ms: it is queued and goes on; `penstock show JOB` tells"
+        " how. No worker that serves its queue is alive: `penstock worker APP` starts one."
+    )
+    lines = desk.run("status").out.splitlines()
+    assert lines[3].split()[:3] == ["mail", "no", "worker"]
+    assert lines[-1] == "No workers: `penstock worker APP` starts one."
+
+
+def test_4_a_wrong_address_or_password(desk: Desk, database: str) -> None:
+    with psycopg.connect(database) as conn:
+        where = f"{conn.info.host}, database {conn.info.dbname}"
+    assert desk.run("status", dsn=database.replace("penstock_owner", "stranger")) == refused(
+        f'penstock: The database at {where} refused user stranger: role "stranger" does not exist.'
+        "\nCorrect the user in the address (PENSTOCK_DSN), create the role, or let it in by the"
+        " server's pg_hba.conf."
+    )
+    assert desk.run("status", dsn="postgresql://kim:sesame@127.0.0.1:1/shop") == refused(
+        "penstock: The database at 127.0.0.1:1/shop cannot be reached: Connection refused.\n"
+        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here); `penstock"
+        " doctor` looks further."
+    )
+    assert desk.run("status", dsn="postgresql://kim:sesame@nowhere.invalid/shop").err.endswith(
+        "\nIs the host in the address (PENSTOCK_DSN) spelt right?\n"
+    )
+    assert desk.run("status", dsn="postgresq://kim:sesame@127.0.0.1/shop") == refused(
+        "penstock: The address of the database is not of the form"
+        " postgresql://user:password@host:port/database: look at PENSTOCK_DSN, or at the dsn that"
+        " the app is made with."
+    )
+
+
+def test_5_a_port_in_use(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert desk.run("serve", "shop:app", "--port", str(port)) == refused(
+            f"penstock: The address 127.0.0.1 port {port} cannot be used: Address already in use."
+            " Is a server running there already? --port takes another."
+        )
+
+
+def test_6_an_old_schema(desk: Desk, blank: str) -> None:
+    for words in (("worker", "shop:app", "--once"), ("serve", "shop:app", "--port", "0")):
+        assert desk.run(*words, dsn=blank) == refused(
+            "penstock: The database has no Penstock schema yet: run `penstock migrate up`."
+        )
+    desk.run("migrate", "up", dsn=blank)
+    number = int(re.findall(r"is at (\d+)", desk.run("migrate", "down", dsn=blank).out)[0])
+    assert desk.run("worker", "shop:app", "--once", dsn=blank) == refused(
+        f"penstock: The database's schema is at migration {number} and this program needs"
+        f" {number + 1}: run `penstock migrate up`."
+    )
+
+
+def test_7_a_typo_in_toml(desk: Desk) -> None:
+    desk.write("penstock.toml", TOML)
+    known = (
+        "concurrency, rate, burst, order, aging_step, timeout, stale_after, stuck_after, retry,"
+        " recovery, retention, retention_failed, inline, local_only, drive"
+    )
+    assert desk.run("worker", "--once") == refused(
+        "penstock: FOLDER/penstock.toml, [queues.mail], concurency: is not an option. Did you mean"
+        f" concurrency? Known are {known}",
+        2,
+    )
+
+
+def test_8_a_queue_that_is_not_there(desk: Desk) -> None:
+    desk.change("queue=mail", 'queue="mial"')
+    assert desk.run("worker", "shop:app", "--once") == refused(
+        "penstock: there is no queue mial, which job kind send (FOLDER/shop.py:8) names; known are"
+        ' mail. Did you mean mail?\nName one of these, or declare it first: app.queue("mial").'
+    )
+
+
+def fails(desk: Desk, kind: str) -> tuple[str, str]:
+    """What the worker logged of a job, and the note that `jobs` has of it."""
+    desk.write("shop.py", APP + HANDLERS)
+    desk.run("submit", kind, "--app", "shop:app", "--data", '{"n": 0}')
+    logged = desk.run("worker", "shop:app", "--once").err.splitlines()[0]
+    [line] = [line for line in desk.run("jobs").out.splitlines() if "failed" in line]
+    return logged, line[line.index("bug: ") :]
+
+
+def test_9_a_handler_that_raises(desk: Desk) -> None:
+    logged, note = fails(desk, "divide")
+    assert logged.startswith(
+        "NOW WARNING penstock.worker: a handler failed: ZeroDivisionError at FOLDER/shop.py:15"
+    )
+    assert note == "bug: ZeroDivisionError: division by zero"
+
+
+def test_10_a_forgotten_await(desk: Desk) -> None:
+    logged, note = fails(desk, "forget")
+    assert logged == (
+        "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
+        " FOLDER/shop.py:23 returned: see the job's error job=JOB kind=forget"
+    )
+    assert note == (
+        "bug: result is not JSON: result.sent is a coroutine of `send`, which nobody awaited: write"
+        " `await` before the call"
+    )
+
+
+def test_11_a_result_that_is_not_json(desk: Desk) -> None:
+    logged, note = fails(desk, "collect")
+    assert logged == (
+        "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
+        " FOLDER/shop.py:18 returned: see the job's error job=JOB kind=collect"
+    )
+    assert note == (
+        "bug: result is not JSON: result.seen is a set; it may be a dict with text for keys, a"
+        " list, a text, a number, True, False or None"
+    )
+
+
+def test_12_two_definitions_of_a_queue(desk: Desk) -> None:
+    desk.write("letters.py", APP.replace("concurrency=2", "concurrency=3"))
+    desk.run("worker", "shop:app", "--once")
+    assert desk.run("worker", "letters:app", "--once") == refused(
+        'penstock: queue mail is declared differently by shop at FOLDER/shop.py:5 ({"concurrency":'
+        ' 2}) and by letters at FOLDER/letters.py:5 ({"concurrency": 3})\n'
+        "Let both say the same, or rename one. If the first is gone or was moved, `penstock queues"
+        " reset mail` sets it free for the next app that starts. Programs of one app sign with one"
+        ' name: Penstock(name="shop").'
+    )
+    desk.write("shop.py", APP + 'app.queue("mail", concurrency=3)\n')
+    assert desk.run("worker", "shop:app", "--once") == refused(
+        "penstock: shop.py:11: queue mail is declared twice: at FOLDER/shop.py:5 and at"
+        " FOLDER/shop.py:11. Give one of them another name."
+    )
+
+
+def test_13_a_wrong_duration(desk: Desk) -> None:
+    desk.change("concurrency=2", 'timeout="5 minutes"')
+    assert desk.run("worker", "shop:app", "--once") == refused(
+        "penstock: shop.py:5: timeout is '5 minutes'; it may be a number of seconds, or a number"
+        ' with s, m, h or d like "90s", "5m", "2h", "7d"'
+    )
+
+
+def test_14_a_dedupe_that_names_nothing(desk: Desk) -> None:
+    desk.change("attempts=1", 'dedupe="copy"')
+    assert desk.run("worker", "shop:app", "--once") == refused(
+        "penstock: shop.py:8: dedupe is 'copy'; as a text it names a parameter, and known are to,"
+        " copies. Did you mean copies? For one value in all jobs say dedupe=Constant('copy'), in"
+        ' TOML dedupe = { constant = "copy" }'
+    )
+
+
+def test_15_a_kind_that_moved_to_another_module(desk: Desk) -> None:
+    desk.run("worker", "shop:app", "--once")
+    desk.write("letters.py", APP.replace("attempts=1", "attempts=5"))
+    assert desk.run("worker", "letters:app", "--once") == refused(
+        'penstock: kind send is declared differently by shop at FOLDER/shop.py:8 ({"queue": "mail",'
+        ' "attempts": 1}) and by letters at FOLDER/letters.py:8 ({"queue": "mail", "attempts":'
+        " 5})\n"
+        "Let both say the same, or rename one. If the first is gone or was moved, `penstock queues"
+        " reset mail` sets it free for the next app that starts. Programs of one app sign with one"
+        ' name: Penstock(name="shop").'
+    )
+    desk.write("shop.py", "from letters import app\n")  # it has moved
+    assert desk.run("worker", "shop:app", "--once").code == 0
+    assert desk.run("worker", "letters:app", "--once").code == 0
