@@ -56,10 +56,7 @@ FAULTS: dict[str, Kind] = {
     "edit_limits": Kind(others.edit_limits, 4, "R-F26"),
     "pause_queue": Kind(others.pause_queue, 3, "R-F26"),
 }
-# Faults that the referee still convicts: they come only where they are named (--weather).
-CONVICTED = ("blocking_handlers", "odd_exceptions", "odd_settings")
 POSSIBLE = {name: kind for name, kind in FAULTS.items() if kind.may}
-USUAL = [name for name in POSSIBLE if name not in CONVICTED]
 IMPOSSIBLE = [name for name, kind in FAULTS.items() if not kind.may]
 
 # What a short storm must have; each once.
@@ -83,8 +80,8 @@ RETRY_SECONDS = 0.5
 
 class Forecast:
     def __init__(self, world: World, must: Counter[str], only: Sequence[str] | None = None) -> None:
-        """`must`: how often each has to come. `only`: no others; none: the usual ones."""
-        self._choice = {name: POSSIBLE[name] for name in only or USUAL}
+        """`must`: how often each has to come. `only`: no others; none: all that can come here."""
+        self._choice = {name: POSSIBLE[name] for name in only or POSSIBLE}
         self._world = world
         self._chance = world.chance("weather")
         self._must = must
