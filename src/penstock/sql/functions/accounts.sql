@@ -28,8 +28,9 @@ begin
   values (p_name, p_options, p_by, penstock.clock())
   on conflict (name) do nothing;
   select * into v_plan from penstock.plan where name = p_name for no key update;
-  perform penstock._refuse_other_declaration('plan', p_name, 'penstock plans reset ' || p_name,
-    v_plan.declared, v_plan.declared_by, v_plan.declared_in, p_options, p_by, p_in, p_instead_of);
+  perform penstock._refuse_other_declaration('plan', p_name,
+    v_plan.declared, v_plan.declared_by, p_options, p_by, v_plan.declared_in, p_in,
+    p_instead_of, 'penstock plans reset ' || p_name);
   update penstock.plan set declared = p_options, declared_by = p_by, declared_in = p_in
   where name = p_name;
   if penstock._option_boolean(p_options, 'default')

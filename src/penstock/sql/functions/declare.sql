@@ -203,8 +203,9 @@ $$;
 
 -- p_instead_of: the app that the caller has found to declare it no longer; the declaration moved.
 create or replace function penstock._refuse_other_declaration(
-  p_what text, p_name text, p_reset text, p_old jsonb, p_old_by text, p_old_in jsonb,
-  p_new jsonb, p_new_by text, p_new_in jsonb, p_instead_of text
+  p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text,
+  p_old_in jsonb default null, p_new_in jsonb default null, p_instead_of text default null,
+  p_reset text default null
 ) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
@@ -256,8 +257,9 @@ begin
   select * into v_queue from penstock.queue where name = p_name for no key update;
   insert into penstock.gate (queue_id) values (v_queue.id) on conflict do nothing;
   insert into penstock.circuit (queue_id) values (v_queue.id) on conflict do nothing;
-  perform penstock._refuse_other_declaration('queue', p_name, 'penstock queues reset ' || p_name,
-    v_queue.declared, v_queue.declared_by, v_queue.declared_in, p_options, p_by, p_in, p_instead_of);
+  perform penstock._refuse_other_declaration('queue', p_name,
+    v_queue.declared, v_queue.declared_by, p_options, p_by, v_queue.declared_in, p_in,
+    p_instead_of, 'penstock queues reset ' || p_name);
   update penstock.queue set declared = p_options, declared_by = p_by, declared_in = p_in
   where id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
@@ -354,8 +356,8 @@ begin
   on conflict (name) do nothing;
   select * into v_kind from penstock.kind where name = p_name for no key update;
   perform penstock._refuse_other_declaration('kind', p_name,
-    'penstock queues reset ' || coalesce(v_kind.declared ->> 'queue', p_queue), v_kind.declared,
-    v_kind.declared_by, v_kind.declared_in, v_declared, p_by, p_in, p_instead_of);
+    v_kind.declared, v_kind.declared_by, v_declared, p_by, v_kind.declared_in, p_in,
+    p_instead_of, 'penstock queues reset ' || coalesce(v_kind.declared ->> 'queue', p_queue));
   update penstock.kind set
     queue_id = v_queue.id, declared = v_declared, declared_by = p_by, declared_in = p_in,
     max_attempts = penstock._option_integer(p_options, 'attempts', 1, 1000),
