@@ -169,7 +169,7 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_orderin
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE;
 
-CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
+CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean DEFAULT NULL::boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_nestloop TO 'off'
@@ -303,7 +303,7 @@ CREATE FUNCTION penstock._choose_one(p_queue integer, p_kinds integer[], p_job u
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_account bigint, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
+CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone, p_account bigint DEFAULT NULL::bigint) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -339,7 +339,7 @@ CREATE FUNCTION penstock._count_ended(p_from timestamp with time zone, p_until t
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
 
-CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_free integer, p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone, p_free integer DEFAULT 10) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1144,7 +1144,7 @@ CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
 
-CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_reset text, p_old jsonb, p_old_by text, p_old_in jsonb, p_new jsonb, p_new_by text, p_new_in jsonb, p_instead_of text) RETURNS void
+CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb DEFAULT NULL::jsonb, p_new_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text, p_reset text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 

@@ -33,11 +33,6 @@ class Package:
     def schema(self) -> Schema:
         return read(self.code / "sql")
 
-    @property
-    def knows_of_service(self) -> bool:
-        """Whether it works on a schema that has replaced its own."""
-        return (self.code / "db" / "version.py").exists()
-
     def environment(self, dsn: str) -> dict[str, str]:
         ours = {name: value for name, value in os.environ.items() if "PENSTOCK_" not in name}
         path = os.pathsep.join([str(self.folder), str(HERE)])

@@ -91,10 +91,9 @@ begin
         select count(*) + cardinality(array_positions(p_queues, v_queue.id)) into v_running
         from penstock.job j where j.deadline_at is not null and j.queue_id = v_queue.id;
       end if;
-      v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt,
-        case when v_one.error ? 'circuit' then penstock._account_of(v_one.job) end,
-        v_one.started_at, v_one.outcome, v_one.error, penstock._full_ramp(v_queue), v_running,
-        p_now);
+      v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt, v_one.started_at,
+        v_one.outcome, v_one.error, penstock._full_ramp(v_queue), v_running, p_now,
+        case when v_one.error ? 'circuit' then penstock._account_of(v_one.job) end);
       if v_one.outcome = 'provisional' then
         v_maybe := v_maybe || v_one.job;
       elsif v_one.outcome = 'deferred' then
@@ -102,9 +101,8 @@ begin
       end if;
     end loop;
     if v_now.state <> 'open' and v_free <> '{}' then
-      perform penstock._count_isolated(v_free,
-        case when penstock._is_half_up(v_was.refused) then 100 else 10 end, -- guard: odd => 10,
-        p_now);
+      perform penstock._count_isolated(v_free, p_now,
+        case when penstock._is_half_up(v_was.refused) then 100 else 10 end); -- guard: odd => 10);
     end if;
     continue when v_now is not distinct from v_was;
     perform penstock._write_circuit(v_now);
@@ -216,7 +214,7 @@ $$;
 -- refused, then it costs an attempt each time. So one job that the provider never takes (a prompt
 -- longer than some proxy waits) comes to its end.
 create or replace function penstock._count_isolated(
-  p_jobs uuid[], p_free integer, p_now timestamptz
+  p_jobs uuid[], p_now timestamptz, p_free integer default 10
 ) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$

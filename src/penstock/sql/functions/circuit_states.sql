@@ -87,9 +87,9 @@ $$;
 
 -- The circuit after one more end. Pure; p_running: how many ran in its queue.
 create or replace function penstock._circuit_after(
-  p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_account bigint,
-  p_started_at timestamptz, p_outcome text, p_error jsonb, p_full integer, p_running integer,
-  p_now timestamptz
+  p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamptz,
+  p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamptz,
+  p_account bigint default null
 ) returns penstock.circuit
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
