@@ -6,6 +6,7 @@ journey is in test_studio_journey.py.
 """
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -348,3 +349,23 @@ async def test_what_happens_in_another_tab_is_seen(
         await page.get_by_role("link", name="Go on as this one").click()
         await expect(balance).to_have_text("50 credits")
         assert (await elsewhere.has())["balance"] == 99
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted"),
+    [(WAITS, ["form", "now", "plan"]), (CANCELLED, ["form", "plan", "history"])],
+    ids=["live", "past"],
+)
+async def test_on_a_phone_the_past_comes_last(
+    opened: Open, now: dict[str, Any], wanted: list[str]
+) -> None:
+    """Order, what is drawn now, plan, history: one below the other."""
+    async with opened(now) as (_, page):
+        await until_text(page, "#limits li", "1 job")
+        boxes = []
+        for name in wanted:
+            box = await page.locator(".plan" if name == "plan" else f"#{name}").bounding_box()
+            assert box, name
+            boxes.append(box)
+        for above, below in itertools.pairwise(boxes):
+            assert below["y"] >= above["y"] + above["height"]

@@ -81,8 +81,8 @@ class Turns:
         for room, changed in changes:
             if all(_was_started(room, job) for job in changed):
                 continue
-            told = set(changed)
-            waiting = [job for job in waiting_in(room) if job.id not in told]
+            with_them = set(changed)
+            waiting = [job for job in waiting_in(room) if job.id not in with_them]
             if len(waiting) <= min(TOGETHER, most):
                 moved[room] = waiting
                 most -= len(waiting)
