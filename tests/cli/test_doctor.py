@@ -45,7 +45,7 @@ def test_a_server_that_is_not_there_is_a_finding(
     done = penstock("doctor")
     assert done.code == 1
     assert done.out.startswith("bad      connection    The database at 127.0.0.1:1/jobs cannot be")
-    assert "Connection refused. Start the server, or correct host and port" in done.out
+    assert "Connection refused. Start the server, or correct PENSTOCK_DSN" in done.out
     assert "open-sesame" not in done.out + done.err
 
 

@@ -167,11 +167,12 @@ def test_4_a_wrong_address_or_password(desk: Desk, database: str) -> None:
     )
     assert desk.run("status", dsn="postgresql://kim:sesame@127.0.0.1:1/shop") == refused(
         "penstock: The database at 127.0.0.1:1/shop cannot be reached: Connection refused.\n"
-        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here); `penstock"
+        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here). `penstock"
         " doctor` looks further."
     )
     assert desk.run("status", dsn="postgresql://kim:sesame@nowhere.invalid/shop").err.endswith(
-        "\nIs the host in the address (PENSTOCK_DSN) spelt right?\n"
+        "\nIs the host in the address (PENSTOCK_DSN) spelt right? `penstock doctor` looks"
+        " further.\n"
     )
     assert desk.run("status", dsn="postgresq://kim:sesame@127.0.0.1/shop") == refused(
         "penstock: The address of the database is not of the form"

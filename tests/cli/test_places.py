@@ -39,7 +39,7 @@ def test_show_says_where_a_job_stands_and_what_it_waits_for(
     job = submit(db)
     shown = penstock("show", job).out.splitlines()
     assert "place       #2 in queue" in shown
-    assert "waits for   a worker: none is alive" in shown
+    assert "waits for   a worker: none is alive that serves its queue" in shown
     told = json.loads(penstock("show", job, "--json").out)
     assert (told["position"], told["eta_seconds"], told["staleness"]) == (2, None, None)
 

@@ -45,7 +45,10 @@ def test_a_plan_is_changed_at_once_and_as_declared_again(
     penstock: Penstock, plans: psycopg.Connection
 ) -> None:
     """G8"""
-    assert penstock("plans", "reset", "free").out == "Plan free had nothing overridden.\n"
+    assert penstock("plans", "reset", "free").out == (
+        "Plan free had nothing overridden: its limits are as declared.\n"
+        "The next app that starts may declare it anew.\n"
+    )
     done = penstock("plans", "edit", "free", "--per-hour", "2000", "--concurrency", "3")
     assert (done.code, done.err) == (0, "")
     assert done.out == (
@@ -74,7 +77,10 @@ def test_a_plan_is_changed_at_once_and_as_declared_again(
     assert edited["overrides"] == {"priority": -5, "weight": 2, "first_job": 0}
     assert (edited["priority"], edited["weight"], edited["first_job"]) == (-5, 2, 0)
     done = penstock("plans", "reset", "free")
-    assert done.out == "Plan free is as declared again; dropped per_hour, concurrency.\n"
+    assert done.out == (
+        "Plan free is as declared again; dropped per_hour, concurrency.\n"
+        "The next app that starts may declare it anew.\n"
+    )
     told = json.loads(penstock("plans", "reset", "pro", "--json").out)
     assert (told["overrides"], told["priority"], told["weight"]) == ({}, 10, 8)
 
@@ -83,7 +89,8 @@ def test_a_plan_is_changed_at_once_and_as_declared_again(
     ("words", "code", "says"),
     [
         (["edit", "gold", "--weight", "2"], 1, "there is no plan gold"),
-        (["reset", "gold"], 1, "there is no plan gold"),
+        (["reset", "gold"], 1, "there is no plan gold; known are pro, free."),
+        (["reset", "fre"], 1, "there is no plan fre; known are pro, free. Did you mean free?"),
         (["edit", "free"], 2, "say what to change: --priority"),
         (["edit", "free", "--per-hour", "0"], 2, "--per-hour"),
         (["edit", "free", "--per-hour", "-1"], 2, "--per-hour"),

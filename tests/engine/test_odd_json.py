@@ -46,5 +46,9 @@ def test_a_forgotten_await_is_said_as_such() -> None:
     call.close()
 
 
+def test_keys_of_a_payload_are_in_no_message() -> None:
+    assert odd_part({"secret": [b""]}, "payload") == f"payload[…].0 is a bytes; {ALLOWED}"
+
+
 def test_json_has_nothing_odd() -> None:
     assert odd_part({"a": [1, 2.5, "x", None, True, {"b": (1,)}], 5: {}}, "result") is None

@@ -49,7 +49,7 @@ from penstock.errors import (
 from penstock.moments import seconds
 
 _log = logging.getLogger("penstock")
-_AWAY = "Try again in a moment; `penstock doctor` looks further."
+_AWAY, _FURTHER = "Try again in a moment.", "`penstock doctor` looks further."
 
 app = typer.Typer(
     name="penstock",
@@ -119,7 +119,8 @@ def main() -> NoReturn:
         if isinstance(error, Refused):
             _say(error.message, error.hint or _way_out(error))
         else:
-            _say(str(error), error.hint or (_AWAY if isinstance(error, Unavailable) else None))
+            away = isinstance(error, Unavailable)
+            _say(str(error), f"{error.hint or _AWAY} {_FURTHER}" if away else error.hint)
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -6,8 +6,10 @@ import typer
 
 from penstock.cli.console import Calls, Json, print_json, with_calls
 from penstock.cli.render import Column, print_table
+from penstock.engine.names import listed
 from penstock.errors import NotFound
 from penstock.moments import count
+from penstock.near import did_you_mean
 
 app = typer.Typer(
     help="Show every plan: priority, limits, weight, who has it.", invoke_without_command=True
@@ -105,7 +107,7 @@ def edit(  # noqa: PLR0913  # one per option of a plan
 
 @app.command()
 def reset(name: Name, *, as_json: Json = False) -> None:
-    """Drop what was changed at run time: what the app declares counts again."""
+    """Drop what was changed at run time, and let the next app that starts declare it anew."""
 
     async def ask(calls: Calls) -> tuple[dict[str, Any], dict[str, Any]]:
         before = await _read(calls, name)
@@ -115,14 +117,22 @@ def reset(name: Name, *, as_json: Json = False) -> None:
     before, after = with_calls(ask)
     if as_json:
         print_json(after)
-    elif before["overrides"]:
+        return
+    if before["overrides"]:
         typer.echo(f"Plan {name} is as declared again; dropped {', '.join(before['overrides'])}.")
     else:
-        typer.echo(f"Plan {name} had nothing overridden.")
+        typer.echo(f"Plan {name} had nothing overridden: its limits are as declared.")
+    by = f" (so far {before['declared_by']} did)" if before["declared_by"] else ""
+    typer.echo(f"The next app that starts may declare it anew{by}.")
 
 
 async def _read(calls: Calls, name: str) -> dict[str, Any]:
     for plan in await calls.accounts.plans():
         if plan["name"] == name:
             return plan
-    raise NotFound(f"there is no plan {name}", code="unknown_plan", field="plan")
+    known = [plan["name"] for plan in await calls.accounts.plans()]
+    raise NotFound(
+        f"there is no plan {name}; {listed(known)}.{did_you_mean(name, known)}",
+        code="unknown_plan",
+        field="plan",
+    )

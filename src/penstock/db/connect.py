@@ -145,8 +145,7 @@ def _explained(dsn: str, error: Exception) -> PenstockError:
         case OSError():
             found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
             found.hint = (
-                "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here);"
-                " `penstock doctor` looks further."
+                "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here)."
             )
         case _:
             found = Misconfigured(

@@ -8,6 +8,8 @@ _ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True,
 _MOST_LOOKED_AT = 100_000
 _LONGEST_KEY = 50
 _KEYS = str | int | float | bool | None
+# What an app's own code made. Keys of anything else are a caller's, and in no message.
+_OURS = ("result", "options")
 
 
 def odd_part(value: Any, name: str) -> str | None:
@@ -43,7 +45,7 @@ def odd_part(value: Any, name: str) -> str | None:
 
 def _step(path: str, key: Any) -> str:
     """A key that is no name may be what somebody wrote."""
-    name = str(key)
+    name = str(key) if path.startswith(_OURS) else ""
     return f"{path}.{name}" if name.isidentifier() and len(name) <= _LONGEST_KEY else f"{path}[…]"
 
 
