@@ -72,7 +72,7 @@ async def test_a_server_that_is_not_there_is_the_only_finding() -> None:
         findings["connection"].message
     )
     assert findings["connection"].advice == (
-        "Start the server, or correct host and port in the address (PENSTOCK_DSN)."
+        "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here)."
     )
     assert "open-sesame" not in repr(findings)
 
