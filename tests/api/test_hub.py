@@ -141,10 +141,10 @@ async def test_a_job_that_starts_during_a_look_shares_no_position(
     really: Callable[..., Awaitable[Any]] = events.read_jobs
     to_claim: list[int] = []
 
-    async def read_after_a_claim(ids: Any, *, places: int) -> Any:
+    async def read_after_a_claim(ids: Any, **options: Any) -> Any:
         while to_claim:
             await claim(conn, someone, limit=to_claim.pop())
-        return await really(ids, places=places)
+        return await really(ids, **options)
 
     watcher = hub.watch_scope(Scope("a", None))
     known: dict[str, tuple[str, int | None]] = {}

@@ -124,7 +124,10 @@ WRONG: list[tuple[str, str]] = [
     (ASKS + "api_key = '$K'", "api_key: is not an option. Known are queue"),
     (ASKS + "isolation = 'process'", "isolation: is not an option"),
     (HTTP + "model = 'm'", "model: is not an option. Known are queue"),
-    (ASKS + "price = 'cost'", "price: price is 'cost'; as a text it names a parameter"),
+    (
+        ASKS + "price = 'cost'",
+        "price: price is 'cost'; it names a parameter, and known are answer, level",
+    ),
     (ASKS + "price = 1.5", "price: price is 1.5; it may be a whole number from 0"),
     (ASKS + "split = ['answer', 0]", "split: split is ['answer', 0]; it may be a parameter and"),
     (OLLAMA + "prompt = 'p'", 'fields: is missing: name them, like { answer = "str"'),

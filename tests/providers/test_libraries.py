@@ -91,8 +91,8 @@ async def test_it_falls_silent(library: str, begun: bool) -> None:
         ("openai-404-model", "config", 60),
         ("vllm-500-internal", "provider_error", None),
         ("openai-503-overloaded", "overloaded", 7),
-        ("anthropic-529-overloaded", "overloaded", 5),
-        ("proxy-504-nginx", "overloaded", 5),
+        ("anthropic-529-overloaded", "overloaded", 1),
+        ("proxy-504-nginx", "overloaded", 1),
         ("proxy-413-nginx", "invalid_request", None),
     ],
 )
