@@ -95,6 +95,7 @@ class AppRunner:
                 queues=(queue,),
                 max_jobs=most,
                 stint=timedelta(seconds=seconds),
+                tracebacks=self._app.settings.tracebacks,
             )
             worker = Worker(dsn, handlers, options)
             self._working.add(worker)

@@ -156,7 +156,12 @@ class Testing:
         What waits for its time, or for a limit that somebody else holds, is left.
         """
         await self._app.engine()  # declares what is new
-        options = Options(name="testing", until_idle=True, webhooks=False)
+        options = Options(
+            name="testing",
+            until_idle=True,
+            webhooks=False,
+            tracebacks=self._app.settings.tracebacks,
+        )
         ran = await Worker(self.dsn, self._app.handlers(), options).run()
         return ran.processed
 

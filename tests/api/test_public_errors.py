@@ -16,7 +16,7 @@ import penstock
 from api.listening import listening
 from api.site import Site
 from factory import submit_rows
-from penstock import Cancel, Fail, Retry
+from penstock import Cancel, Constant, Fail, Retry
 from penstock.providers.verdict import CLASSES
 from waiting import eventually
 
@@ -37,7 +37,9 @@ async def failing(site: Site) -> Site:
     queue = site.penstock.queue("q")
     site.penstock.plan("free", default=True)
 
-    @site.penstock.job(queue=queue, topic="t", attempts=1, webhook="https://app.example.org/hook")
+    @site.penstock.job(
+        queue=queue, topic=Constant("t"), attempts=1, webhook="https://app.example.org/hook"
+    )
     async def ask(how: str) -> None:
         match how:
             case "fail":
@@ -89,6 +91,7 @@ def is_public(job: dict[str, Any]) -> None:
     }
     for start in job.get("attempts", ()):
         assert (start["worker"], start["message"], start["error_class"]) == (None, None, "bug")
+        assert start["frames"] == []
     hides(json.dumps(job))
 
 
@@ -96,6 +99,7 @@ def is_whole(job: dict[str, Any]) -> None:
     assert job["error"]["message"] == KEPT
     for start in job.get("attempts", ()):
         assert (start["worker"], start["message"]) == (WORKER, KEPT)
+        assert " in failing.<locals>.ask" in start["frames"][0]
     assert KEY not in json.dumps(job)
 
 

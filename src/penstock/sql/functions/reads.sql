@@ -37,7 +37,8 @@ begin
     select coalesce(jsonb_agg(jsonb_build_object(
       'attempt', t.attempt, 'worker', w.name, 'started_at', penstock._rfc3339(t.started_at),
       'ended_at', penstock._rfc3339(t.ended_at), 'outcome', t.outcome,
-      'error_class', t.error ->> 'class', 'message', t.error ->> 'message') order by t.attempt),
+      'error_class', t.error ->> 'class', 'message', t.error ->> 'message',
+      'frames', coalesce(t.error -> 'frames', '[]')) order by t.attempt),
       '[]')
     from (
       select a.* from penstock.attempts a where a.job_id = p_job order by a.attempt desc limit 20
@@ -62,11 +63,13 @@ begin
 end
 $$;
 
+-- An error as every surface shows it. Its frames are shown with the attempt, and to operators only.
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
   select case when p_error is not null then
-    '{"class": null, "reason": null, "message": null, "retryable": false}' || p_error end
+    '{"class": null, "reason": null, "message": null, "retryable": false}'
+      || case jsonb_typeof(p_error) when 'object' then p_error - 'frames' else p_error end end
 $$;
 
 -- A live job as every surface shows it. Inlined: each of its moments would be another call.
@@ -204,7 +207,8 @@ begin
           'worker', v_of.worker,
           'started_at', penstock._rfc3339(v_done.started_at),
           'ended_at', penstock._rfc3339(v_done.finished_at), 'outcome', v_done.status,
-          'error_class', v_done.error ->> 'class', 'message', v_done.error ->> 'message'))
+          'error_class', v_done.error ->> 'class', 'message', v_done.error ->> 'message',
+          'frames', coalesce(v_done.error -> 'frames', '[]')))
       else penstock._attempts_json(v_done.id) end);
 end
 $$;
