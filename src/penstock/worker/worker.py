@@ -93,7 +93,7 @@ class Options:
     stint: timedelta | None = None
     """Work for so long, in one queue, and leave before if nothing is due."""
     tracebacks: bool = True
-    """Log the frames of handlers' errors, and keep them with the attempt, for operators."""
+    """Log and keep the frames of handlers' errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,8 @@ class Worker:
                         "process": self._options.processes,
                     }
                 )
-                runner = Runner(
-                    threads,
-                    processes,
-                    slots,
-                    certain=certain,
-                    tracebacks=self._options.tracebacks,
-                )
+                tracebacks = self._options.tracebacks
+                runner = Runner(threads, processes, slots, certain=certain, tracebacks=tracebacks)
                 self._prepare(runner, slots, for_steps)
                 await self._live()
         finally:
