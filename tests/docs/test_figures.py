@@ -31,7 +31,8 @@ def _named() -> dict[str, str]:
     waiting = _figures("worker", "waiting", "5,000 jobs that wait 30 s, one process: peak")
     http = _figures("http", "submit", "single submits over HTTP")
     place = _figures("position", "position", "place and wait at 1,000,000 queued, p50")
-    streams = _figures("sse", "streams_5000", "5,000 streams, one process: memory")
+    many = "5,000 streams, one process"
+    streams = _figures("sse", "streams_5000", f"{many}: memory")
     return {
         "one": _whole(one["ours"]),
         "bare": _whole(one["beside"]["bare SQL"]),
@@ -47,8 +48,8 @@ def _named() -> dict[str, str]:
         "count": f"{place['beside']['exact count, p50']:.1f}",
         "streams": _whole(streams["ours"]),
         "no_streams": _whole(streams["beside"]["idle server"]),
-        "change": _whole(_figures("sse", "streams_5000", "5,000 streams, one process: a ")["ours"]),
-        "back": f"{_figures('sse', 'streams_5000', '5,000 streams, one process: after')['ours']:.1f}",
+        "change": _whole(_figures("sse", "streams_5000", f"{many}: a change")["ours"]),
+        "back": f"{_figures('sse', 'streams_5000', f'{many}: after')['ours']:.1f}",
         "waiting": _whole(waiting["ours"]),
         "idle": _whole(waiting["beside"]["idle worker"]),
         # A half is rounded up, as in the tables.
@@ -91,7 +92,8 @@ SAID = {
         "{pickup} ms after its submit (median), {slow} ms at the 99th percentile",
     ),
     "docs/explanation/why-sse.md": (
-        "5,000 streams on one process took {streams} MB. A change reached all of them in {change} ms",
+        "5,000 streams on one process took {streams} MB. ",
+        "A change reached all of them in {change} ms",
         "all had the state again in {back} s",
     ),
     "docs/explanation/lifecycle.md": ("ran at {deep} of their pace at 20,000",),
