@@ -10,6 +10,7 @@ import pytest
 
 from factory import submit
 from penstock import Penstock, Retries
+from penstock.engine.hooks import Ended
 from penstock.worker.frames import MOST, frames_of
 from worker.crew import until_finished, working
 
@@ -96,6 +97,29 @@ async def test_frames_are_logged_and_kept_and_the_message_is_in_no_log(
     assert "Error: " in attempt["message"], "the message is with the attempt"
 
 
+@pytest.mark.parametrize("tracebacks", [True, False])
+async def test_an_on_finish_that_fails_has_its_frames_too(
+    database: str, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture, *, tracebacks: bool
+) -> None:
+    app = failing_app()
+
+    @app.job(queue="q")
+    async def paid() -> str:
+        return "paid"
+
+    @paid.on_finish
+    async def bill(_job: Ended, _conn: asyncpg.Connection) -> None:
+        parse(PUPIL)
+
+    async with working(database, app, poll=0.1, tracebacks=tracebacks):
+        job = await submit(conn, "paid")
+        await until_finished(conn, [job])
+    [attempt] = await attempts(conn, job)
+    assert any(frame.endswith(".bill") for frame in attempt["frames"]) is tracebacks
+    assert (".bill" in caplog.text) is tracebacks
+    assert PUPIL not in caplog.text
+
+
 async def test_where_none_may_be_kept_none_are(
     database: str, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,3 +143,12 @@ async def test_customers_see_no_frames(database: str, conn: asyncpg.Connection) 
     public = await conn.fetchval("select penstock._public_job($1)", whole)
     assert public["attempts"][0]["frames"] == []
     assert HERE not in json.dumps(public)
+
+
+@pytest.mark.parametrize("circuit", [{}, {"circuit": {"effect": "counts"}}])
+async def test_a_function_outside_can_tell_no_frames(
+    conn: asyncpg.Connection, circuit: dict[str, Any]
+) -> None:
+    error = {"class": "bug", "message": "no", "frames": ["/etc/passwd:1 in x"], **circuit}
+    kept = await conn.fetchval("select penstock._error_from_outside($1)", error)
+    assert kept == {"class": "bug", "message": "no", **circuit}

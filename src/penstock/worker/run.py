@@ -67,7 +67,7 @@ class Runner:
         `tracebacks`: the frames of errors are logged, and kept with the attempt.
         """
         self._certain = certain
-        self._tracebacks = tracebacks
+        self.tracebacks = tracebacks
         self._slots = slots
         self._threads = threads
         self._processes = processes
@@ -112,7 +112,7 @@ class Runner:
                     extra={"job": start.claimed.id, "kind": start.claimed.kind},
                 )
                 return Released()
-            frames = frames_of(error) if self._tracebacks and not is_a(error, ProviderError) else ()
+            frames = frames_of(error) if self.tracebacks and not is_a(error, ProviderError) else ()
             outcome = _with_frames(outcome, frames)
             # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed
