@@ -60,6 +60,11 @@ def test_inline_is_on_or_off(tmp_path: Path, said: str, inline: bool) -> None:
     assert not Settings.from_environment({}, tmp_path).inline
 
 
+def test_frames_of_errors_are_kept_unless_they_may_not_be(tmp_path: Path) -> None:
+    assert Settings.from_environment({}, tmp_path).tracebacks
+    assert not Settings.from_environment({"PENSTOCK_TRACEBACKS": "0"}, tmp_path).tracebacks
+
+
 def test_a_wrong_inline_is_told(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="PENSTOCK_INLINE is 'maybe'; it may be 1, true"):
         Settings.from_environment({"PENSTOCK_INLINE": "maybe"}, tmp_path)

@@ -95,6 +95,7 @@ class AppRunner:
                 queues=(queue,),
                 max_jobs=most,
                 stint=timedelta(seconds=seconds),
+                tracebacks=self._app.settings.tracebacks,
             )
             worker = Worker(dsn, handlers, options)
             self._working.add(worker)
@@ -119,7 +120,7 @@ class AppHooks:
     """Tells the app of ends that came in here: at once, and not when a worker looks next."""
 
     def __init__(self, engine: Engine, app: Penstock) -> None:
-        self._telling = Telling(engine, app.handlers())
+        self._telling = Telling(engine, app.handlers(), tracebacks=app.settings.tracebacks)
         self._due = asyncio.Event()
 
     def tell(self) -> None:

@@ -51,6 +51,7 @@ class Settings:
     log_level: str = "warning"
     log_format: str = "text"
     inline: bool = False  # run jobs in the process that submits them, whatever their queue says
+    tracebacks: bool = True  # keep and log the frames of handlers' errors
     worker_id: str = field(default_factory=default_worker_id)  # for people
     secrets: tuple[str, ...] = field(default=(), repr=False)  # the first signs, all are accepted
     public_url: str | None = None  # where functions and browsers reach the API
@@ -72,6 +73,7 @@ class Settings:
             log_level=_word(merged, "PENSTOCK_LOG_LEVEL", "warning", LOG_LEVELS),
             log_format=_word(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
             inline=_word(merged, "PENSTOCK_INLINE", "0", (*_TRUE, *_FALSE)) in _TRUE,
+            tracebacks=_word(merged, "PENSTOCK_TRACEBACKS", "1", (*_TRUE, *_FALSE)) in _TRUE,
             worker_id=_worker_id(merged.get("PENSTOCK_WORKER_ID") or default_worker_id()),
             secrets=_secrets(merged.get("PENSTOCK_SECRET") or ""),
             public_url=_public_url(merged.get("PENSTOCK_PUBLIC_URL") or None),

@@ -3,7 +3,7 @@
     async with app.testing() as t:
         ticket = await mark.submit(answer="…")
         await t.drain()                # run what is due
-        await t.advance("5m")          # the clock moves; what backs off is due
+        await t.advance("5m")          # the clock moves; what backs off is due, old history goes
         await t.drain()
 
 The database is a fresh one on the embedded server (or on that of PENSTOCK_DSN, where the role may
@@ -156,13 +156,24 @@ class Testing:
         What waits for its time, or for a limit that somebody else holds, is left.
         """
         await self._app.engine()  # declares what is new
-        options = Options(name="testing", until_idle=True, webhooks=False)
+        options = Options(
+            name="testing",
+            until_idle=True,
+            webhooks=False,
+            tracebacks=self._app.settings.tracebacks,
+        )
         ran = await Worker(self.dsn, self._app.handlers(), options).run()
         return ran.processed
 
     async def advance(self, by: str | float | timedelta) -> None:
-        """Move the clock on; workers that run are not taken for silent."""
+        """Move the clock on, and remove ended jobs that are now over their retention.
+
+        Workers that run are not taken for silent.
+        """
         await self.clock.advance(by, beats=True)
+        # A worker does so in the background, and here none may run. Each call drops one partition.
+        while await self._conn.fetchval("select count(*) from penstock.prune_history()"):
+            pass
 
 
 async def _server(settings: Settings) -> scratch.Server:

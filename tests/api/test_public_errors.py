@@ -91,6 +91,7 @@ def is_public(job: dict[str, Any]) -> None:
     }
     for start in job.get("attempts", ()):
         assert (start["worker"], start["message"], start["error_class"]) == (None, None, "bug")
+        assert start["frames"] == []
     hides(json.dumps(job))
 
 
@@ -98,6 +99,7 @@ def is_whole(job: dict[str, Any]) -> None:
     assert job["error"]["message"] == KEPT
     for start in job.get("attempts", ()):
         assert (start["worker"], start["message"]) == (WORKER, KEPT)
+        assert " in failing.<locals>.ask" in start["frames"][0]
     assert KEY not in json.dumps(job)
 
 

@@ -135,6 +135,34 @@ def test_a_wrong_declaration_is_told_with_its_line_and_our_words(write: Write) -
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            "app.queue('q', concurency=2)",
+            "app.queue(...) has no option concurency. Did you mean concurrency? Known are name, ",
+        ),
+        (
+            "app.job('q', retry=5)",
+            "app.job(...) has no option retry. It is one of app.queue(...). Known are queue, ",
+        ),
+        (
+            "app.plan('p', perhour=5)",
+            "app.plan(...) has no option perhour. Did you mean per_hour? Known are name, ",
+        ),
+        (
+            "Penstock(nam='x')",
+            "Penstock(...) has no option nam. Did you mean name? Known are dsn, ",
+        ),
+    ],
+)
+def test_an_unknown_option_is_told_with_its_line_and_those_that_are_known(
+    write: Write, call: str, says: str
+) -> None:
+    module = write(f"{APP}{call}\n")
+    assert failure(f"{module}:app").startswith(f"{module}.py:3: {says}")
+
+
 def test_a_name_that_is_not_in_the_module_is_told_with_those_that_are(write: Write) -> None:
     module = write(APP)
     assert failure(f"{module}:queue") == (

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Fail, Misconfigured, Penstock, Retries, Retry
 from penstock.engine.hooks import Ended
-from penstock.errors import JobFailed
+from penstock.errors import JobFailed, NotFound
 
 
 @pytest.fixture
@@ -39,6 +39,24 @@ async def test_what_is_due_runs_when_told_and_what_backs_off_when_time_has_moved
         assert len(tries) == 3
         with pytest.raises(JobFailed, match="attempts_exhausted: not yet"):
             await ticket.result()
+
+
+async def test_what_is_over_its_retention_goes_when_time_has_moved(app: Penstock) -> None:
+    """An ended job is kept as long as its queue says, and read until then."""
+    queue = app.queue("q", retention="2d")
+
+    @app.job(queue=queue)
+    def brief(n: int) -> int:
+        return n
+
+    async with app.testing() as t:
+        ticket = await brief.submit(n=1)
+        await t.drain()
+        await t.advance("1d")
+        assert (await ticket.status())["status"] == "succeeded"
+        await t.advance("2d")
+        with pytest.raises(NotFound):
+            await ticket.status()
 
 
 async def test_one_is_open_at_a_time(app: Penstock) -> None:

@@ -35,6 +35,10 @@ HANDLERS = """
 
 @app.job(queue=mail, attempts=1)
 async def divide(n: int) -> float:
+    return split(n)
+
+
+def split(n: int) -> float:
     return 1 / n
 
 
@@ -242,16 +246,25 @@ def fails(desk: Desk, kind: str) -> tuple[str, str]:
 def test_9_a_handler_that_raises(desk: Desk) -> None:
     logged, note = fails(desk, "divide")
     assert logged.startswith(
-        "NOW WARNING penstock.worker: a handler failed: ZeroDivisionError at FOLDER/shop.py:15"
+        "NOW WARNING penstock.worker: a handler failed: ZeroDivisionError at FOLDER/shop.py:19 in"
+        " split; frames: FOLDER/shop.py:19 in split, FOLDER/shop.py:15 in divide job=JOB"
     )
     assert note == "bug: ZeroDivisionError: division by zero"
+    with psycopg.connect(desk.dsn) as conn:
+        [job] = conn.execute("select id::text from penstock.finished").fetchone() or [""]
+    shown = desk.run("show", job).out
+    assert shown.splitlines()[-3:] == [
+        "Start 1 failed at",
+        "  FOLDER/shop.py:19 in split",
+        "  FOLDER/shop.py:15 in divide",
+    ]
 
 
 def test_10_a_forgotten_await(desk: Desk) -> None:
     logged, note = fails(desk, "forget")
     assert logged == (
         "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
-        " FOLDER/shop.py:23 returned: see the job's error job=JOB kind=forget"
+        " FOLDER/shop.py:27 returned: see the job's error job=JOB kind=forget"
     )
     assert note == (
         "bug: result is not JSON: result.sent is a coroutine of `send`, which nobody awaited: write"
@@ -271,7 +284,7 @@ def test_11_a_result_that_is_not_json(desk: Desk) -> None:
     logged, note = fails(desk, "collect")
     assert logged == (
         "NOW WARNING penstock.worker: the result of a job cannot be kept, what its handler at"
-        " FOLDER/shop.py:18 returned: see the job's error job=JOB kind=collect"
+        " FOLDER/shop.py:22 returned: see the job's error job=JOB kind=collect"
     )
     assert note == (
         "bug: result is not JSON: result.seen is a set; it may be a dict with text for keys, a"

@@ -96,6 +96,7 @@ def test_a_changed_app_starts_anew_and_the_database_stays(dev: Dev) -> None:
 
     dev.process.send_signal(signal.SIGTERM)
     assert dev.process.wait(WAIT_SECONDS) == 0
+    assert not server.exists(), "the embedded server has stopped with it"
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/healthz")
 

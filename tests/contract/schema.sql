@@ -2618,8 +2618,10 @@ CREATE VIEW penstock.queue_stats AS
     COALESCE(s.queued, (0)::bigint) AS queued,
     COALESCE(s.running, (0)::bigint) AS running,
     COALESCE(s.awaiting, (0)::bigint) AS awaiting,
-    s.oldest_queued_at
-   FROM (penstock.queue q
+    s.oldest_queued_at,
+    COALESCE(h.failed_today, (0)::bigint) AS failed_today,
+    h.avg_seconds
+   FROM ((penstock.queue q
      LEFT JOIN ( SELECT j.queue_id,
             count(*) FILTER (WHERE (j.status = 'scheduled'::penstock.job_status)) AS scheduled,
             count(*) FILTER (WHERE (j.status = 'queued'::penstock.job_status)) AS queued,
@@ -2627,7 +2629,13 @@ CREATE VIEW penstock.queue_stats AS
             count(*) FILTER (WHERE (j.status = 'awaiting'::penstock.job_status)) AS awaiting,
             min(j.created_at) FILTER (WHERE (j.status = 'queued'::penstock.job_status)) AS oldest_queued_at
            FROM penstock.job j
-          GROUP BY j.queue_id) s ON ((s.queue_id = q.id)));
+          GROUP BY j.queue_id) s ON ((s.queue_id = q.id)))
+     LEFT JOIN ( SELECT b.queue_id,
+            (sum(b.count) FILTER (WHERE ((b.outcome = 'failed'::text) AND (b.hour >= date_trunc('day'::text, penstock.clock(), 'UTC'::text)))))::bigint AS failed_today,
+            round(((sum(b.total_ms) FILTER (WHERE (b.outcome = 'succeeded'::text)) / 1000.0) / NULLIF(sum(b.count) FILTER (WHERE (b.outcome = 'succeeded'::text)), (0)::numeric)), 3) AS avg_seconds
+           FROM penstock.hourly_bucket b
+          WHERE (b.hour > (penstock.clock() - '1 day'::interval))
+          GROUP BY b.queue_id) h ON ((h.queue_id = q.id)));
 
 CREATE TABLE penstock.recent_submit (
     account_id bigint NOT NULL,

@@ -24,6 +24,19 @@ async def test_a_job_that_waits_says_its_place_and_why(operator: Visitor, scene:
     assert "0 starts; 0 of 3 failures used" in said
 
 
+async def test_a_failed_start_says_where_its_error_was_raised(
+    operator: Visitor, scene: Scene
+) -> None:
+    await scene.queue("line")
+    frames = ["/srv/app/<b>.py:7 in mark", "/usr/lib/json/decoder.py:9 in decode"]
+    error = {"class": "bug", "message": "KeyError: 'text'", "retryable": False, "frames": frames}
+    job = await scene.end(await scene.started(), "failed", error=error)
+    said = text(await operator.get(f"/jobs/{job}"))
+    assert f"Where it was raised {' '.join(frames)}" in said
+    other = text(await operator.get(f"/jobs/{await scene.failed()}"))
+    assert "Where it was raised" not in other
+
+
 async def test_a_running_job_says_for_how_long_where_and_what(
     operator: Visitor, scene: Scene
 ) -> None:

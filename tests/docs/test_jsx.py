@@ -13,6 +13,8 @@ def test_the_page_of_nextjs(tmp_path: Path) -> None:
     """Next.js is not installed here, so what it is imported for is given."""
     page = read_page(ROOT / "docs" / "howto" / "nextjs.md")
     [source] = [block.code for block in page.blocks if block.language == "jsx"]
+    # Next.js preloads any other one, and the browser does not use that for a module.
+    assert '<Script type="module" strategy="lazyOnload"' in source
     (tmp_path / "page.jsx").write_text(source)
     (tmp_path / "look.mjs").write_text(LOOK.replace("ASSETS", ASSETS.as_uri()))
     done = subprocess.run(

@@ -27,8 +27,17 @@ async def test_health_and_statistics_are_plain_views(
 
     health = await conn.fetch("select worker_id, running, alive from penstock.worker_health")
     assert {tuple(row) for row in health} == {("host-1", 1, True), ("host-2", 0, False)}
-    stats = await conn.fetch("select queue, queued, running from penstock.queue_stats")
-    assert [tuple(row) for row in stats] == [("q", 1, 1)]
+    await factory.queue(conn, "unused")
+    stats = await conn.fetch(
+        "select queue, queued, running, failed_today, avg_seconds from penstock.queue_stats"
+        " order by queue"
+    )
+    assert [tuple(row) for row in stats] == [("q", 1, 1, 1, 20), ("unused", 0, 0, 0, None)]
+    await clock.advance("26h")
+    [row] = await conn.fetch(
+        "select failed_today, avg_seconds from penstock.queue_stats where queue = 'q'"
+    )
+    assert tuple(row) == (0, None), "what ended on an earlier day does not count"
     ended = await conn.fetch(
         "select outcome, sum(count), sum(total_duration_ms) / sum(count)"
         " from penstock.hourly group by outcome"

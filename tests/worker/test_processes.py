@@ -227,6 +227,7 @@ async def test_any_other_exception_says_class_message_and_place(worker: Worker) 
     assert raised.value.where is not None
     path, line = raised.value.where.rsplit(":", 1)
     assert "1 / 0" in linecache.getline(path, int(line))
+    assert raised.value.frames[0] == f"{path}:{line} in divide"
 
 
 @pytest.mark.parametrize("kind", [TimeoutError, ConnectionError])

@@ -96,7 +96,7 @@ class Credits(Answer):
 
 
 class Attempt(Answer):
-    """A start that has ended. Keys of accounts and tokens see neither worker nor message."""
+    """A start that has ended. Keys of accounts and tokens see no worker, message or frames."""
 
     attempt: int
     worker: str | None
@@ -105,6 +105,7 @@ class Attempt(Answer):
     outcome: str
     error_class: str | None
     message: str | None
+    frames: list[str]
 
 
 class ListedJob(Answer):

@@ -1,6 +1,8 @@
 """Finding the app that a command was given: `module:app`, or a `penstock.toml`."""
 
 import importlib
+import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -9,10 +11,13 @@ from typing import Any
 
 from penstock.app.penstock import Penstock
 from penstock.errors import Misconfigured, PenstockError, WrongApp, words_of
+from penstock.near import did_you_mean
 
 TOML = "penstock.toml"
 _PENSTOCK = Path(__file__).parent.parent
 _LONGEST_WORDS = 500
+# What Python says of it, and which neither names what is allowed nor what is near.
+_UNKNOWN_OPTION = re.compile(r"Penstock\.(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _WHAT_TO_GIVE = f"give module:app, like `marking:app`, or the path of a {TOML}"
 
 
@@ -90,7 +95,21 @@ def _explained(name: str, error: Exception, folder: Path) -> Misconfigured:
             f"Module {name} cannot be loaded: it needs {error.name}, which is not installed "
             f"({where})."
         )
+    if isinstance(error, TypeError) and (match := _UNKNOWN_OPTION.fullmatch(words_of(error))):
+        return Misconfigured(f"{where}: {_unknown_option(*match.groups())}")
     return Misconfigured(f"Module {name} cannot be loaded: {_words(error)} ({where}).")
+
+
+def _unknown_option(method: str, option: str) -> str:
+    known = _options(method)
+    called = "Penstock" if method == "__init__" else f"app.{method}"
+    elsewhere = [other for other in ("queue", "job", "plan") if option in _options(other)]
+    hint = f" It is one of app.{elsewhere[0]}(...)." if elsewhere else did_you_mean(option, known)
+    return f"{called}(...) has no option {option}.{hint} Known are {', '.join(known)}"
+
+
+def _options(method: str) -> list[str]:
+    return list(inspect.signature(getattr(Penstock, method)).parameters)[1:]
 
 
 def _words(error: Exception) -> str:

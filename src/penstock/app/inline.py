@@ -68,6 +68,7 @@ async def _run(kind: "Kind[..., Any]", ticket: Ticket) -> None:
         until_idle=True,
         job=ticket.id,
         webhooks=False,
+        tracebacks=app.settings.tracebacks,
     )
     await Worker(await app.dsn(), {kind.name: kind.handler}, options).run()
 

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import typer
 
 from penstock.cli.console import Json, print_json, with_calls
 from penstock.cli.jobs import COLUMNS, JobId, job_or_batch, row, stage, why
-from penstock.cli.render import STYLES, Column, fact, print_lines, room, table
+from penstock.cli.render import STYLES, Column, clean, fact, print_lines, room, table
 from penstock.moments import age, between, number, place
 from penstock.states import JobStatus
 
@@ -50,6 +52,9 @@ def show(job_id: JobId, *, as_json: Json = False) -> None:
     if rows := [row(job) for job in told["items"]] if batch else _starts(told):
         typer.echo()
         print_lines(table(COLUMNS if batch else _ATTEMPTS, rows, width=room()))
+    if not batch:
+        for line in _frames(told):
+            typer.echo(line)
 
 
 def _starts(job: dict[str, Any]) -> list[list[Any]]:
@@ -64,6 +69,16 @@ def _starts(job: dict[str, Any]) -> list[list[Any]]:
         ]
         for start in job["attempts"]
     ]
+
+
+def _frames(job: dict[str, Any]) -> Iterator[str]:
+    """Where each start failed; said once where several starts failed at the same lines."""
+    failed = [start for start in job["attempts"] if start["frames"]]
+    for frames, starts in groupby(failed, key=itemgetter("frames")):
+        numbers = [str(start["attempt"]) for start in starts]
+        yield ""
+        yield f"Start{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} failed at"
+        yield from (f"  {clean(frame)}" for frame in frames)
 
 
 def _batch_facts(batch: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -152,7 +152,12 @@ async def _work(
     from penstock.worker.beside import settle_memory
     from penstock.worker.worker import Options, Worker
 
-    chosen = Options(name=app.settings.worker_id, queues=queues, **options)
+    chosen = Options(
+        name=app.settings.worker_id,
+        queues=queues,
+        tracebacks=app.settings.tracebacks,
+        **options,
+    )
     try:
         await app.engine()  # starts an embedded database, refuses an old schema, declares
         dsn = await app.dsn()

@@ -1,6 +1,6 @@
 """What happened to a job, in order: its submit, each start with what it kept, its end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ class Happening:
     """good, bad, now or nothing: how it is shown."""
     worker: str | None = None
     length: str | None = None
+    frames: Sequence[str] = ()
+    """Where the error was raised: `file:line in function`."""
 
 
 def timeline(job: Mapping[str, Any]) -> list[Happening]:
@@ -57,6 +59,7 @@ def _ended(start: Mapping[str, Any]) -> Happening:
         mood="good" if outcome in _GOOD else "bad" if outcome in _BAD else "",
         worker=start["worker"],
         length=moments.between(start["started_at"], start["ended_at"]),
+        frames=start["frames"],
     )
 
 

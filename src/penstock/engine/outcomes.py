@@ -32,6 +32,8 @@ class Error:
     """Told to the database, and not kept with the job."""
     public: bool = False
     """The message was written for the customer: keys of accounts see it."""
+    frames: tuple[str, ...] = ()
+    """Where it was raised, `file:line in function`: kept with the attempt, for operators."""
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -43,6 +45,8 @@ class Error:
             told["circuit"] = self.circuit.as_json()
         if self.public:
             told["public"] = True
+        if self.frames:
+            told["frames"] = list(self.frames)
         return told
 
 

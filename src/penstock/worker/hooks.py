@@ -15,6 +15,7 @@ from penstock.engine.outcomes import Error
 from penstock.engine.outcomes import Retry as Retried
 from penstock.engine.starts import Told, tell
 from penstock.worker.ends import AWAY_SECONDS, BUSY_SECONDS, Ends
+from penstock.worker.frames import frames_of
 from penstock.worker.handlers import Handler
 from penstock.worker.outcomes import described, whereabouts
 from penstock.worker.reports import Desk
@@ -52,8 +53,12 @@ class _Undone(Exception):
 class Telling:
     """Tells an app of ends that others brought about: a callback, a cancel, upkeep."""
 
-    def __init__(self, engine: Engine, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, engine: Engine, handlers: Mapping[str, Handler], *, tracebacks: bool = True
+    ) -> None:
+        """`tracebacks`: the frames of errors are logged, and kept with the attempt."""
         self._engine = engine
+        self._tracebacks = tracebacks
         self._handlers = {
             kind: handler for kind, handler in handlers.items() if handler.on_finish is not None
         }
@@ -74,7 +79,8 @@ class Telling:
                     await self._tell(ended, conn)
                 told += 1
             except HookFailed as error:
-                _complain(error.ended.kind, error.ended.id, error.__cause__ or error)
+                cause = error.__cause__ or error
+                _complain(error.ended.kind, error.ended.id, cause, self._frames(cause))
                 await self._engine.hooks.put_off(error.ended.id)
         return told
 
@@ -94,14 +100,23 @@ class Telling:
             # Also SystemExit and its like, which are the app's own and not the worker's end.
             raise HookFailed(ended) from error
 
+    def _frames(self, error: BaseException) -> tuple[str, ...]:
+        return frames_of(error) if self._tracebacks else ()
+
 
 class Hooks(Telling):
     """And of those that a worker here brings about, in the transaction in which they end."""
 
     def __init__(
-        self, engine: Engine, desk: Desk, ends: Ends, handlers: Mapping[str, Handler]
+        self,
+        engine: Engine,
+        desk: Desk,
+        ends: Ends,
+        handlers: Mapping[str, Handler],
+        *,
+        tracebacks: bool = True,
     ) -> None:
-        super().__init__(engine, handlers)
+        super().__init__(engine, handlers, tracebacks=tracebacks)
         self._desk = desk
         self._ends = ends
         self._turn = asyncio.Semaphore(AT_ONCE)
@@ -128,12 +143,14 @@ class Hooks(Telling):
                 await asyncio.sleep(min(LONGEST_BUSY_SECONDS, BUSY_SECONDS * start.busies))
             except HookFailed as error:
                 cause = error.__cause__ or error
-                _complain(start.claimed.kind, start.claimed.id, cause)
+                frames = self._frames(cause)
+                _complain(start.claimed.kind, start.claimed.id, cause, frames)
                 failed += 1
                 if failed < TRIES:
                     await asyncio.sleep(TRY_SECONDS)
                 elif told.outcome == "succeeded":
-                    bug = Retried(Error("bug", f"on_finish: {described(cause)}"))
+                    said = f"on_finish: {described(cause)}"
+                    bug = Retried(Error("bug", said, frames=frames))
                     told = tell(start.claimed, bug, usage=start.usage, units=start.units)
             except AWAY:
                 await asyncio.sleep(pause)
@@ -171,12 +188,12 @@ def _patience(start: Start) -> timedelta | None:
     return LEAST_PATIENCE if start.patient and start.busies % 4 == 0 else None
 
 
-def _complain(kind: str, job: object, error: BaseException) -> None:
+def _complain(kind: str, job: object, error: BaseException, frames: tuple[str, ...]) -> None:
     """A little later: a log that cannot be written prints what is being handled at that moment."""
     say = functools.partial(
         _log.warning,
         "on_finish failed: %s",
-        whereabouts(error),
+        whereabouts(error, frames),
         extra={"kind": kind, "job": job},
     )
     asyncio.get_running_loop().call_soon(say)

@@ -12,6 +12,7 @@ from penstock.providers.classify import Extension, classify
 from penstock.providers.errors import ProviderError
 from penstock.providers.reading import read
 from penstock.settings import duration
+from penstock.worker.frames import in_words
 
 LONGEST_WAIT = timedelta(days=3650)
 # What is said where the app says nothing; customers read the words for the class instead.
@@ -116,12 +117,21 @@ def described(error: BaseException) -> str:
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
-def whereabouts(error: BaseException) -> str:
-    """Class and place of an exception, for logs: its words may quote a payload."""
-    frames = traceback.extract_tb(read(error, "__traceback__"))
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+def whereabouts(error: BaseException, frames: tuple[str, ...] = ()) -> str:
+    """Class and place of an exception, for logs: its words may quote a payload.
+
+    `frames`: those of `frames_of`, instead of the innermost one.
+    """
+    if frames:
+        return f"{_name(error)}{in_words(frames)}"
+    trace = traceback.extract_tb(read(error, "__traceback__"))
+    place = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
     # One that was raised in a process of its own brings both along.
-    name, where = read(error, "class_name"), read(error, "where")
-    name = name if isinstance(name, str) else type(error).__name__
+    where = read(error, "where")
     place = where if isinstance(where, str) else place
-    return f"{name} at {place}" if place else name
+    return f"{_name(error)} at {place}" if place else _name(error)
+
+
+def _name(error: BaseException) -> str:
+    name = read(error, "class_name")
+    return name if isinstance(name, str) else type(error).__name__

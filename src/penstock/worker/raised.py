@@ -19,6 +19,7 @@ from penstock.providers.classify import Extension, classify
 from penstock.providers.reading import read
 from penstock.providers.verdict import Charge, Circuit, Fault, Verdict
 from penstock.worker import outcomes
+from penstock.worker.frames import frames_of
 
 LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
 
@@ -37,12 +38,14 @@ class ChildError(PenstockError):
         message: str,
         where: str | None = None,
         verdict: Verdict | None = None,
+        frames: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"{class_name}: {message}" if message else class_name)
         self.class_name = class_name
         self.message = message
         self.where = where
         self.verdict = verdict
+        self.frames = frames
 
 
 class ChildTimedOut(ChildError, TimeoutError):
@@ -70,6 +73,7 @@ def pack_error(error: BaseException, more: Sequence[Extension] = ()) -> Frame:
         "bases": [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"],
         "message": message,
         "where": _where(error),
+        "frames": frames_of(error),
         "verdict": _pack_verdict(classify(error, more=more)),
     }
     for base in type(error).__mro__:
@@ -132,7 +136,8 @@ def raised(packed: Frame) -> Exception:
     """The exception again, as what it was where the worker knows it."""
     if error := known(packed):
         return error
-    named = (packed["class"], packed["message"], packed["where"], _verdict(packed))
+    frames = tuple(packed["frames"])
+    named = (packed["class"], packed["message"], packed["where"], _verdict(packed), frames)
     if "TimeoutError" in packed["bases"]:
         return ChildTimedOut(*named)
     return ChildDisconnected(*named) if "ConnectionError" in packed["bases"] else ChildError(*named)

@@ -20,6 +20,7 @@ from penstock.providers.errors import ProviderError
 from penstock.providers.reading import is_a
 from penstock.worker.context import Job
 from penstock.worker.files import ProcessFiles
+from penstock.worker.frames import frames_of
 from penstock.worker.outcomes import (
     Cancel,
     Fail,
@@ -53,10 +54,20 @@ class Runner:
     """Where handlers that are no coroutines run."""
 
     def __init__(
-        self, threads: Threads, processes: Processes, slots: Slots, *, certain: bool = False
+        self,
+        threads: Threads,
+        processes: Processes,
+        slots: Slots,
+        *,
+        certain: bool = False,
+        tracebacks: bool = True,
     ) -> None:
-        """`certain`: a failure that may have been the provider's is charged at once."""
+        """`certain`: a failure that may have been the provider's is charged at once.
+
+        `tracebacks`: the frames of errors are logged, and kept with the attempt.
+        """
         self._certain = certain
+        self.tracebacks = tracebacks
         self._slots = slots
         self._threads = threads
         self._processes = processes
@@ -101,6 +112,8 @@ class Runner:
                     extra={"job": start.claimed.id, "kind": start.claimed.kind},
                 )
                 return Released()
+            frames = frames_of(error) if self.tracebacks and not is_a(error, ProviderError) else ()
+            outcome = _with_frames(outcome, frames)
             # What is the provider's fault is told once, when its circuit opens.
             claimed = start.claimed
             free = isinstance(outcome, Deferred) and outcome.error.cls != "config"
@@ -109,7 +122,7 @@ class Runner:
                 level,
                 "a handler failed: %s",
                 # Our own sentence says more than a place in our code, and quotes nobody.
-                words_of(error) if is_a(error, ProviderError) else whereabouts(error),
+                words_of(error) if is_a(error, ProviderError) else whereabouts(error, frames),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
         return outcome
@@ -257,6 +270,12 @@ async def _blocks_loops(start: Start) -> bool:
             return await start.desk.engine.workers.blocks_loops(start.claimed.id)
         except AWAY:
             await asyncio.sleep(AWAY_SECONDS)
+
+
+def _with_frames(outcome: Outcome, frames: tuple[str, ...]) -> Outcome:
+    if frames and isinstance(outcome, Failed | Retried | Deferred):
+        return replace(outcome, error=replace(outcome.error, frames=frames))
+    return outcome
 
 
 def _comes_of_waiting(outcome: Outcome) -> bool:

@@ -60,7 +60,7 @@ class Running:
         self._forgotten: deque[tuple[UUID, int]] = deque(maxlen=REMEMBERED)
         self._finishing: set[asyncio.Task[None]] = set()
         self.ends = Ends(engine, desk, self._on_told)
-        self.hooks = Hooks(engine, desk, self.ends, handlers)
+        self.hooks = Hooks(engine, desk, self.ends, handlers, tracebacks=runner.tracebacks)
         self.settled = asyncio.Event()
         self.processed = 0
 

@@ -92,6 +92,8 @@ class Options:
     """Send messages about ended jobs, too."""
     stint: timedelta | None = None
     """Work for so long, in one queue, and leave before if nothing is due."""
+    tracebacks: bool = True
+    """Log and keep the frames of handlers' errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class Worker:
                         "process": self._options.processes,
                     }
                 )
-                runner = Runner(threads, processes, slots, certain=certain)
+                tracebacks = self._options.tracebacks
+                runner = Runner(threads, processes, slots, certain=certain, tracebacks=tracebacks)
                 self._prepare(runner, slots, for_steps)
                 await self._live()
         finally:

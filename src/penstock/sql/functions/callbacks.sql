@@ -13,8 +13,8 @@ as $$
   select case
     when jsonb_typeof(p_error) is distinct from 'object' then p_error
     when p_error #>> '{circuit,effect}' in ('opens', 'counts', 'pauses', 'none')
-      then p_error #- '{circuit,address}'
-    else p_error - 'circuit' end
+      then p_error - 'frames' #- '{circuit,address}'
+    else p_error - 'frames' - 'circuit' end
 $$;
 
 create or replace function penstock.resolve_callbacks(

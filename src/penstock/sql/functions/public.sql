@@ -9,6 +9,7 @@
 --                                                          app said for people (`public`)
 --   attempts[].error_class, outcome     as they are        as they are
 --   attempts[].worker, message          as they are        null
+--   attempts[].frames                   as they are        none
 --   all else                            as it is           as it is
 
 -- The words for class and reason; `penstock/texts.js` has the same for pages, in two languages.
@@ -72,7 +73,7 @@ begin
   end if;
   if p_job -> 'attempts' <> '[]' then
     p_job := p_job || jsonb_build_object('attempts', ( -- guard: starts
-      select jsonb_agg(a || '{"worker": null, "message": null}' order by n)
+      select jsonb_agg(a || '{"worker": null, "message": null, "frames": []}' order by n)
       from jsonb_array_elements(p_job -> 'attempts') with ordinality t (a, n)));
   end if;
   return p_job;

@@ -11,7 +11,8 @@ from penstock.finished f where f.ended_in_start;
 create or replace view penstock.queue_stats as
 select q.name as queue, q.concurrency, q.paused_at is not null as paused,
   coalesce(s.scheduled, 0) as scheduled, coalesce(s.queued, 0) as queued,
-  coalesce(s.running, 0) as running, coalesce(s.awaiting, 0) as awaiting, s.oldest_queued_at
+  coalesce(s.running, 0) as running, coalesce(s.awaiting, 0) as awaiting, s.oldest_queued_at,
+  coalesce(h.failed_today, 0) as failed_today, h.avg_seconds
 from penstock.queue q
 left join (
   select j.queue_id,
@@ -21,7 +22,18 @@ left join (
     count(*) filter (where j.status = 'awaiting') as awaiting,
     min(j.created_at) filter (where j.status = 'queued') as oldest_queued_at
   from penstock.job j group by j.queue_id
-) s on s.queue_id = q.id;
+) s on s.queue_id = q.id
+-- Not read where neither column is asked for: the planner removes such a join.
+left join (
+  select b.queue_id,
+    sum(b.count) filter (where b.outcome = 'failed'
+      and b.hour >= date_trunc('day', penstock.clock(), 'UTC'))::bigint as failed_today,
+    round(sum(b.total_ms) filter (where b.outcome = 'succeeded') / 1000.0
+      / nullif(sum(b.count) filter (where b.outcome = 'succeeded'), 0), 3) as avg_seconds
+  from penstock.hourly_bucket b
+  where b.hour > penstock.clock() - interval '1 day'
+  group by b.queue_id
+) h on h.queue_id = q.id;
 
 create or replace function penstock._rfc3339(p_at timestamptz) returns text
 language sql stable parallel safe
@@ -37,7 +49,8 @@ begin
     select coalesce(jsonb_agg(jsonb_build_object(
       'attempt', t.attempt, 'worker', w.name, 'started_at', penstock._rfc3339(t.started_at),
       'ended_at', penstock._rfc3339(t.ended_at), 'outcome', t.outcome,
-      'error_class', t.error ->> 'class', 'message', t.error ->> 'message') order by t.attempt),
+      'error_class', t.error ->> 'class', 'message', t.error ->> 'message',
+      'frames', coalesce(t.error -> 'frames', '[]')) order by t.attempt),
       '[]')
     from (
       select a.* from penstock.attempts a where a.job_id = p_job order by a.attempt desc limit 20
@@ -62,11 +75,13 @@ begin
 end
 $$;
 
+-- An error as every surface shows it. Its frames are shown with the attempt, and to operators only.
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
   select case when p_error is not null then
-    '{"class": null, "reason": null, "message": null, "retryable": false}' || p_error end
+    '{"class": null, "reason": null, "message": null, "retryable": false}'
+      || case jsonb_typeof(p_error) when 'object' then p_error - 'frames' else p_error end end
 $$;
 
 -- A live job as every surface shows it. Inlined: each of its moments would be another call.
@@ -204,7 +219,8 @@ begin
           'worker', v_of.worker,
           'started_at', penstock._rfc3339(v_done.started_at),
           'ended_at', penstock._rfc3339(v_done.finished_at), 'outcome', v_done.status,
-          'error_class', v_done.error ->> 'class', 'message', v_done.error ->> 'message'))
+          'error_class', v_done.error ->> 'class', 'message', v_done.error ->> 'message',
+          'frames', coalesce(v_done.error -> 'frames', '[]')))
       else penstock._attempts_json(v_done.id) end);
 end
 $$;
