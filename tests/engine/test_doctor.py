@@ -288,6 +288,25 @@ async def test_jobs_of_a_kind_that_no_worker_has_are_named(
     assert "Was it renamed or removed? Keep its handler until" in str(finding.advice)
 
 
+async def test_a_queue_that_no_worker_serves_is_bad_although_others_are_served(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D1: the app of all workers has renamed it, or moved its kinds to another queue."""
+    for name in ("old", "new"):
+        await factory.queue(conn, name)
+        await factory.submit_rows(conn, [{"kind": name}] * 2)
+    await factory.worker(conn, queues=["new"], kinds=["new"])
+    finding = (await found(database))["queues"]
+    assert (finding.level, finding.message) == (
+        "bad",
+        "2 jobs queued in old and no live worker serves it",
+    )
+    assert "Was it renamed" in str(finding.advice)
+    # A paused queue says so, and one that calls from outside drive needs no worker.
+    await conn.execute("select penstock.pause_queue('old')")
+    assert (await found(database))["queues"].level == "warning"
+
+
 async def test_lost_workers_and_missing_partitions_are_warnings(
     database: str, conn: asyncpg.Connection, clock: Clock
 ) -> None:

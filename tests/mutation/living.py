@@ -188,6 +188,18 @@ async def a_worker_that_has_just_come_has_a_moment_for_upkeep(s: Scene) -> None:
     assert await found(s.conn) == []
 
 
+@catches("_unkept: nothing refused")
+async def a_ramp_lasts_while_calls_are_refused(s: Scene) -> None:
+    worker = await _away(s)
+    await passes(s.conn, s.clock, 2)
+    await factory.finish(s.conn, worker, await s.start(worker))
+    assert (await circuit(s.conn))["state"] == "ramping"
+    await passes(s.conn, s.clock, 60)
+    await s.conn.execute("update penstock.circuit set eased_at = penstock.clock()")
+    await passes(s.conn, s.clock, 30)
+    assert await found(s.conn) == []
+
+
 @catches("_untold: others are sent")
 async def a_webhook_waits_while_others_are_sent(s: Scene) -> None:
     await factory.queue(s.conn)

@@ -274,6 +274,20 @@ async def a_job_by_its_id_is_not_started_twice(s: Scene) -> None:
     assert await _claim_one(s.conn, worker, job) == []
 
 
+@catches("_choose_one: in time")
+async def a_job_by_its_id_does_not_start_too_late(s: Scene) -> None:
+    """Its account is locked by an app, so that nobody can expire it just now."""
+    await factory.queue(s.conn)
+    worker = await s.worker()
+    await s.conn.execute("select penstock.grant_credits('a', 9)")
+    job = await factory.submit(s.conn, account="a", price=1, expires_seconds=5)
+    app = await s.connect()
+    async with app.transaction():
+        await app.execute("select from penstock.account where name = 'a' for no key update")
+        await s.clock.advance("10s")
+        assert await _claim_one(s.conn, worker, job) == []
+
+
 @catches("_choose_one: stray")
 async def a_job_older_than_its_accounts_limit_waits_for_a_lane(s: Scene) -> None:
     """L5: its account is held by an app, so it cannot be put into a lane just now."""

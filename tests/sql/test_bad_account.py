@@ -10,6 +10,7 @@ from circuits import circuit, end, opened
 from clock import Clock
 from factory import Row
 from provider_model import Reply, Run, hangs_for
+from shapes import Connect
 
 pytestmark = pytest.mark.one_version
 
@@ -129,3 +130,23 @@ async def test_an_account_that_has_the_queue_for_itself_is_not_let_down(
     run.provider = lambda *_: Reply(0.5)
     await run.until(300)
     assert run.served == 20
+
+
+async def test_a_job_that_is_too_late_is_no_probe(
+    conn: asyncpg.Connection, connect: Connect, clock: Clock
+) -> None:
+    """D5: its account is locked, so that nobody has expired it yet."""
+    worker = await opened(conn, jobs=2, attempts=9)
+    await conn.execute("select penstock.cancel_job(id) from penstock.job")
+    await conn.execute("select penstock.grant_credits('late', 10)")
+    await factory.submit(conn, account="late", price=1, expires_seconds=5)
+    await factory.submit_rows(conn, [{"kind": "q", "account": "bad"}] * 2)
+    await conn.execute(
+        "update penstock.circuit set suspect = (select id from penstock.account where name = 'bad')"
+    )
+    app = await connect()
+    async with app.transaction():
+        await app.execute("select from penstock.account where name = 'late' for no key update")
+        await clock.advance("10s")
+        rows = await factory.claim(conn, worker)
+    assert [row["account"] for row in rows] == ["bad"]

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 import factory
-from circuits import circuit, opened
+from circuits import circuit, fail, opened
 from clock import Clock
 from factory import refused
 from liveness import RULES, accept, found, passes, standing
@@ -206,6 +206,27 @@ async def test_a_ramp_that_does_not_end(conn: asyncpg.Connection, clock: Clock) 
     await passes(conn, clock, 2)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
     assert (await circuit(conn))["state"] == "ramping"
+    await passes(conn, clock, 71)
+    assert await found(conn) == [(RULES["ramp"], "q")]
+    await factory.recover(conn)
+    assert (await circuit(conn))["state"] == "closed"
+
+
+async def test_a_ramp_in_which_calls_are_refused_may_last(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """D4: a provider that is half up keeps its ramp for as long as it refuses calls."""
+    worker = await opened(conn, jobs=20, concurrency=100)
+    await conn.execute("update penstock.worker set locks = true")
+    await passes(conn, clock, 2)
+    await factory.finish(conn, worker, await factory.claim(conn, worker))
+    await conn.execute("update penstock.circuit set refused = 0.5")
+    for _ in range(2):
+        await passes(conn, clock, 50)
+        await fail(conn, worker, "overloaded")
+        await conn.execute("select penstock._close_ramps(penstock.clock())")
+    assert (await circuit(conn))["state"] == "ramping"
+    assert await found(conn) == []
     await passes(conn, clock, 71)
     assert await found(conn) == [(RULES["ramp"], "q")]
     await factory.recover(conn)

@@ -168,6 +168,24 @@ async def test_who_could_not_go_on_has_lost_no_time(
     assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
 
 
+async def test_nor_has_who_began_a_moment_before(database: str, conn: asyncpg.Connection) -> None:
+    """D2: its time is set only after the loop goes on."""
+    app = app_of(timeout=1)
+
+    @app.job(queue="q")
+    async def naps_twice() -> None:
+        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
+
+    await declare(database, app)
+    rows: list[dict[str, Any]] = [{"kind": "naps_twice"}] * 20
+    rows.append({"kind": "blocks", "payload": {"way": "itself"}})
+    jobs = await submit_rows(conn, rows)
+    async with working(database, app, poll=0.1, concurrency=30):
+        ended = await until_finished(conn, jobs[:20])
+    assert count((row["status"], row["attempt"]) for row in ended) == {("succeeded", 1): 20}
+
+
 async def test_who_blocks_has_used_its_time(database: str, conn: asyncpg.Connection) -> None:
     app = app_of(timeout=0.5, retry=Retries(attempts=1))
 
@@ -294,7 +312,10 @@ async def test_what_was_released_meanwhile_is_stopped_here(
 
 
 @pytest.mark.parametrize("lost", [0, 60])
-async def test_nobody_is_over_its_time_before_the_lost_time_is_known(lost: float) -> None:
+@pytest.mark.parametrize(("allowed", "reason"), [(1, "timeout"), (100, "stuck")])
+async def test_nobody_is_over_its_time_before_the_lost_time_is_known(
+    allowed: float, reason: str, lost: float
+) -> None:
     """Its timer may come before the loop has noted that it stood still."""
     start: Start
 
@@ -304,12 +325,12 @@ async def test_nobody_is_over_its_time_before_the_lost_time_is_known(lost: float
     loop = asyncio.get_running_loop()
     desk: Any = SimpleNamespace(loop=loop, watch=SimpleNamespace(measure=measure))
     claimed: Any = SimpleNamespace(
-        id=uuid4(), kind="naps", attempt=1, timeout_seconds=1, unmoved_seconds=1
+        id=uuid4(), kind="naps", attempt=1, timeout_seconds=allowed, unmoved_seconds=1
     )
     handler: Any = None
     start = Start(claimed, handler, 1, desk)
     start.watch(loop.time() - 30)
-    assert start.reason == ("timeout" if lost == 0 else None)
+    assert start.reason == (reason if lost == 0 else None)
     start.unwatch()
 
 

@@ -182,7 +182,7 @@ class Job:
                 value = await function(*args, **kwargs)
             else:
                 call = functools.partial(copy_context().run, function, *args, **kwargs)
-                value = await asyncio.wrap_future(start.desk.threads.submit(call))
+                value = await asyncio.wrap_future(start.submit(start.desk.threads, call))
                 if inspect.isawaitable(value):
                     value = await value
         finally:

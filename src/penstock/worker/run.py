@@ -195,8 +195,7 @@ class Runner:
             case "thread":
                 context = contextvars.copy_context()
                 function = functools.partial(context.run, handler.function, **arguments)
-                start.thread = self._threads.submit(function)
-                return await asyncio.wrap_future(start.thread)
+                return await asyncio.wrap_future(start.submit(self._threads, function))
             case _:
                 assert_never(handler.mode)
 

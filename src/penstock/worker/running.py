@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -107,19 +108,27 @@ class Running:
             outcome = await self._runner.outcome(start)
         finally:
             handler = start.handler
-            if start.thread is not None and not start.thread.done():
-                # The function goes on in its thread, although nobody waits for it: so does its
-                # slot.
-                start.thread.add_done_callback(lambda _: self._give_from_thread(handler.mode))
+            if any(not thread.done() for thread in start.threads):
+                # A function goes on in its thread, although nobody waits for it: so does its slot.
+                self._give_after(start.threads, handler.mode)
             elif handler.on_finish is None:
                 self._slots.give(handler.mode)
             else:
                 start.keeps_slot = True
             self._end(start, outcome)
 
-    def _give_from_thread(self, mode: Mode) -> None:
-        with suppress(RuntimeError):  # the worker has left, and its loop is closed
-            self._loop.call_soon_threadsafe(self._slots.give, mode)
+    def _give_after(self, threads: "Sequence[Future[Any]]", mode: Mode) -> None:
+        """Give the slot back when all of these have returned."""
+        left = [thread for thread in threads if not thread.done()]
+        if not left:
+            self._slots.give(mode)
+            return
+
+        def look_again(_: "Future[Any]") -> None:
+            with suppress(RuntimeError):  # the worker has left, and its loop is closed
+                self._loop.call_soon_threadsafe(self._give_after, left, mode)
+
+        left[0].add_done_callback(look_again)
 
     def _end(self, start: Start, outcome: Outcome) -> None:
         start.unwatch()

@@ -19,6 +19,7 @@ from penstock.engine.outcomes import (
 )
 from penstock.engine.starts import Claimed
 from penstock.worker.handlers import Handler
+from penstock.worker.threads import Threads
 
 if TYPE_CHECKING:
     from penstock.worker.reports import Desk
@@ -64,7 +65,7 @@ class Start:
         "steps_read",
         "stuck_timer",
         "task",
-        "thread",
+        "threads",
         "timer",
         "token",
         "units",
@@ -79,8 +80,8 @@ class Start:
         self.worker = worker
         self.desk = desk
         self.task: asyncio.Task[None] | None = None
-        self.thread: Future[Any] | None = None
-        """Where a plain function runs: it goes on there when the start was stopped."""
+        self.threads: tuple[Future[Any], ...] = ()
+        """Plain functions, handler or steps, in threads: they go on there when it was stopped."""
         self.timer: asyncio.TimerHandle | None = None
         self.stuck_timer: asyncio.TimerHandle | None = None
         self.reason: Reason | None = None
@@ -146,6 +147,12 @@ class Start:
         if unmoved < allowed:
             self.progressed = max(self.progressed, begun)
             self._check_progress(loop, unmoved)
+
+    def submit(self, threads: Threads, function: Callable[[], Any]) -> "Future[Any]":
+        """Run a plain function of this attempt in a thread."""
+        future = threads.submit(function)
+        self.threads = (*(one for one in self.threads if not one.done()), future)
+        return future
 
     def lose(self, seconds: float) -> None:
         """Another job blocked the loop for so long: that was not this one's time."""

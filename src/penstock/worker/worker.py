@@ -122,7 +122,9 @@ class Worker:
             raise Misconfigured(POOLED)
         for warm in {handler.warm for handler in self._handlers.values() if handler.warm}:
             warm()
-        threads, for_steps = Threads(self._options.threads), Threads(self._options.threads)
+        threads = Threads(self._options.threads)
+        # One for each job at least: a step that hangs must keep no other job's step waiting.
+        for_steps = Threads(self._options.concurrency + self._options.threads)
         processes = Processes(_modules(self._handlers))
         try:
             async with await Engine.open(self._dsn, answer_seconds=ANSWER_SECONDS) as engine:

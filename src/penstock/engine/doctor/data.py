@@ -186,6 +186,18 @@ async def queues(fetch: Fetch) -> Finding:
             f"{count(total, 'job')} queued in {_names(waiting)} and no worker is alive",
             "Start one: `penstock worker APP`.",
         )
+    unserved = [q for q in waiting if not q["workers"] and q["drive"] == "worker"]
+    if unserved := [queue for queue in unserved if not queue["paused"]]:
+        total = sum(queue["queued"] for queue in unserved)
+        return Finding(
+            "queues",
+            "bad",
+            f"{count(total, 'job')} queued in {_names(unserved)} and no live worker serves"
+            f" {'it' if len(unserved) == 1 else 'these queues'}",
+            "Start a worker whose app declares a kind in it. Was it renamed, or did its kinds move"
+            " to another queue? Keep a handler there until these jobs have finished, or cancel"
+            " them.",
+        )
     if unhandled := await Lists(fetch).unhandled():
         return Finding(
             "queues",

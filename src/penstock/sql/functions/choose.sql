@@ -267,9 +267,11 @@ begin
   perform from penstock.job j
   where j.id = p_job and j.lane = v_lane
     and j.status = 'queued' -- guard: waits
+    -- As in _hold_plain: while its account is locked, nobody can expire it.
+    and (j.expires_at is null or j.expires_at > penstock.clock()) -- guard: in time
   for no key update skip locked;
   if not found then
-    -- Not due, or somebody else's meanwhile: the slot goes back.
+    -- Not due, too late, or somebody else's meanwhile: the slot goes back.
     update penstock.account a set running = a.running - 1 where a.id = v_lane and v_lane >= 0;
     return null;
   end if;

@@ -245,9 +245,12 @@ as $$
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.run_at limit 20)
     union all
-    (select 'a ramp comes to its end', q.name, c.changed_at + interval '1 minute', 'still ramping'
+    (select 'a ramp comes to its end', q.name,
+       greatest(c.changed_at, c.eased_at) + interval '1 minute', 'still ramping'
      from penstock.circuit c join penstock.queue q on q.id = c.queue_id
      where c.state = 'ramping'
+       -- A ramp goes on for as long as calls are refused in it.
+       and c.eased_at + interval '1 minute' <= p_before -- guard: nothing refused
        and c.changed_at + interval '1 minute' <= p_before)
   ) u (rule, subject, since, detail)
   where s.since is not null
