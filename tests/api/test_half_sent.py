@@ -73,6 +73,7 @@ async def test_a_function_that_has_shown_its_token_is_no_stranger(started: Site)
     running = await begin(call)
     found: Limits = started.api.state.limits
     assert found.sending.held == {"functions": 1}
+    assert found.bodies.held == {"functions": len(begins) + bounds.STRANGER_BYTES}
     call.leave()
     await running
     assert found.sending.held == {}

@@ -53,8 +53,8 @@ as $$
   left join penstock.plan p on p.name = a.plan
 $$;
 
--- The accounts whose jobs are counted, one element for each job that was accepted. p_one_request: not
--- read; calls of the version before, which may be under way during an upgrade, pass it.
+-- The accounts whose jobs are counted, one element for each job that was accepted. p_one_request:
+-- not read; calls of the version before, which may be under way during an upgrade, pass it.
 create or replace function penstock._asked(
   p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean,
   p_one_request boolean default null
