@@ -175,6 +175,32 @@ async def test_wrong_keys_that_come_at_once_count_each(site: Site) -> None:
     assert (await neighbour.get("/v1/jobs")).status_code == 200
 
 
+async def test_keys_from_an_address_with_many_wrong_ones_are_looked_up_one_by_one(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers at other addresses do not wait behind them for connections to the database."""
+    wrong = site.client("wrong", address="198.51.100.7")
+    for _ in range(failures.FAILURES):
+        await wrong.get("/v1/jobs")
+    keys = site.api.state.backend.engine.keys
+    find, at_once, most = keys.find, 0, 0
+
+    async def count(key_id: str) -> object:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        try:
+            return await find(key_id)
+        finally:
+            at_once -= 1
+
+    monkeypatch.setattr(keys, "find", count)
+    good = [site.client(await site.make_key("app"), address="198.51.100.7") for _ in range(5)]
+    answers = await asyncio.gather(*(client.get("/v1/jobs") for client in good))
+    assert {answer.status_code for answer in answers} == {200}
+    assert most == 1
+
+
 async def test_an_address_is_the_same_in_both_versions_of_ip(site: Site) -> None:
     mapped = site.client("wrong", address="::ffff:198.51.100.7")
     for _ in range(failures.FAILURES):

@@ -46,6 +46,8 @@ class Dripping:
         self._body = body
         self._left = length - 1 - len(body)
         self.answer = b""
+        self.cut_off = False
+        """The server closed the connection."""
 
     async def run(self) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -76,6 +78,7 @@ class Dripping:
         with suppress(ConnectionError):
             while more := await reader.read(65_536):
                 self.answer += more
+        self.cut_off = True
 
     @property
     def status(self) -> int | None:
@@ -251,6 +254,38 @@ async def test_one_token_does_not_take_all_descriptors(
         assert statuses[200] == 20, took
         assert grown <= GROWTH_BYTES, took
         assert best <= HEALTHY_SECONDS, took
+    finally:
+        served.kill()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("known", [False, True])
+async def test_half_sent_bodies_do_not_take_all_descriptors(
+    database: str, conn: asyncpg.Connection, tmp_path: Path, account_key: str, known: bool
+) -> None:
+    """D6: 300 bodies of a byte at a server with 256 descriptors, without a key and with one."""
+    await queue(conn)
+    served = Served(database, tmp_path, prefix=["prlimit", "--nofile=256:256"])
+    headers = f"Authorization: Bearer {account_key}\r\n" if known else ""
+    path = "/v1/jobs" if known else "/v1/callbacks"
+    try:
+        await served.start()
+        async with served.client() as client:
+            calls = [Dripping(served.port, path, headers, b"[", 60) for _ in range(300)]
+            tasks = [asyncio.create_task(one.run()) for one in calls]
+
+            async def all_have_tried() -> bool:
+                return sum(one.answer != b"" or one.cut_off for one in calls) >= 300 - 12
+
+            await eventually(all_have_tried, "all but 12 were answered or cut off", seconds=60)
+            best = min([await healthy_seconds(client) for _ in range(5)])
+            await submits(client, "other")
+            statuses = Counter(one.status for one in calls)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert statuses.keys() <= {None, 429, 503}, statuses
+        assert best <= HEALTHY_SECONDS, statuses
     finally:
         served.kill()
 

@@ -77,6 +77,19 @@ async def test_a_token_of_an_accounts_own_key_ends_with_the_account(site: Site) 
     problem(await old.get("/v1/jobs"), 401, "unauthorized")
 
 
+async def test_a_key_of_an_erased_account_does_not_make_it_anew(site: Site) -> None:
+    """G14: also at once, though keys are looked up once a second only."""
+    own = [await site.account_client("u1") for _ in range(2)]
+    other = await site.account_client("u2")
+    for client in (*own, other):
+        assert (await client.get("/v1/jobs")).status_code == 200
+    await erase(site, "u1")
+    for client in own:
+        problem(await client.post("/v1/jobs", json=BODY), 401, "unauthorized")
+    problem(await site.admin.get("/v1/accounts/u1"), 404, "unknown_account")
+    assert (await other.get("/v1/jobs")).status_code == 200
+
+
 async def test_a_token_may_be_older_than_its_account(site: Site) -> None:
     """A page may get its token before the first job, which makes the account."""
     await submit(site, "u2")

@@ -416,8 +416,11 @@ async def test_erasing_waits_for_what_runs_and_can_be_repeated(
 ) -> None:
     await scene.queue("line")
     start = await scene.started(account="u1")
+    own = await operator.site.account_client("u1")
+    assert (await own.get("/v1/jobs")).status_code == 200
     answer = await move(operator, "erase", "u1", confirm="yes", typed="u1")
     assert answer.status_code == 409
+    assert (await own.get("/v1/jobs")).status_code == 401, "its key opens nothing from then on"
     said = text(answer)
     assert "Not through yet: 1 of the account's jobs still run; they were asked to stop" in said
     assert 'name="typed" value="u1"' in answer.text

@@ -268,7 +268,10 @@ async def ledger(
     responses=problems.documented(401, 403, 404, 409, 422, 429, 503),
 )
 async def erase(account: str, _: Operator, behind: Behind) -> Response:
-    return _json(await behind.patient.erasure.erase(account))
+    try:
+        return _json(await behind.patient.erasure.erase(account))
+    finally:  # its keys end first, also where some of its jobs still run
+        behind.auth.forget_account(account)
 
 
 def _refuse_foreign(principal: Principal, account: str) -> None:

@@ -21,6 +21,7 @@ from penstock.api import (
     process,
     queues,
     requests,
+    sending,
     stream,
     telling,
     uploads,
@@ -70,6 +71,7 @@ def create(settings: Settings, lifespan: Lifespan) -> FastAPI:
         # faster than lists in a list.
         app.router.routes.extend(router.routes)
     app.add_middleware(front.Front, routes=app.router.routes, handlers=app.exception_handlers)
+    app.add_middleware(sending.Sending)
     app.add_middleware(telling.Telling)
     if settings.origins:
         app.add_middleware(

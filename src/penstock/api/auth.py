@@ -144,6 +144,19 @@ class Auth:
         """It was changed just now: look again."""
         self._known.pop(key_id, None)
 
+    def forget_account(self, account: str) -> None:
+        """Look up the keys of an account again, which was erased just now.
+
+        A submit with one of them would make the account anew.
+        """
+        of_account = [
+            key_id
+            for key_id, (_, key) in self._known.items()
+            if key is not None and key.account == account
+        ]
+        for key_id in of_account:
+            self.forget(key_id)
+
     async def _key(self, given: str) -> Principal | None:
         found = parts(given)
         if found is None:

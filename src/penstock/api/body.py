@@ -72,6 +72,7 @@ async def _read(
     if length > allowed:
         raise _too_large(allowed)
     holding = limits(request).hold_body(request, sender)
+    sending = limits(request).hold_sending(request, sender)
     found = bytearray()
     async for chunk in receive(request):
         found += chunk
@@ -80,9 +81,11 @@ async def _read(
                 raise _unproved()
             bound, proves = most, None
             holding.move(FUNCTIONS.shares)
+            sending.move(FUNCTIONS.shares)
         if len(found) > bound:
             raise _too_large(bound)
         holding.add(len(chunk))
+    sending.release()
     return found
 
 

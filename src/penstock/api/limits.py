@@ -1,4 +1,4 @@
-"""What callers may hold of this process at once: bytes of bodies, uploads, live streams.
+"""What callers may hold of this process at once: bodies, answers, uploads, live streams.
 
 What a caller holds counts in shares, the narrowest first: its token's, its account's or its
 address's, then one that all callers of its sort have together. A full share of the caller's own is
@@ -31,6 +31,14 @@ FUNCTIONS_BYTES = 64 * MEGABYTE
 ACCOUNTS_BYTES = 128 * MEGABYTE
 KEY_BYTES = 128 * MEGABYTE
 KEYS_BYTES = 256 * MEGABYTE
+# Bodies that have not ended keep their connections, however few bytes came: of the connections that
+# descriptors allow, one caller may keep one in 16 so, all callers of its sort together one in 8.
+CALLER_PART = 16
+SORT_PART = 8
+CALLER_BODIES = 1_000
+SORT_BODIES = 4_000
+# Answers that an account has not read yet: the largest pages of lists have 9 MB.
+ACCOUNT_ANSWER_BYTES = 32 * MEGABYTE
 # Files that are being sent: at once by one account, by one other key, and their bytes on the disk.
 ACCOUNT_UPLOADS = 8
 KEY_UPLOADS = 64
@@ -69,14 +77,23 @@ FUNCTIONS = Sender(FUNCTIONS_BYTES, (Share("functions", FUNCTIONS_BYTES, of_all=
 class Pool:
     """How much of one thing is held, by share."""
 
-    def __init__(self, name: str, thing: str, *, code: str) -> None:
-        """`name` in metrics, `thing` in sentences."""
+    def __init__(
+        self, name: str, thing: str, *, code: str, bounds: tuple[int, int] | None = None
+    ) -> None:
+        """`name` in metrics, `thing` in sentences.
+
+        `bounds`: of a caller and of all callers of its sort, instead of what the shares say.
+        """
         self.name = name
         self.thing = thing
         self.code = code
+        self._bounds = bounds
         self.held: defaultdict[str, int] = defaultdict(int)
         self.total = 0
         self.refused = 0
+
+    def most(self, share: Share) -> int:
+        return share.most if self._bounds is None else self._bounds[share.of_all]
 
     def refusal(self, share: Share) -> Exception:
         self.refused += 1
@@ -88,9 +105,9 @@ class Pool:
             )
         return RateLimited(
             f"this caller holds {self.held[share.name]} {self.thing} at once, and may hold "
-            f"{share.most}",
+            f"{self.most(share)}",
             code=self.code,
-            most=share.most,
+            most=self.most(share),
             retry_after=RETRY_SECONDS,
             hint="Let some end first.",
         )
@@ -110,7 +127,7 @@ class Holding:
         """Hold more, or refuse and hold what was held."""
         pool, held = self._pool, self._pool.held
         for share in self._shares:
-            if held[share.name] + amount > share.most:
+            if held[share.name] + amount > pool.most(share):
                 raise pool.refusal(share)
         for share in self._shares:
             held[share.name] += amount
@@ -142,10 +159,21 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.bodies = Pool("body_bytes", "bytes of bodies", code="too_many_bytes")
+        self.sending = Pool(
+            "bodies", "bodies that are being sent", code="too_many_bodies", bounds=most_bodies()
+        )
+        self.answers = Pool("answer_bytes", "bytes of unread answers", code="too_many_answers")
         self.uploads = Pool("uploads", "uploads that are being sent", code="too_many_uploads")
         self.disk = Pool("upload_bytes", "bytes of uploads", code="too_many_uploads")
         self.streams = Pool("streams", "live streams and waiting requests", code="too_many_streams")
-        self.pools = (self.bodies, self.uploads, self.disk, self.streams)
+        self.pools = (
+            self.bodies,
+            self.sending,
+            self.answers,
+            self.uploads,
+            self.disk,
+            self.streams,
+        )
         self._all_streams = Share("all", most_streams(), of_all=True)
 
     def sender(self, request: Request) -> Sender:
@@ -173,6 +201,24 @@ class Limits:
 
     def hold_body(self, request: Request, sender: Sender) -> Holding:
         return self._hold(request.scope, self.bodies, sender.shares)
+
+    def hold_sending(self, request: Request, sender: Sender) -> Holding:
+        """One body that is being sent; to be released when it has come."""
+        holding = self._hold(request.scope, self.sending, sender.shares)
+        holding.add(1)
+        return holding
+
+    def hold_answer(self, request: Request, amount: int) -> None:
+        """An answer of so many bytes, until the client has read it.
+
+        A caller who has none unread may have one of any size.
+        """
+        shares: tuple[Share, ...] = self.sender(request).shares
+        principal = caller_of(request.scope)
+        if principal is not None and principal.account is not None:
+            shares = (Share(shares[0].name, ACCOUNT_ANSWER_BYTES), *shares[1:])
+        most = min(self.answers.most(share) for share in shares)
+        self._hold(request.scope, self.answers, shares).add(min(amount, most))
 
     def hold_upload(self, request: Request, principal: Principal, room: Room) -> Holding:
         """One of the files that a caller may be sending at once; the answer counts its bytes.
@@ -234,6 +280,15 @@ def release_all(scope: Scope) -> None:
 def most_streams() -> int:
     """How many streams leave descriptors for everything else."""
     return max(1, min(MOST_STREAMS, (descriptors() - RESERVED_DESCRIPTORS) * 3 // 4))
+
+
+def most_bodies() -> tuple[int, int]:
+    """How many bodies one caller may be sending at once, and all callers of its sort."""
+    connections = max(1, descriptors() - RESERVED_DESCRIPTORS)
+    return (
+        max(4, min(CALLER_BODIES, connections // CALLER_PART)),
+        max(8, min(SORT_BODIES, connections // SORT_PART)),
+    )
 
 
 def descriptors() -> int:

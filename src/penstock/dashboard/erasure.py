@@ -26,6 +26,8 @@ async def erase(request: Request, form: FormData) -> Response:
             raise
         # What waits is cancelled by now: the same again goes on from here.
         return await _ask(request, name, said=f"Not through yet: {error}", typed=name)
+    finally:  # its keys end first, also where some of its jobs still run
+        backend(request).auth.forget_account(name)
     return render(request, "erased.html", name=name, receipt=receipt)
 
 
