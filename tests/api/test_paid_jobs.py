@@ -73,3 +73,28 @@ async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
     await site.work()
     again = await customer.post(f"/v1/jobs/{made['id']}/retry")
     assert again.json()["credits"]["reserved"] == 5
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+async def test_an_accounts_key_names_no_other_account_in_its_payload(
+    site: Site, *, batch: bool
+) -> None:
+    """G14: a handler that looks up data by that name would serve another customer's."""
+    queue = site.penstock.queue("studio")
+
+    @site.penstock.job(queue=queue, account="owner")
+    async def export(owner: str) -> str:
+        return owner
+
+    customer = await site.account_client("c1")
+    mine, others = ({"kind": "export", "payload": {"owner": name}} for name in ("c1", "c2"))
+    if batch:
+        answer = await customer.post("/v1/jobs/batch", json={"jobs": [mine, others]})
+    else:
+        answer = await customer.post("/v1/jobs", json=others)
+    refused = problem(answer, 403, "not_allowed")
+    assert refused["field"] == ("jobs.1.payload.owner" if batch else "payload.owner")
+    assert "names another account than c1" in refused["detail"]
+    assert (await customer.get("/v1/jobs")).json()["items"] == []
+    assert (await customer.post("/v1/jobs", json=mine)).status_code == 201
+    assert (await site.app_client.post("/v1/jobs", json=others)).status_code == 201

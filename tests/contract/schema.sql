@@ -1144,6 +1144,10 @@ CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
 
+CREATE FUNCTION penstock._refuse_other_account(p_kinds text[], p_payloads jsonb[], p_accounts text[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb DEFAULT NULL::jsonb, p_new_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text, p_reset text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';

@@ -113,6 +113,16 @@ async def a_customers_key_writes_no_price(s: Scene) -> None:
     await s.conn.execute(submit, {"cost": 0}, False)
 
 
+@catches("_refuse_other_account: other account")
+async def a_customers_key_names_no_other_account(s: Scene) -> None:
+    await factory.queue(s.conn)
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"account_field": "owner"})
+    submit = "select penstock.accept_job('q', $1, p_account => 'u1', p_own => $2)"
+    await refused(s.conn.execute(submit, {"owner": "u2"}, True), "PS403")
+    await s.conn.execute(submit, {"owner": "u1"}, True)
+    await s.conn.execute(submit, {"owner": "u2"}, False)
+
+
 @catches("_enforce_priority: held by nobody")
 async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -> None:
     await factory.queue(s.conn)

@@ -140,6 +140,7 @@ begin
   end if;
   if p_own then
     perform penstock._refuse_own_price(p_kinds);
+    perform penstock._refuse_other_account(p_kinds, p_payloads, p_accounts);
   end if;
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
