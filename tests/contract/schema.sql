@@ -172,7 +172,7 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_orderin
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE;
 
-CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean DEFAULT NULL::boolean) RETURNS bigint[]
+CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_nestloop TO 'off'

@@ -27,9 +27,9 @@ create table if not exists penstock.schema_info (
   only_row boolean primary key default true,
   functions_checksum text,
   functions_loaded_at timestamptz,
-  constraint there_is_one_row check (only_row),
   previous_number integer,
-  previous_checksum text
+  previous_checksum text,
+  constraint there_is_one_row check (only_row)
 );
 insert into penstock.schema_info default values on conflict do nothing;
 """
