@@ -74,7 +74,7 @@ check: setup ## Run the static checks: format, lint, layers, types, migrations
 	.venv/bin/ruff check
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/mypy
-	.venv/bin/squawk src/penstock/sql/migrations/*.up.sql
+	.venv/bin/squawk src/penstock/sql/migrations/*/up*.sql
 
 bench: setup ## Measure the engine, the worker, positions, credits, live streams and the overview
 	$(PYTHON) bench/engine.py

@@ -16,6 +16,7 @@ import typer
 from penstock.cli import app
 from penstock.cli.console import print_json
 from shapes import Penstock
+from upgrade import packages
 
 JOB = "0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05"
 COMMANDS = (
@@ -133,21 +134,28 @@ def test_up_status_check_down(penstock: Penstock) -> None:
     ],
 )
 def test_at_a_terminal_migrate_down_asks_first(
-    penstock: Penstock, server: str, words: list[str], asks: str
+    penstock: Penstock, server: str, tmp_path: Path, words: list[str], asks: str
 ) -> None:
-    number = json.loads(penstock("migrate", "up", "--json").out)["current"]
+    later = packages.following(packages.this(tmp_path), tmp_path)
+    number = json.loads(later.run(server, "migrate", "up", "--json"))["current"]
     command = [sys.executable, "-m", "penstock", "migrate", "down", *words]
     for answer, code in (("n", 1), ("y", 0)):
         ours, theirs = os.openpty()
         os.write(ours, f"{answer}\n".encode())
-        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=later.environment(server),
+        )
         os.close(ours)
         os.close(theirs)
         assert asks.format(number, number - 1) in done.stderr
         assert done.returncode == code, done.stderr
         now = json.loads(penstock("migrate", "status", "--json").out)["current"]
         assert (now == number) is (answer == "n")
-    assert server
 
 
 def test_a_program_whose_schema_was_replaced_is_still_served(

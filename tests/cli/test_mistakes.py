@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from signing import SECRET
+from upgrade import packages
 
 # Each command is a process of its own.
 pytestmark = pytest.mark.timeout(240)
@@ -194,13 +195,21 @@ def test_5_a_port_in_use(desk: Desk) -> None:
         )
 
 
-def test_6_an_old_schema(desk: Desk, blank: str) -> None:
+def test_6_an_old_schema(
+    desk: Desk,
+    blank: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for words in (("worker", "shop:app", "--once"), ("serve", "shop:app", "--port", "0")):
         assert desk.run(*words, dsn=blank) == refused(
             "penstock: The database has no Penstock schema yet: run `penstock migrate up`."
         )
     desk.run("migrate", "up", dsn=blank)
-    number = int(re.findall(r"is at (\d+)", desk.run("migrate", "down", dsn=blank).out)[0])
+    number = int(re.findall(r"is at (\d+)", desk.run("migrate", "status", dsn=blank).out)[0])
+    folder = tmp_path_factory.mktemp("versions")
+    later = packages.following(packages.this(folder), folder)
+    monkeypatch.setenv("PYTHONPATH", str(later.folder))
     assert desk.run("worker", "shop:app", "--once", dsn=blank) == refused(
         f"penstock: The database's schema is at migration {number} and this program needs"
         f" {number + 1}: run `penstock migrate up`."

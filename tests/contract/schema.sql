@@ -16,15 +16,16 @@ CREATE FUNCTION penstock._accepted_kinds(p_before timestamp with time zone, p_no
 
 CREATE TABLE penstock.account (
     id bigint NOT NULL,
-    name text,
-    plan text,
+    balance bigint DEFAULT 0 NOT NULL,
     running integer DEFAULT 0 NOT NULL,
     concurrency integer,
     weight integer DEFAULT 1 NOT NULL,
     limited_at timestamp with time zone NOT NULL,
-    balance bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone NOT NULL,
     first_job_at timestamp with time zone,
+    name text,
+    plan text,
+    CONSTRAINT balance_is_bounded CHECK ((balance <= '1000000000000000000'::bigint)),
     CONSTRAINT balance_not_negative CHECK ((balance >= 0)),
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     CONSTRAINT running_is_not_negative CHECK ((running >= 0))
@@ -56,28 +57,44 @@ CREATE TABLE penstock.job (
     rank bigint NOT NULL,
     lane bigint NOT NULL,
     account_id bigint NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
     queue_id integer NOT NULL,
     kind_id integer NOT NULL,
     status penstock.job_status NOT NULL,
     priority integer NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
     attempt integer DEFAULT 0 NOT NULL,
+    max_attempts integer NOT NULL,
     failures integer DEFAULT 0 NOT NULL,
     deferrals integer DEFAULT 0 NOT NULL,
     crashes integer DEFAULT 0 NOT NULL,
-    max_attempts integer NOT NULL,
-    version integer DEFAULT 1 NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
     holds smallint DEFAULT 0 NOT NULL,
+    provisional smallint DEFAULT 0 NOT NULL,
+    refunds smallint DEFAULT 0 NOT NULL,
+    spared smallint DEFAULT 0 NOT NULL,
+    isolated smallint DEFAULT 0 NOT NULL,
+    alone boolean DEFAULT false NOT NULL,
+    blocks boolean DEFAULT false NOT NULL,
+    benched boolean DEFAULT false NOT NULL,
+    parked boolean DEFAULT false NOT NULL,
+    first_job boolean DEFAULT false NOT NULL,
+    priority_said boolean DEFAULT false NOT NULL,
     worker_id bigint,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    run_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
     timeout_at timestamp with time zone,
     deadline_at timestamp with time zone,
     progressed_at timestamp with time zone,
+    stage_at timestamp with time zone,
     expires_at timestamp with time zone,
     recovered_at timestamp with time zone,
     cancel_requested_at timestamp with time zone,
+    provisional_at timestamp with time zone,
+    units bigint,
+    units_total bigint,
     timeout interval,
     batch_id uuid,
     retry_of uuid,
@@ -85,32 +102,18 @@ CREATE TABLE penstock.job (
     dedupe_key text,
     topic text,
     stage text,
-    stage_at timestamp with time zone,
+    stage_label text,
     progress jsonb,
     error jsonb,
     metadata jsonb,
     payload jsonb NOT NULL,
-    losses integer DEFAULT 0 NOT NULL,
-    alone boolean DEFAULT false NOT NULL,
-    stage_label text,
-    provisional_at timestamp with time zone,
-    provisional smallint DEFAULT 0 NOT NULL,
-    refunds smallint DEFAULT 0 NOT NULL,
-    spared smallint DEFAULT 0 NOT NULL,
-    isolated smallint DEFAULT 0 NOT NULL,
-    benched boolean DEFAULT false NOT NULL,
-    parked boolean DEFAULT false NOT NULL,
-    reserved bigint DEFAULT 0 NOT NULL,
-    units_total bigint,
-    units bigint,
-    first_job boolean DEFAULT false NOT NULL,
-    priority_said boolean DEFAULT false NOT NULL,
-    blocks boolean DEFAULT false NOT NULL,
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
     CONSTRAINT lane_is_the_accounts CHECK (((lane = '-1'::integer) OR (lane = account_id))),
     CONSTRAINT live_only CHECK ((status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status, 'running'::penstock.job_status, 'awaiting'::penstock.job_status]))),
+    CONSTRAINT parked_is_scheduled CHECK (((NOT parked) OR (status = 'scheduled'::penstock.job_status))),
+    CONSTRAINT priced_has_account CHECK (((reserved = 0) OR ((reserved > 0) AND (account_id <> 0)))),
     CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
     CONSTRAINT running_has_worker CHECK (((status = 'running'::penstock.job_status) = (worker_id IS NOT NULL))),
     CONSTRAINT started_has_deadline CHECK (((status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status])) = (deadline_at IS NOT NULL))),
@@ -126,29 +129,29 @@ CREATE TABLE penstock.circuit (
     queue_id integer NOT NULL,
     state text DEFAULT 'closed'::text NOT NULL,
     class text,
+    reason text,
     changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     next_at timestamp with time zone,
     tries integer DEFAULT 0 NOT NULL,
     probe_job uuid,
     probe_attempt integer,
+    suspect bigint,
     allowed integer,
     resume integer DEFAULT 1 NOT NULL,
+    eased_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     in_row integer DEFAULT 0 NOT NULL,
     row_trouble text,
     row_job uuid,
     row_mixed boolean DEFAULT false NOT NULL,
+    row_account bigint,
+    row_shared boolean DEFAULT false NOT NULL,
+    refused double precision DEFAULT 0 NOT NULL,
+    row_refused double precision DEFAULT 0 NOT NULL,
+    answered_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     address text,
     reachable boolean DEFAULT false NOT NULL,
     looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    reason text,
-    refused double precision DEFAULT 0 NOT NULL,
-    row_refused double precision DEFAULT 0 NOT NULL,
-    row_account bigint,
-    row_shared boolean DEFAULT false NOT NULL,
-    answered_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    eased_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    suspect bigint,
     CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
     CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
     CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
@@ -169,7 +172,7 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_orderin
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE;
 
-CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean, p_one_request boolean DEFAULT NULL::boolean) RETURNS bigint[]
+CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_nestloop TO 'off'
@@ -260,7 +263,10 @@ CREATE TABLE penstock.queue (
     name text NOT NULL,
     declared jsonb DEFAULT '{}'::jsonb NOT NULL,
     declared_by text,
+    declared_in jsonb,
     overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
+    drive text DEFAULT 'worker'::text NOT NULL,
+    local_only boolean DEFAULT false NOT NULL,
     concurrency integer,
     rate_count integer,
     rate_period interval,
@@ -281,9 +287,6 @@ CREATE TABLE penstock.queue (
     paused_reason text,
     created_at timestamp with time zone NOT NULL,
     changed_at timestamp with time zone NOT NULL,
-    local_only boolean DEFAULT false NOT NULL,
-    drive text DEFAULT 'worker'::text NOT NULL,
-    declared_in jsonb,
     CONSTRAINT backoff_is_known CHECK ((backoff = ANY (ARRAY['constant'::text, 'linear'::text, 'exponential'::text]))),
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
     CONSTRAINT drive_is_known CHECK ((drive = ANY (ARRAY['worker'::text, 'http'::text]))),
@@ -394,18 +397,18 @@ CREATE TABLE penstock.delivery (
     id uuid NOT NULL,
     job_id uuid NOT NULL,
     account_id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    sending_until timestamp with time zone,
+    last_at timestamp with time zone,
+    delivered_at timestamp with time zone,
+    tries integer DEFAULT 0 NOT NULL,
+    last_status integer,
+    trusted boolean NOT NULL,
     event text NOT NULL,
     url text NOT NULL,
-    trusted boolean NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    tries integer DEFAULT 0 NOT NULL,
-    next_at timestamp with time zone,
-    delivered_at timestamp with time zone,
-    last_at timestamp with time zone,
-    last_status integer,
-    last_error text,
     host text NOT NULL,
-    sending_until timestamp with time zone,
+    last_error text,
     CONSTRAINT taken_is_over CHECK (((delivered_at IS NULL) OR (next_at IS NULL)))
 )
 WITH (fillfactor='80');
@@ -584,23 +587,23 @@ CREATE TABLE penstock.kind (
     queue_id integer NOT NULL,
     declared jsonb DEFAULT '{}'::jsonb NOT NULL,
     declared_by text,
+    declared_in jsonb,
     max_attempts integer,
     timeout interval,
     priority_offset integer DEFAULT 0 NOT NULL,
-    dedupe_field text,
-    topic_field text,
     account_field text,
     account_fixed text,
+    topic_field text,
     topic_fixed text,
-    computed text[] DEFAULT '{}'::text[] NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    hooked boolean DEFAULT false NOT NULL,
+    dedupe_field text,
     dedupe_fixed text,
     price jsonb,
     split_field text,
     split_most integer,
+    hooked boolean DEFAULT false NOT NULL,
     webhook text,
-    declared_in jsonb,
+    computed text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone NOT NULL,
     CONSTRAINT max_attempts_is_positive CHECK (((max_attempts >= 1) AND (max_attempts <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
     CONSTRAINT priority_offset_in_range CHECK (((priority_offset >= '-1000'::integer) AND (priority_offset <= 1000))),
@@ -669,6 +672,7 @@ CREATE TABLE penstock.plan (
     name text NOT NULL,
     declared jsonb DEFAULT '{}'::jsonb NOT NULL,
     declared_by text,
+    declared_in jsonb,
     overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
     priority integer DEFAULT 0 NOT NULL,
     concurrency integer,
@@ -677,7 +681,6 @@ CREATE TABLE penstock.plan (
     first_job integer DEFAULT 0 NOT NULL,
     is_default boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone NOT NULL,
-    declared_in jsonb,
     CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
     CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
     CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
@@ -773,12 +776,12 @@ CREATE TABLE penstock.api_key (
     kind text NOT NULL,
     account_id bigint,
     name text,
+    holder text NOT NULL,
     secret_hash bytea NOT NULL,
     created_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone,
     used_at timestamp with time zone,
     revoked_at timestamp with time zone,
-    holder text NOT NULL,
     CONSTRAINT account_key_has_account CHECK (((kind = 'account'::text) = (account_id IS NOT NULL))),
     CONSTRAINT kind_is_known CHECK ((kind = ANY (ARRAY['admin'::text, 'process'::text, 'app'::text, 'account'::text]))),
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
@@ -2203,10 +2206,10 @@ ALTER TABLE penstock.alert ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 
 CREATE TABLE penstock.attempt (
     job_id uuid NOT NULL,
-    attempt integer NOT NULL,
-    worker_id bigint,
     started_at timestamp with time zone NOT NULL,
     ended_at timestamp with time zone NOT NULL,
+    attempt integer NOT NULL,
+    worker_id bigint,
     outcome text NOT NULL,
     error jsonb,
     usage jsonb,
@@ -2216,10 +2219,10 @@ PARTITION BY RANGE (job_id);
 
 CREATE TABLE penstock.attempt_rest (
     job_id uuid CONSTRAINT attempt_job_id_not_null NOT NULL,
-    attempt integer CONSTRAINT attempt_attempt_not_null NOT NULL,
-    worker_id bigint,
     started_at timestamp with time zone CONSTRAINT attempt_started_at_not_null NOT NULL,
     ended_at timestamp with time zone CONSTRAINT attempt_ended_at_not_null NOT NULL,
+    attempt integer CONSTRAINT attempt_attempt_not_null NOT NULL,
+    worker_id bigint,
     outcome text CONSTRAINT attempt_outcome_not_null NOT NULL,
     error jsonb,
     usage jsonb,
@@ -2228,27 +2231,32 @@ CREATE TABLE penstock.attempt_rest (
 
 CREATE TABLE penstock.finished (
     id uuid NOT NULL,
-    class smallint NOT NULL,
-    status penstock.job_status NOT NULL,
     account_id bigint NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
     queue_id integer NOT NULL,
     kind_id integer NOT NULL,
+    status penstock.job_status NOT NULL,
     priority integer NOT NULL,
+    version integer NOT NULL,
     attempt integer NOT NULL,
+    max_attempts integer NOT NULL,
     failures integer NOT NULL,
     deferrals integer NOT NULL,
     crashes integer NOT NULL,
-    max_attempts integer NOT NULL,
-    version integer NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
+    class smallint NOT NULL,
+    ended_in_start boolean NOT NULL,
+    first_job boolean DEFAULT false NOT NULL,
+    priority_said boolean DEFAULT false NOT NULL,
     worker_id bigint,
-    created_at timestamp with time zone NOT NULL,
-    run_at timestamp with time zone NOT NULL,
     started_at timestamp with time zone,
     timeout_at timestamp with time zone,
-    finished_at timestamp with time zone NOT NULL,
     recovered_at timestamp with time zone,
+    units bigint,
     timeout interval,
-    ended_in_start boolean NOT NULL,
     batch_id uuid,
     retry_of uuid,
     retried_by uuid,
@@ -2258,14 +2266,9 @@ CREATE TABLE penstock.finished (
     progress jsonb,
     error jsonb,
     metadata jsonb,
+    usage jsonb,
     payload jsonb NOT NULL,
     result jsonb,
-    losses integer DEFAULT 0 NOT NULL,
-    usage jsonb,
-    units bigint,
-    reserved bigint DEFAULT 0 NOT NULL,
-    first_job boolean DEFAULT false NOT NULL,
-    priority_said boolean DEFAULT false NOT NULL,
     CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
     CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
     CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
@@ -2306,9 +2309,9 @@ CREATE TABLE penstock.blocked_loop (
     worker_id bigint NOT NULL,
     number integer NOT NULL,
     began_at timestamp with time zone NOT NULL,
-    seconds double precision NOT NULL,
     reported_at timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
+    seconds double precision NOT NULL,
     job_id uuid,
     attempt integer,
     kind text,
@@ -2395,8 +2398,8 @@ CREATE TABLE penstock.idempotency (
     key text NOT NULL,
     fingerprint bytea NOT NULL,
     job_id uuid NOT NULL,
-    deduplicated boolean NOT NULL,
-    created_at timestamp with time zone NOT NULL
+    created_at timestamp with time zone NOT NULL,
+    deduplicated boolean NOT NULL
 );
 
 CREATE TABLE penstock.job_webhook (
@@ -2415,12 +2418,12 @@ ALTER TABLE penstock.kind ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 );
 
 CREATE TABLE penstock.lane (
-    queue_id integer NOT NULL,
     account_id bigint NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
     head bigint NOT NULL,
     waiting integer DEFAULT 0 NOT NULL,
     open boolean DEFAULT true NOT NULL,
-    kind_id integer NOT NULL,
     CONSTRAINT waiting_is_not_negative CHECK ((waiting >= 0))
 )
 WITH (fillfactor='50');
@@ -2429,10 +2432,10 @@ CREATE TABLE penstock.ledger (
     account_id bigint NOT NULL,
     id bigint NOT NULL,
     at timestamp with time zone NOT NULL,
-    kind text NOT NULL,
     amount bigint NOT NULL,
     balance_after bigint NOT NULL,
     job_id uuid,
+    kind text NOT NULL,
     ref text,
     reason text,
     CONSTRAINT balance_not_negative CHECK ((balance_after >= 0)),
@@ -2573,9 +2576,9 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_thr
 CREATE TABLE penstock.orphan (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
-    attempt integer NOT NULL,
     worker_id bigint,
     arrived_at timestamp with time zone NOT NULL,
+    attempt integer NOT NULL,
     outcome text NOT NULL,
     result jsonb,
     error jsonb,
@@ -2690,9 +2693,9 @@ ALTER TABLE ONLY penstock.snapshot ALTER COLUMN work SET STORAGE EXTERNAL;
 
 CREATE TABLE penstock.step (
     job_id uuid NOT NULL,
-    name text NOT NULL,
-    attempt integer NOT NULL,
     kept_at timestamp with time zone NOT NULL,
+    attempt integer NOT NULL,
+    name text NOT NULL,
     result jsonb NOT NULL,
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 )
@@ -2700,9 +2703,9 @@ PARTITION BY RANGE (job_id);
 
 CREATE TABLE penstock.step_rest (
     job_id uuid CONSTRAINT step_job_id_not_null NOT NULL,
-    name text CONSTRAINT step_name_not_null NOT NULL,
-    attempt integer CONSTRAINT step_attempt_not_null NOT NULL,
     kept_at timestamp with time zone CONSTRAINT step_kept_at_not_null NOT NULL,
+    attempt integer CONSTRAINT step_attempt_not_null NOT NULL,
+    name text CONSTRAINT step_name_not_null NOT NULL,
     result jsonb CONSTRAINT step_result_not_null NOT NULL,
     CONSTRAINT name_is_short CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
@@ -2710,11 +2713,11 @@ CREATE TABLE penstock.step_rest (
 CREATE TABLE penstock.upload (
     id uuid NOT NULL,
     account_id bigint DEFAULT 0 NOT NULL,
-    content_type text NOT NULL,
     size bigint NOT NULL,
-    sha256 bytea NOT NULL,
     created_at timestamp with time zone NOT NULL,
     used_at timestamp with time zone,
+    content_type text NOT NULL,
+    sha256 bytea NOT NULL,
     CONSTRAINT size_is_not_negative CHECK ((size >= 0))
 );
 
@@ -2727,15 +2730,15 @@ ALTER TABLE ONLY penstock.upload_part ALTER COLUMN data SET STORAGE EXTERNAL;
 
 CREATE TABLE penstock.worker (
     id bigint NOT NULL,
-    name text NOT NULL,
-    lease interval NOT NULL,
+    locks boolean DEFAULT false NOT NULL,
     started_at timestamp with time zone NOT NULL,
     beat_at timestamp with time zone NOT NULL,
     stopped_at timestamp with time zone,
     lost_at timestamp with time zone,
     lost_jobs integer,
     cleared_at timestamp with time zone,
-    locks boolean DEFAULT false NOT NULL,
+    lease interval NOT NULL,
+    name text NOT NULL,
     queues text[],
     kinds text[],
     accepting jsonb,
@@ -2777,9 +2780,6 @@ ALTER TABLE ONLY penstock.attempt
 
 ALTER TABLE ONLY penstock.attempt_rest
     ADD CONSTRAINT attempt_rest_pkey PRIMARY KEY (job_id, attempt);
-
-ALTER TABLE penstock.account
-    ADD CONSTRAINT balance_is_bounded CHECK ((balance <= '1000000000000000000'::bigint)) NOT VALID;
 
 ALTER TABLE ONLY penstock.batch
     ADD CONSTRAINT batch_pkey PRIMARY KEY (id);
@@ -2862,14 +2862,8 @@ ALTER TABLE ONLY penstock.orphan
 ALTER TABLE ONLY penstock.pace
     ADD CONSTRAINT pace_pkey PRIMARY KEY (kind_id);
 
-ALTER TABLE penstock.job
-    ADD CONSTRAINT parked_is_scheduled CHECK (((NOT parked) OR (status = 'scheduled'::penstock.job_status))) NOT VALID;
-
 ALTER TABLE ONLY penstock.plan
     ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
-
-ALTER TABLE penstock.job
-    ADD CONSTRAINT priced_has_account CHECK (((reserved = 0) OR ((reserved > 0) AND (account_id <> 0)))) NOT VALID;
 
 ALTER TABLE ONLY penstock.queue_kind
     ADD CONSTRAINT queue_kind_pkey PRIMARY KEY (queue_id, kind_id);
@@ -3110,6 +3104,12 @@ GRANT SELECT(id) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(account_id) ON TABLE penstock.job TO penstock_tenant;
 
+GRANT SELECT(reserved) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(created_at) ON TABLE penstock.job TO penstock_tenant;
+
+GRANT SELECT(run_at) ON TABLE penstock.job TO penstock_tenant;
+
 GRANT SELECT(queue_id) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(kind_id) ON TABLE penstock.job TO penstock_tenant;
@@ -3121,10 +3121,6 @@ GRANT SELECT(priority) ON TABLE penstock.job TO penstock_tenant;
 GRANT SELECT(attempt) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(failures) ON TABLE penstock.job TO penstock_tenant;
-
-GRANT SELECT(created_at) ON TABLE penstock.job TO penstock_tenant;
-
-GRANT SELECT(run_at) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(started_at) ON TABLE penstock.job TO penstock_tenant;
 
@@ -3140,8 +3136,6 @@ GRANT SELECT(metadata) ON TABLE penstock.job TO penstock_tenant;
 
 GRANT SELECT(payload) ON TABLE penstock.job TO penstock_tenant;
 
-GRANT SELECT(reserved) ON TABLE penstock.job TO penstock_tenant;
-
 GRANT SELECT(id) ON TABLE penstock.queue TO penstock_tenant;
 
 GRANT SELECT(name) ON TABLE penstock.queue TO penstock_tenant;
@@ -3154,13 +3148,21 @@ GRANT ALL ON FUNCTION penstock.read_my_error(p_id uuid) TO penstock_tenant;
 
 GRANT SELECT(id) ON TABLE penstock.finished TO penstock_tenant;
 
-GRANT SELECT(status) ON TABLE penstock.finished TO penstock_tenant;
-
 GRANT SELECT(account_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(reserved) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(created_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(run_at) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(finished_at) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(queue_id) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(kind_id) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT SELECT(status) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(priority) ON TABLE penstock.finished TO penstock_tenant;
 
@@ -3168,13 +3170,7 @@ GRANT SELECT(attempt) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(failures) ON TABLE penstock.finished TO penstock_tenant;
 
-GRANT SELECT(created_at) ON TABLE penstock.finished TO penstock_tenant;
-
-GRANT SELECT(run_at) ON TABLE penstock.finished TO penstock_tenant;
-
 GRANT SELECT(started_at) ON TABLE penstock.finished TO penstock_tenant;
-
-GRANT SELECT(finished_at) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(batch_id) ON TABLE penstock.finished TO penstock_tenant;
 
@@ -3189,8 +3185,6 @@ GRANT SELECT(metadata) ON TABLE penstock.finished TO penstock_tenant;
 GRANT SELECT(payload) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(result) ON TABLE penstock.finished TO penstock_tenant;
-
-GRANT SELECT(reserved) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT ON TABLE penstock.batch TO penstock_tenant;
 

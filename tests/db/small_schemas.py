@@ -7,8 +7,8 @@ import asyncpg
 from penstock.db.schema import Schema, read
 
 ONE = {
-    "migrations/0001_jobs.up.sql": "create table penstock.job (id int primary key, note text);",
-    "migrations/0001_jobs.down.sql": "drop table penstock.job;",
+    "migrations/0001_jobs/up.sql": "create table penstock.job (id int primary key, note text);",
+    "migrations/0001_jobs/down.sql": "drop table penstock.job;",
     "functions/clock.sql": """
         create or replace function penstock.clock() returns timestamptz
         language sql stable as $$ select penstock.zone_of(clock_timestamp()) $$;
@@ -35,8 +35,8 @@ ONE = {
 }
 TWO = {
     **ONE,
-    "migrations/0002_owner.up.sql": "alter table penstock.job add owner text;",
-    "migrations/0002_owner.down.sql": "alter table penstock.job drop owner;",
+    "migrations/0002_owner/up.sql": "alter table penstock.job add owner text;",
+    "migrations/0002_owner/down.sql": "alter table penstock.job drop owner;",
     "functions/views.sql": """
         create or replace view penstock.totals as
         select owner, count(*) as jobs from penstock.job group by owner;
@@ -57,6 +57,7 @@ class Folder:
         for sub in ("migrations", "functions"):
             (root / sub).mkdir(parents=True)
         for name, text in files.items():
+            (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_text(text)
         return read(root)
 

@@ -96,11 +96,67 @@ async def test_a_newer_schema_is_refused_by_every_command(
 async def test_an_edited_migration_is_refused_by_name(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
-    await migrate.up(conn, schema(ONE))
-    edited = schema({**TWO, "migrations/0001_jobs.up.sql": "create table penstock.job (id int);"})
-    assert (await version.status(conn, edited)).changed == ("0001_jobs",)
-    with pytest.raises(SchemaMismatch, match="0001_jobs was edited after it was applied"):
-        await migrate.up(conn, edited)
+    await migrate.up(conn, schema(TWO))
+    edited = schema({**TWO, "migrations/0002_owner/up.sql": "-- Another comment."})
+    found = await version.status(conn, edited)
+    assert (found.changed, found.is_served, found.other_tables) == (("0002_owner",), False, False)
+    for refused in (version.require_served(conn, edited), migrate.up(conn, edited)):
+        with pytest.raises(SchemaMismatch, match="0002_owner was edited after it was applied"):
+            await refused
+    assert (await migrate.down(conn, to=0, schema=edited)).current == 0
+
+
+@pytest.mark.parametrize("there", [ONE, TWO], ids=["the same number", "a longer chain"])
+async def test_tables_of_another_first_migration_are_refused_with_the_way_out(
+    conn: asyncpg.Connection, schema: Folder, there: dict[str, str]
+) -> None:
+    """Until the first release 0001 is edited in place; no migration leads from one to the other."""
+    await migrate.up(conn, schema(there))
+    before = await names(conn)
+    # Its functions are the same, so they do not show the difference.
+    other = schema({**ONE, "migrations/0001_jobs/up.sql": "create table penstock.job ();"})
+    found = await version.status(conn, other)
+    assert (found.other_tables, found.is_current, found.is_served) == (True, False, False)
+    for refused in (
+        version.require_served(conn, other),
+        version.admit(conn, other),
+        migrate.up(conn, other),
+        migrate.down(conn, schema=other),
+        migrate.down(conn, to=0, schema=other),
+    ):
+        with pytest.raises(SchemaMismatch, match=r"another edition of migration 0001.*--export"):
+            await refused
+    assert await names(conn) == before
+
+
+async def test_a_program_before_with_another_first_migration_is_not_served(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    one = schema({**ONE, "migrations/0001_jobs/up.sql": "create table penstock.job ();"})
+    await migrate.up(conn, schema(TWO))
+    await version.note(conn, 1, one.functions_checksum)
+    await conn.execute(
+        "update penstock.schema_info set previous_checksum = $1", one.functions_checksum
+    )
+    found = await version.status(conn, one)
+    assert (found.is_previous, found.is_served) == (True, False)
+
+
+async def test_a_way_up_of_several_files_runs_in_the_order_of_their_numbers(
+    conn: asyncpg.Connection, schema: Folder
+) -> None:
+    files = {name: text for name, text in ONE.items() if name != "migrations/0001_jobs/up.sql"}
+    files["migrations/0001_jobs/up_02_note.sql"] = "alter table penstock.job add note text;"
+    files["migrations/0001_jobs/up_01_job.sql"] = "create table penstock.job (id int primary key);"
+    wanted = schema(files)
+    [migration] = wanted.migrations
+    assert [script.name for script in migration.up] == [
+        "0001_jobs/up_01_job.sql",
+        "0001_jobs/up_02_note.sql",
+    ]
+    assert (await migrate.up(conn, wanted)).migrations == ("0001_jobs",)
+    edited = schema({**files, "migrations/0001_jobs/up_02_note.sql": "-- Nothing."})
+    assert (await version.status(conn, edited)).other_tables
 
 
 @pytest.mark.parametrize(
@@ -117,8 +173,8 @@ async def test_an_edited_migration_is_refused_by_name(
 async def test_an_error_says_file_and_line_and_leaves_nothing(
     conn: asyncpg.Connection, schema: Folder, text: str, says: int
 ) -> None:
-    wanted = schema({**TWO, "migrations/0002_owner.up.sql": text})
-    with pytest.raises(MigrationFailed, match=rf"^0002_owner\.up\.sql, line {says}: "):
+    wanted = schema({**TWO, "migrations/0002_owner/up.sql": text})
+    with pytest.raises(MigrationFailed, match=rf"^0002_owner/up\.sql, line {says}: "):
         await migrate.up(conn, wanted)
     assert await names(conn) == set()
 
@@ -127,7 +183,7 @@ async def test_a_name_without_its_schema_is_found_nowhere(
     conn: asyncpg.Connection, schema: Folder
 ) -> None:
     await conn.execute("create table public.stranger (id int)")
-    wanted = schema({**TWO, "migrations/0002_owner.up.sql": "alter table stranger add owner text;"})
+    wanted = schema({**TWO, "migrations/0002_owner/up.sql": "alter table stranger add owner text;"})
     with pytest.raises(MigrationFailed, match='relation "stranger" does not exist'):
         await migrate.up(conn, wanted)
 
@@ -203,11 +259,11 @@ async def test_a_job_submitted_while_the_schema_goes_is_not_lost(
 async def test_an_export_never_replaces_a_file_and_never_stays_behind_a_failure(
     conn: asyncpg.Connection, schema: Folder, tmp_path: Path
 ) -> None:
-    wanted = schema({**ONE, "migrations/0001_jobs.down.sql": "select 1/0;"})
+    wanted = schema({**ONE, "migrations/0001_jobs/down.sql": "select 1/0;"})
     await migrate.up(conn, wanted)
     await conn.execute("insert into penstock.job values (1, 'x')")
     file = tmp_path / "jobs.jsonl"
-    with pytest.raises(MigrationFailed, match=r"0001_jobs\.down\.sql, line 1: division by zero"):
+    with pytest.raises(MigrationFailed, match=r"0001_jobs/down\.sql, line 1: division by zero"):
         await migrate.down(conn, export=file, schema=wanted)
     assert not file.exists()
     file.write_text("precious")
@@ -280,7 +336,7 @@ async def test_a_connection_lost_on_the_way_is_unavailable(
 ) -> None:
     suicide = "select pg_terminate_backend(pg_backend_pid());"
     with pytest.raises(Unavailable):
-        await migrate.up(conn, schema({**ONE, "migrations/0001_jobs.up.sql": suicide}))
+        await migrate.up(conn, schema({**ONE, "migrations/0001_jobs/up.sql": suicide}))
     fresh = await asyncpg.connect(blank)
     assert await names(fresh) == set()
     await fresh.close()
@@ -289,9 +345,12 @@ async def test_a_connection_lost_on_the_way_is_unavailable(
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"migrations/0002_a.up.sql": "", "migrations/0002_a.down.sql": ""}, "0002_a breaks the"),
-        ({"migrations/0001_a.up.sql": ""}, "0001 needs an up and a down"),
-        ({"migrations/first.sql": ""}, "is not named like"),
+        ({"migrations/0002_a/up.sql": "", "migrations/0002_a/down.sql": ""}, "0002_a is out of"),
+        ({"migrations/0001_a/up.sql": ""}, "0001 comes next, with an up.sql and a down.sql"),
+        ({"migrations/0001_a/down.sql": ""}, "0001 comes next, with an up.sql and a down.sql"),
+        ({"migrations/first.sql": ""}, "first.sql is not a folder named like"),
+        ({"migrations/first/up.sql": ""}, "first is not a folder named like"),
+        ({**ONE, "migrations/0001_jobs/upwards.sql": ""}, "0001_jobs/upwards.sql is not named"),
     ],
 )
 def test_a_row_of_migrations_has_no_gap_and_no_dead_end(

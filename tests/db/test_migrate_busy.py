@@ -168,18 +168,3 @@ async def test_on_the_way_down_nobody_is_served_but_who_comes_next(
     assert (await version.require_served(conn, one)).is_current
     with pytest.raises(SchemaMismatch, match="needs 2"):
         await version.require_served(conn, two)
-
-
-async def test_a_database_from_before_such_notes_gets_them_with_the_next_up(
-    conn: asyncpg.Connection, schema: Folder
-) -> None:
-    """R-F27"""
-    one, two = schema(ONE), schema(TWO)
-    await migrate.up(conn, one)
-    without = "alter table penstock.schema_info drop previous_number, drop previous_checksum"
-    await conn.execute(without)
-    assert (await version.require_served(conn, one)).is_current
-    await migrate.up(conn, two)
-    assert (await version.require_served(conn, one)).difference
-    await conn.execute(without)
-    assert (await migrate.down(conn, to=1, schema=two)).current == 1

@@ -98,6 +98,35 @@ async def test_a_database_without_schema_is_told_what_to_do(blank: str) -> None:
     assert "queues" not in findings
 
 
+@pytest.mark.parametrize("embedded", [False, True])
+@pytest.mark.parametrize(
+    ("change", "message", "advice"),
+    [
+        (
+            "update penstock.migration set checksum = 'of another' where number = 1",
+            "The tables of this database were made by another edition of migration 0001",
+            "Run `penstock migrate down --to 0 --export FILE` with the program that made them",
+        ),
+        (
+            "insert into penstock.migration (number, name, checksum) values (99, 'later', '')",
+            "The database's schema is at migration 99, newer than this program",
+            "Upgrade penstock here",
+        ),
+    ],
+)
+async def test_a_schema_that_no_use_of_this_program_mends_is_bad(
+    migrated: str, *, embedded: bool, change: str, message: str, advice: str
+) -> None:
+    """The embedded one too: elsewhere its schema comes with the first use."""
+    conn = await asyncpg.connect(migrated)
+    await conn.execute(change)
+    finding = await data.schema(conn, embedded=embedded)
+    assert finding.level == "bad"
+    assert finding.message.startswith(message)
+    assert str(finding.advice).startswith(advice)
+    await conn.close()
+
+
 async def test_a_transaction_pooler_is_seen_and_all_else_is_looked_at_through_it(
     database: str,
 ) -> None:

@@ -8,8 +8,6 @@ import pytest
 
 import factory
 from factory import refused
-from penstock.db import migrate
-from penstock.db.pool import prepare
 
 DEFAULTS: dict[str, Any] = {
     "concurrency": None,
@@ -280,32 +278,3 @@ async def test_a_limit_introduced_on_a_running_queue_counts_what_runs(
     await conn.execute("select penstock.reset_queue('q')")
     await conn.execute("select penstock.declare_queue('q', '{}')")
     assert len(await factory.claim(conn, worker, limit=8)) == 4
-
-
-@pytest.mark.parametrize("to", [5, 4])
-async def test_what_a_step_down_takes_out_of_force_can_be_declared_again(
-    migrated: str, to: int
-) -> None:
-    """F10: an app that declares after `down` and `up` what it always has, gets it."""
-    conn = await asyncpg.connect(migrated)
-    await prepare(conn)
-
-    async def declare_both() -> tuple[Any, ...]:
-        await conn.execute(
-            """select penstock.declare_queue('q', '{"drive": "http"}', 'app'),
-              penstock.declare_kind('k', 'q', '{"webhook": "https://app.example/ended",
-                "account": "u1", "price": 3, "split_field": "n", "split_most": 4}', 'app')"""
-        )
-        row = await conn.fetchrow(
-            "select q.drive, k.webhook, k.price, k.split_field, k.split_most"
-            " from penstock.kind k join penstock.queue q on q.id = k.queue_id"
-        )
-        assert row
-        return tuple(row.values())
-
-    before = await declare_both()
-    assert None not in before
-    await migrate.down(conn, to=to)
-    await migrate.up(conn)
-    assert await declare_both() == before
-    await conn.close()

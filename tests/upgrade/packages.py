@@ -1,4 +1,4 @@
-"""Versions of the package in folders of their own: the last one, this one, and a next one."""
+"""Versions of the package in folders of their own: the last release, this one, and a next one."""
 
 import os
 import re
@@ -15,6 +15,8 @@ from penstock.db.schema import Schema, read
 
 HERE = Path(__file__).parent
 LAST = HERE / "last.tar.xz"
+# The upgrades that tests go through. The last release takes part from the day it is kept here.
+STEPS = ("this to next", *(["last to this"] if LAST.exists() else []))
 RUN_SECONDS = 60.0
 
 
@@ -56,16 +58,33 @@ class Package:
         return out
 
 
-def last(folder: Path) -> Package:
-    with tarfile.open(LAST) as file:
-        file.extractall(folder / "last", filter="data")
-    return Package("last", folder / "last" / "src")
+def step(name: str, folder: Path) -> tuple[Package, Package]:
+    """The old version and the new one of an upgrade that STEPS names."""
+    now = this(folder)
+    if name == "last to this":
+        return unpacked("last", LAST, folder), now
+    return now, following(now, folder)
 
 
 def this(folder: Path) -> Package:
-    """A copy: files that somebody edits meanwhile would be another version."""
-    shutil.copytree(Path(penstock.__file__).parent, folder / "this" / "penstock")
-    return Package("this", folder / "this")
+    """A copy: files that somebody edits meanwhile would be another version.
+
+    It is packed and unpacked as `make last` keeps a release, so that this works on the day of one.
+    """
+    packed = folder / "this.tar.xz"
+    with tarfile.open(packed, "w:xz", preset=0) as file:
+        file.add(Path(penstock.__file__).parent, "src/penstock", filter=_without_bytecode)
+    return unpacked("this", packed, folder)
+
+
+def unpacked(name: str, packed: Path, folder: Path) -> Package:
+    with tarfile.open(packed) as file:
+        file.extractall(folder / name, filter="data")
+    return Package(name, folder / name / "src")
+
+
+def _without_bytecode(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if info.name.endswith("__pycache__") else info
 
 
 def following(old: Package, folder: Path) -> Package:
@@ -73,14 +92,15 @@ def following(old: Package, folder: Path) -> Package:
     shutil.copytree(old.code, folder / "next" / "penstock")
     package = Package("next", folder / "next")
     sql = package.code / "sql"
-    number = package.schema.wanted + 1
-    (sql / "migrations" / f"{number:04}_next.up.sql").write_text(
+    migration = sql / "migrations" / f"{package.schema.wanted + 1:04}_next"
+    migration.mkdir()
+    (migration / "up.sql").write_text(
         "alter table penstock.job add hue text not null default 'blue';\n"
         "alter table penstock.finished add hue text;\n"
         "create index job_by_hue on penstock.job (hue, id) where status = 'running';\n"
         "alter table penstock.account add last_seen_at timestamptz;\n"
     )
-    (sql / "migrations" / f"{number:04}_next.down.sql").write_text(
+    (migration / "down.sql").write_text(
         "alter table penstock.account drop last_seen_at;\n"
         "alter table penstock.finished drop hue;\n"
         "alter table penstock.job drop hue;\n"

@@ -70,7 +70,7 @@ def _ask(to: int | None) -> None:
     """Whoever types it at a terminal may not know what goes."""
     found = with_connection(connect, _read_status)
     target = max(0, found.current - 1) if to is None else to
-    if target >= found.current:
+    if target >= found.current or found.other_tables:
         return
     dsn = database().dsn
     where = "the embedded database" if dsn is None else place(dsn)
@@ -101,6 +101,9 @@ def status(*, as_json: Json = False) -> None:
     typer.echo(f"The schema is at {found.current}; this program wants {found.wanted}.")
     for name in found.pending:
         typer.echo(f"pending {name}")
+    if found.other_tables:
+        typer.echo(version.OTHER_TABLES)
+        return
     for name in found.changed:
         typer.echo(f"edited after it was applied: {name}")
     if found.difference:

@@ -21,7 +21,9 @@ triggers are not migrated: their files say what there is, and `up` makes it so. 
   At an older number the schema is therefore without functions, and every program refuses it until
   `penstock migrate up` of the older program (or of this one) brings its own.
 - Going to 0 removes the schema, and refuses while live jobs exist, unless they are exported.
-- A migration that was applied is never edited: a checksum tells, and `up` refuses.
+- A migration that was applied is never edited: its checksum shows it, and `up` refuses. Until the
+  first release 0001 alone is edited in place. A database that another 0001 made is refused by every
+  command, with what to do: export the live jobs with the program that made it, and import them.
 
 Everything runs as the role that connected, which needs to own the schema or to be allowed to make
 it; no superuser, no extension. The two tables of version.py are made by it, not by a migration.
@@ -46,7 +48,6 @@ from penstock.errors import (
     Invalid,
     MigrationFailed,
     PenstockError,
-    SchemaMismatch,
     Unavailable,
 )
 
@@ -82,8 +83,9 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
     async with _alone(conn):
         await version.make_room(conn)
         found = await version.status(conn, schema)
+        version.refuse_other_tables(found)
         version.refuse_newer(found)
-        _refuse_changed(found)
+        version.refuse_changed(found)
         if found.is_current:
             await _grant_rights(conn)  # the tenants' role may have been made since
             return Moved(found.current, ())
@@ -94,7 +96,8 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
 
         async def change() -> None:
             for migration in pending:
-                await migration.up.run(conn)
+                for script in migration.up:
+                    await script.run(conn)
                 await version.record(conn, migration)
             await loading.end()
             await _open_history(conn)
@@ -136,6 +139,7 @@ async def down(
     try:
         async with _alone(conn):
             found = await version.status(conn, schema)
+            version.refuse_other_tables(found)
             version.refuse_newer(found)
             target = max(found.current - 1, 0) if to is None else to
             _refuse_odd_target(target, found.current, export)
@@ -214,15 +218,6 @@ async def _withdraw_rights(conn: asyncpg.Connection) -> None:
     if await conn.fetchval("select to_regrole($1) is not null", TENANT):
         await conn.execute(f"revoke all on all tables in schema penstock from {TENANT}")
         await conn.execute(f"revoke all on schema penstock from {TENANT}")
-
-
-def _refuse_changed(found: version.Status) -> None:
-    if found.changed:
-        raise SchemaMismatch(
-            f"{', '.join(found.changed)} was edited after it was applied to this database."
-            " Put the file back and write the change as a new migration; where the jobs may go,"
-            " `penstock migrate down --to 0` and `penstock migrate up` start afresh."
-        )
 
 
 def _refuse_odd_target(target: int, current: int, export: Path | None) -> None:

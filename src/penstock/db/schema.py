@@ -11,7 +11,9 @@ from importlib.resources.abc import Traversable
 from penstock.db.script import Script
 from penstock.errors import Misconfigured
 
-_MIGRATION = re.compile(r"(\d{4})_([a-z0-9_]+)\.(up|down)\.sql")
+_MIGRATION = re.compile(r"(\d{4})_([a-z0-9_]+)")
+# One way up for most; one that makes many tables has a file for each noun, in numbered order.
+_WAY = re.compile(r"(up)(?:_\d\d_[a-z0-9_]+)?\.sql|(down)\.sql")
 # Then by the alphabet. A function's body may name what comes later, since bodies are checked when
 # all are there; a view may not.
 _FIRST = "clock.sql"
@@ -23,17 +25,17 @@ class Migration:
 
     number: int
     name: str
-    up: Script
+    up: tuple[Script, ...]
     down: Script
 
     def __str__(self) -> str:
-        """As its files are called: 0001_engine."""
+        """As its folder is called: 0001_tables."""
         return f"{self.number:04}_{self.name}"
 
     @property
     def checksum(self) -> str:
-        """Of the way up: what was applied is told from what the file says now."""
-        return _checksum([self.up])
+        """Of the way up: it shows that the files changed after they were applied."""
+        return _checksum(self.up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +64,42 @@ def packaged() -> Schema:
 
 def read(folder: Traversable) -> Schema:
     """Read `folder`/migrations and `folder`/functions, and refuse gaps and one-way steps."""
-    ways: dict[tuple[int, str], dict[str, Script]] = {}
-    for script in _scripts(folder / "migrations"):
-        match = _MIGRATION.fullmatch(script.name)
-        if match is None:
-            raise Misconfigured(
-                f"{script.name} is not named like 0001_name.up.sql or 0001_name.down.sql"
-            )
-        ways.setdefault((int(match[1]), match[2]), {})[match[3]] = script
     migrations = []
-    for expected, ((number, name), way) in enumerate(sorted(ways.items()), start=1):
-        if number != expected or way.keys() != {"up", "down"}:
+    named = sorted((folder / "migrations").iterdir(), key=lambda each: each.name)
+    steps = [each for each in named if each.is_dir() or each.name.endswith(".sql")]
+    for expected, each in enumerate(steps, start=1):
+        match = _MIGRATION.fullmatch(each.name)
+        if match is None or not each.is_dir():
+            raise Misconfigured(f"{each.name} is not a folder named like 0001_name")
+        up, down = _ways(each)
+        if int(match[1]) != expected or not up or down is None:
             raise Misconfigured(
-                f"migration {number:04}_{name} breaks the row: {expected:04} needs an up and a down"
+                f"migration {each.name} is out of order: {expected:04} comes next, with an up.sql"
+                " and a down.sql"
             )
-        migrations.append(Migration(number, name, way["up"], way["down"]))
+        migrations.append(Migration(int(match[1]), match[2], up, down))
     functions = sorted(
         _scripts(folder / "functions"),
         key=lambda script: (script.name != _FIRST, script.name),
     )
     return Schema(tuple(migrations), tuple(functions))
+
+
+def _ways(folder: Traversable) -> tuple[tuple[Script, ...], Script | None]:
+    """The scripts of a migration's way up, in order, and the one of its way down."""
+    up, down = [], None
+    for script in sorted(_scripts(folder), key=lambda script: script.name):
+        match = _WAY.fullmatch(script.name)
+        if match is None:
+            raise Misconfigured(
+                f"{folder.name}/{script.name} is not named like up.sql, up_01_noun.sql or down.sql"
+            )
+        named = Script(f"{folder.name}/{script.name}", script.text)
+        if match[1]:
+            up.append(named)
+        else:
+            down = named
+    return tuple(up), down
 
 
 def _scripts(folder: Traversable) -> list[Script]:

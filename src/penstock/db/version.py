@@ -27,21 +27,19 @@ create table if not exists penstock.schema_info (
   only_row boolean primary key default true,
   functions_checksum text,
   functions_loaded_at timestamptz,
-  constraint there_is_one_row check (only_row),
   previous_number integer,
-  previous_checksum text
+  previous_checksum text,
+  constraint there_is_one_row check (only_row)
 );
 insert into penstock.schema_info default values on conflict do nothing;
 """
-# Databases from before 2026-11-16 have no such columns.
-_MAY_NOTE = """
-select exists (
-  select from pg_attribute
-  where attrelid = 'penstock.schema_info'::regclass and attname = 'previous_checksum')
-"""
-_ADD_NOTE = """
-alter table penstock.schema_info add previous_number integer, add previous_checksum text
-"""
+OTHER_TABLES = (
+    "The tables of this database were made by another edition of migration 0001 than this program"
+    " has, and no migration leads from one to the other. Run `penstock migrate down --to 0"
+    " --export FILE` with the program that made them: it writes the live jobs to FILE and removes"
+    " the schema, with finished jobs, credits and keys. Then run `penstock migrate up` and"
+    " `penstock import FILE` with this program."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +52,17 @@ class Status:
     changed: tuple[str, ...]  # applied, and edited since
     functions_current: bool
     is_previous: bool = False  # this program's schema was replaced by the one that is there
+    other_tables: bool = False  # made by another 0001: no migration leads to this program's
 
     @property
     def is_current(self) -> bool:
         """Whether the database is as this program wants it."""
-        return self.current == self.wanted and self.functions_current
+        return self.current == self.wanted and self.functions_current and not self.changed
 
     @property
     def is_served(self) -> bool:
         """Whether this program can work on the database."""
-        return self.is_current or self.is_previous
+        return self.is_current or (self.is_previous and not self.changed)
 
     @property
     def difference(self) -> str | None:
@@ -85,20 +84,17 @@ async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Stat
     schema = schema or packaged()
     with translated():
         applied, info = await _read(conn)
-    known = {migration.number: migration for migration in schema.migrations}
     current = max(applied, default=0)
+    changed = [m for m in schema.migrations if applied.get(m.number, m.checksum) != m.checksum]
     return Status(
         current=current,
         wanted=schema.wanted,
         pending=tuple(str(m) for m in schema.migrations if m.number > current),
-        changed=tuple(
-            str(known[number])
-            for number, checksum in sorted(applied.items())
-            if number in known and known[number].checksum != checksum
-        ),
+        changed=tuple(str(m) for m in changed),
         functions_current=info.get("functions_checksum") == schema.functions_checksum,
         is_previous=(info.get("previous_number"), info.get("previous_checksum"))
         == (schema.wanted, schema.functions_checksum),
+        other_tables=any(m.number == 1 for m in changed),
     )
 
 
@@ -112,9 +108,17 @@ async def admit(conn: asyncpg.Connection, schema: Schema | None = None) -> None:
 async def require_served(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
     """Refuse a database this program cannot work on, and say what to do."""
     found = await status(conn, schema)
+    refuse_unserved(found)
+    return found
+
+
+def refuse_unserved(found: Status) -> None:
+    """`require_served` of a status that was read already."""
     if found.is_served:
-        return found
+        return
+    refuse_other_tables(found)
     refuse_newer(found)
+    refuse_changed(found)
     if found.current == 0:
         said = "The database has no Penstock schema yet"
     elif found.pending:
@@ -125,6 +129,20 @@ async def require_served(conn: asyncpg.Connection, schema: Schema | None = None)
     else:
         said = "The functions in the database are not those of this program"
     raise SchemaMismatch(f"{said}: run `penstock migrate up`.")
+
+
+def refuse_other_tables(found: Status) -> None:
+    if found.other_tables:
+        raise SchemaMismatch(OTHER_TABLES)
+
+
+def refuse_changed(found: Status) -> None:
+    if found.changed:
+        raise SchemaMismatch(
+            f"{', '.join(found.changed)} was edited after it was applied to this database."
+            " Put the file back and write the change as a new migration; where the jobs may go,"
+            " `penstock migrate down --to 0` and `penstock migrate up` start afresh."
+        )
 
 
 def refuse_newer(found: Status) -> None:
@@ -159,8 +177,6 @@ async def _read(conn: asyncpg.Connection) -> tuple[dict[int, str], dict[str, Any
 async def note(conn: asyncpg.Connection, previous: int, functions_checksum: str | None) -> None:
     """Which functions are there now, and whom they follow; on the way down or back, nobody."""
     # Last of all: it stops those who ask whether they are served.
-    if not await conn.fetchval(_MAY_NOTE):
-        await conn.execute(_ADD_NOTE)
     await conn.execute(
         "update penstock.schema_info set functions_checksum = $2::text,"
         " functions_loaded_at = case when $2::text is not null then now() end,"

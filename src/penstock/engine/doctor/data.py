@@ -22,14 +22,15 @@ GRANT = (
 
 
 async def schema(conn: asyncpg.Connection, *, embedded: bool) -> Finding:
+    async with conn.transaction(readonly=True):
+        found = await version.status(conn)
     try:
-        async with conn.transaction(readonly=True):
-            found = await version.require_served(conn)
+        version.refuse_unserved(found)
     except SchemaMismatch as error:
         # Two sentences, or one with what to do after a colon.
         told = str(error)
         said, _, advice = told.partition(". " if ". " in told else ": ")
-        if embedded:
+        if embedded and not found.changed and found.current <= found.wanted:
             return Finding("schema", "warning", said, "It comes with the first use.")
         return Finding("schema", "bad", said, advice[:1].upper() + advice[1:])
     if found.difference:

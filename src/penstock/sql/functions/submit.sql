@@ -53,11 +53,9 @@ as $$
   left join penstock.plan p on p.name = a.plan
 $$;
 
--- The accounts whose jobs are counted, one element for each job that was accepted. p_one_request is
--- ignored: during an upgrade, functions of the version before still pass it.
+-- The accounts whose jobs are counted, one element for each job that was accepted.
 create or replace function penstock._asked(
-  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean,
-  p_one_request boolean default null
+  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean
 ) returns bigint[]
 language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
 as $$

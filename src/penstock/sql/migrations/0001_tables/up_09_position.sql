@@ -1,17 +1,17 @@
--- What upkeep measures, so that a job that waits can be told its place and its wait.
+-- What upkeep measures, so that a job that waits has a position and an ETA.
 
--- How long a start of a kind takes, as those of its last jobs did.
+-- How long an attempt of a kind takes, from the kind's last jobs.
 create table penstock.pace (
   kind_id integer primary key references penstock.kind on delete cascade,
   seconds double precision not null,
   samples integer not null,
-  -- The last end among those it was measured from.
+  -- The latest finish among the jobs it was measured from.
   newest_at timestamptz not null,
   constraint seconds_are_not_negative check (seconds >= 0),
   constraint samples_are_positive check (samples >= 1)
 );
 
--- How many jobs of a queue run at once while others wait in it, and when to look at those again.
+-- How many jobs of a queue run at once while others wait in it, and when the next snapshot is due.
 create table penstock.flow (
   queue_id integer primary key references penstock.queue on delete cascade,
   parallel double precision not null default 0,
@@ -33,7 +33,7 @@ create table penstock.snapshot (
   primary key (queue_id, lane),
   constraint each_slice_has_its_work check (cardinality(ranks) = cardinality(work))
 );
--- Read far more often than written.
+-- Read far more often than written, so not compressed.
 alter table penstock.snapshot alter column ranks set storage external;
 alter table penstock.snapshot alter column work set storage external;
 

@@ -1,0 +1,18 @@
+-- In one statement, so that foreign keys between them do not matter.
+drop table
+  penstock.setting, penstock.retention_class, penstock.queue, penstock.plan, penstock.kind,
+  penstock.queue_kind,
+  penstock.account, penstock.recent_submit, penstock.ledger, penstock.resolution,
+  penstock.erasure,
+  penstock.gate, penstock.lane,
+  penstock.worker, penstock.blocked_loop, penstock.blocked_loop_total,
+  penstock.batch, penstock.job, penstock.idempotency,
+  penstock.attempt, penstock.step, penstock.chunk, penstock.orphan,
+  penstock.finished, penstock.hourly_bucket, penstock.rollup,
+  penstock.circuit, penstock.alert,
+  penstock.pace, penstock.flow, penstock.snapshot, penstock.measured,
+  penstock.hook, penstock.job_webhook, penstock.delivery, penstock.seen_callback,
+  penstock.upload, penstock.upload_part,
+  penstock.api_key, penstock.ended_session,
+  penstock.offer;
+drop type penstock.job_status;

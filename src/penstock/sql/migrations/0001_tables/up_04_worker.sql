@@ -1,0 +1,55 @@
+-- Workers: their leases, what they serve, and when their event loops were blocked.
+
+create table penstock.worker (
+  id bigint primary key,
+  -- It holds advisory locks on its sessions: none left means that it is dead, lease or not.
+  locks boolean not null default false,
+  started_at timestamptz not null,
+  beat_at timestamptz not null,
+  stopped_at timestamptz,
+  lost_at timestamptz,
+  -- How many jobs it held when it was lost, and when the last of them was released.
+  lost_jobs integer,
+  cleared_at timestamptz,
+  lease interval not null,
+  name text not null,
+  -- What it serves, by name. Null: every queue, every kind.
+  queues text[],
+  kinds text[],
+  -- The queues of which it would take one more job, and since when, as its heartbeat says; null:
+  -- none. check_liveness reads it: a job that waits is stuck only where a worker would take it.
+  accepting jsonb,
+  constraint lease_is_positive check (lease > interval '0'),
+  constraint name_is_short check (length(name) between 1 and 200)
+) with (fillfactor = 50);
+create index worker_uncleared_idx on penstock.worker (id) where cleared_at is null;
+
+-- Each time that a handler blocked an event loop, which stops every other job of its worker.
+-- While the loop is still blocked, ended_at is null.
+create table penstock.blocked_loop (
+  worker_id bigint not null,
+  -- The worker counts: a report that is repeated changes its own row.
+  number integer not null,
+  began_at timestamptz not null,
+  reported_at timestamptz not null,
+  ended_at timestamptz,
+  seconds double precision not null,
+  -- The attempt that blocked it, and file and line; null where none was found.
+  job_id uuid,
+  attempt integer,
+  kind text,
+  place text,
+  primary key (worker_id, number),
+  constraint job_has_attempt check ((job_id is null) = (attempt is null)),
+  constraint place_is_short check (length(place) <= 500)
+);
+create index blocked_loop_began_idx on penstock.blocked_loop (began_at);
+create index blocked_loop_open_idx on penstock.blocked_loop (worker_id) where ended_at is null;
+
+-- How often and how long since the installation began, by kind of the job; '' where none was
+-- found.
+create table penstock.blocked_loop_total (
+  kind text primary key,
+  times bigint not null,
+  seconds double precision not null
+);

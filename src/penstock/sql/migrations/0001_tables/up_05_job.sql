@@ -1,0 +1,150 @@
+-- Live jobs, and the records of the requests that submitted them.
+
+create type penstock.job_status as enum (
+  'scheduled', 'queued', 'running', 'awaiting', 'succeeded', 'failed', 'cancelled'
+);
+
+-- Jobs that were submitted together.
+create table penstock.batch (
+  id uuid primary key,
+  account_id bigint not null default 0 references penstock.account,
+  total integer not null,
+  created_at timestamptz not null,
+  constraint total_is_positive check (total >= 1)
+);
+
+-- Live jobs only, so that the table stays small; a finished job moves to `finished`. Numbers stand
+-- for the names of queue, kind and account. Columns of fixed width that are never null come first:
+-- Postgres reads them without walking over the others.
+create table penstock.job (
+  id uuid primary key,
+  rank bigint not null,
+  -- The account's number while the job waits in a lane of its own; -1: in none.
+  lane bigint not null,
+  account_id bigint not null,
+  -- Credits that were reserved when it was accepted; 0: it is free.
+  reserved bigint not null default 0,
+  created_at timestamptz not null,
+  updated_at timestamptz not null,
+  run_at timestamptz not null,
+  queue_id integer not null,
+  kind_id integer not null,
+  status penstock.job_status not null,
+  priority integer not null,
+  version integer not null default 1,
+  attempt integer not null default 0,
+  max_attempts integer not null,
+  failures integer not null default 0,
+  deferrals integer not null default 0,
+  crashes integer not null default 0,
+  -- How often its worker died while it ran other jobs too: which of them killed it is not known.
+  -- After two the job is a suspect and runs as the only one of its kind in its worker (alone); it
+  -- fails an attempt when that worker dies as well.
+  losses integer not null default 0,
+  -- Slots that this attempt holds: 1 of the queue, 2 of the account, 3 both.
+  holds smallint not null default 0,
+  -- Failures of the last minute that may be the provider's; how often the circuit opened and took
+  -- such failures back; how many failures were not counted because the circuit was open already;
+  -- how often the job was deferred while the provider answered others.
+  provisional smallint not null default 0,
+  refunds smallint not null default 0,
+  spared smallint not null default 0,
+  isolated smallint not null default 0,
+  alone boolean not null default false,
+  -- An attempt of it blocked a loop for seconds: the next one starts alone in its loop.
+  blocks boolean not null default false,
+  -- It was a probe and failed: other jobs may try before it.
+  benched boolean not null default false,
+  -- Its last attempt failed provisionally: the job waits until run_at for the circuit to open, and
+  -- fails then.
+  parked boolean not null default false,
+  -- It is its account's first job ever.
+  first_job boolean not null default false,
+  -- The caller gave its priority, not the plan: a change of plan does not change it.
+  priority_said boolean not null default false,
+  worker_id bigint,
+  started_at timestamptz,
+  timeout_at timestamptz,
+  -- When upkeep steps in: the time is over, or there was no progress for too long.
+  deadline_at timestamptz,
+  progressed_at timestamptz,
+  stage_at timestamptz,
+  expires_at timestamptz,
+  recovered_at timestamptz,
+  cancel_requested_at timestamptz,
+  -- When its last provisional failure was.
+  provisional_at timestamptz,
+  -- Units (images, pages) that this attempt has delivered, as it reports them, and how many the
+  -- reserved credits pay for; null: one credit is one unit.
+  units bigint,
+  units_total bigint,
+  timeout interval,
+  batch_id uuid,
+  retry_of uuid,
+  callback_hash bytea,
+  dedupe_key text,
+  topic text,
+  stage text,
+  stage_label text,
+  progress jsonb,
+  error jsonb,
+  metadata jsonb,
+  -- Clear JSON, or the envelope {"$enc": ...} of a client that encrypts.
+  payload jsonb not null,
+  constraint live_only check (status in ('scheduled', 'queued', 'running', 'awaiting')),
+  constraint running_has_worker check ((status = 'running') = (worker_id is not null)),
+  constraint started_has_deadline check (
+    (status in ('running', 'awaiting')) = (deadline_at is not null)
+  ),
+  constraint awaiting_has_callback check ((status = 'awaiting') = (callback_hash is not null)),
+  constraint waiting_holds_nothing check (holds = 0 or status in ('running', 'awaiting')),
+  constraint parked_is_scheduled check (not parked or status = 'scheduled'),
+  constraint lane_is_the_accounts check (lane = -1 or lane = account_id),
+  constraint priced_has_account check (reserved = 0 or (reserved > 0 and account_id <> 0)),
+  constraint attempts_are_left check (failures < max_attempts),
+  constraint counters_are_not_negative check (
+    attempt >= 0 and failures >= 0 and deferrals >= 0 and crashes >= 0
+  ),
+  constraint priority_in_range check (priority between -1000 and 1000)
+) with (
+  -- Room on each page lets a progress write stay on its page and out of the indexes; a payload
+  -- of more than a few hundred bytes is stored out of line, so no later update rewrites it.
+  fillfactor = 80,
+  toast_tuple_target = 512,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 2000,
+  autovacuum_analyze_scale_factor = 0.1,
+  autovacuum_vacuum_cost_delay = 0
+);
+-- The claim reads this from the left end of each kind: jobs in no lane, then each lane's own.
+create index job_ready_idx on penstock.job (queue_id, kind_id, lane, rank)
+  where status = 'queued';
+create index job_due_idx on penstock.job (queue_id, run_at) where status = 'scheduled';
+create index job_deadline_idx on penstock.job (deadline_at) where deadline_at is not null;
+create index job_expires_idx on penstock.job (queue_id, expires_at)
+  where expires_at is not null and status in ('scheduled', 'queued');
+create index job_cancel_idx on penstock.job (cancel_requested_at)
+  where cancel_requested_at is not null;
+-- Recovered jobs that wait for their next attempt: few, among all that wait.
+create index job_recovered_idx on penstock.job (recovered_at)
+  where recovered_at is not null and status in ('scheduled', 'queued');
+create index job_provisional_idx on penstock.job (queue_id, provisional_at)
+  where provisional_at is not null;
+create index job_parked_idx on penstock.job (run_at) where parked;
+create index job_benched_idx on penstock.job (queue_id, run_at) where benched;
+create unique index job_dedupe_idx on penstock.job (kind_id, account_id, dedupe_key)
+  where dedupe_key is not null;
+create index job_account_idx on penstock.job (account_id, id) where account_id <> 0;
+create index job_topic_idx on penstock.job (topic, id) where topic is not null;
+create index job_batch_idx on penstock.job (batch_id, id) where batch_id is not null;
+
+create table penstock.idempotency (
+  scope text not null,
+  key text not null,
+  fingerprint bytea not null,
+  job_id uuid not null,
+  created_at timestamptz not null,
+  deduplicated boolean not null,
+  primary key (scope, key)
+);
+create index idempotency_created_idx on penstock.idempotency (created_at);

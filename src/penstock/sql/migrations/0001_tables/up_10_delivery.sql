@@ -1,0 +1,57 @@
+-- What happens after a job finished: on_finish callbacks, webhooks; and callbacks from outside.
+
+-- Finished jobs whose on_finish callback has not run yet.
+create table penstock.hook (
+  job_id uuid primary key,
+  kind_id integer not null,
+  tries integer not null default 0,
+  next_at timestamptz not null
+);
+create index hook_next_idx on penstock.hook (kind_id, next_at);
+
+-- The URL that a job's caller wants called when the job finishes; it becomes a delivery then.
+create table penstock.job_webhook (
+  job_id uuid primary key,
+  url text not null,
+  constraint url_is_short check (length(url) between 1 and 2000)
+);
+
+-- Webhooks: written in the transaction that finishes the job, sent by workers until the receiver
+-- accepts them.
+create table penstock.delivery (
+  -- The same in every try: by it the receiver recognises a message that it has.
+  id uuid primary key,
+  job_id uuid not null,
+  account_id bigint not null,
+  created_at timestamptz not null,
+  -- When it is tried again; null: it was accepted, or given up.
+  next_at timestamptz,
+  -- A worker is sending it until then; null: none is.
+  sending_until timestamptz,
+  last_at timestamptz,
+  delivered_at timestamptz,
+  tries integer not null default 0,
+  last_status integer,
+  -- The URL is the operator's own, which may be a private address; else a caller's.
+  trusted boolean not null,
+  event text not null,
+  url text not null,
+  -- Of the URL, with its port: a host that does not answer delays only its own deliveries.
+  host text not null,
+  last_error text,
+  constraint taken_is_over check (delivered_at is null or next_at is null)
+) with (fillfactor = 80);
+create index delivery_due_idx on penstock.delivery (next_at) where next_at is not null;
+create index delivery_host_idx on penstock.delivery (host, next_at) where next_at is not null;
+create index delivery_sending_idx on penstock.delivery (host) where sending_until is not null;
+create index delivery_job_idx on penstock.delivery (job_id);
+create index delivery_account_idx on penstock.delivery (account_id, id);
+create index delivery_created_idx on penstock.delivery (created_at);
+create index delivery_open_idx on penstock.delivery (id) where delivered_at is null;
+
+-- Signed callbacks that were accepted: the same message does not count twice.
+create table penstock.seen_callback (
+  signature bytea primary key,
+  seen_at timestamptz not null
+);
+create index seen_callback_idx on penstock.seen_callback (seen_at);

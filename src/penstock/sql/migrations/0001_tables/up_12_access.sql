@@ -1,0 +1,30 @@
+-- Who may call the HTTP API and open the dashboard.
+
+-- Of a key only a hash is kept: a stolen copy of this table opens nothing.
+create table penstock.api_key (
+  -- The part of a key that is no secret, and by which it is found.
+  id text primary key,
+  kind text not null,
+  account_id bigint references penstock.account,
+  name text,
+  -- The first of the keys that replaced one another: idempotency keys are kept under its id.
+  holder text not null,
+  secret_hash bytea not null,
+  created_at timestamptz not null,
+  expires_at timestamptz,
+  used_at timestamptz,
+  revoked_at timestamptz,
+  constraint kind_is_known check (kind in ('admin', 'process', 'app', 'account')),
+  constraint account_key_has_account check ((kind = 'account') = (account_id is not null)),
+  constraint name_is_short check (length(name) between 1 and 200)
+);
+create index api_key_account_idx on penstock.api_key (account_id) where account_id is not null;
+
+-- Sessions of the dashboard that were signed out before their time: no server accepts their
+-- cookies. Kept a day longer than the cookie, since clocks of servers differ.
+create table penstock.ended_session (
+  -- A hash of the session's id in the cookie.
+  id text primary key,
+  expires_at timestamptz not null
+);
+create index ended_session_expires_idx on penstock.ended_session (expires_at);

@@ -1,1 +1,0 @@
-drop table penstock.measured, penstock.snapshot, penstock.flow, penstock.pace;

@@ -1,2 +1,0 @@
-drop index penstock.erasure_at_idx;
-drop table penstock.ended_session;

@@ -1,1 +1,0 @@
-alter table penstock.worker drop column accepting;
