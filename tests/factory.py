@@ -77,29 +77,6 @@ async def claim(
     return rows
 
 
-async def offer(
-    conn: asyncpg.Connection,
-    worker: int,
-    queues: Sequence[str] = ("q",),
-    channel: str | None = "ours",
-) -> Any:
-    """As a worker that runs nothing does, or takes back without a channel; what it is answered."""
-    return await conn.fetchval("select penstock.offer_start($1, $2, $3)", worker, queues, channel)
-
-
-async def submit_to_offers(
-    conn: asyncpg.Connection, payload: dict[str, Any] | None = None, **fields: Any
-) -> Row:
-    """One job as Python submits it, after a pause; what it is answered."""
-    said = "".join(f", p_{name} => ${n}" for n, name in enumerate(fields, start=2))
-    [told] = await conn.fetch(
-        f"select * from penstock.submit_one('q', $1{said}, p_wake => 'q', p_offers => true)",
-        payload or {},
-        *fields.values(),
-    )
-    return told
-
-
 async def finish(
     conn: asyncpg.Connection,
     worker: int,

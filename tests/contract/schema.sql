@@ -1292,9 +1292,6 @@ CREATE FUNCTION penstock._staleness(p_job penstock.job) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._start_json(p_worker bigint, p_job uuid, p_attempt integer, p_kind text, p_topic text, p_payload jsonb, p_metadata jsonb, p_max_attempts integer, p_started_at timestamp with time zone, p_timeout_at timestamp with time zone, p_deadline_at timestamp with time zone) RETURNS jsonb
-    LANGUAGE sql STABLE;
-
 CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1321,7 +1318,7 @@ CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time 
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_offers boolean DEFAULT false, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_told boolean) RETURNS record
+CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_told boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -1534,7 +1531,7 @@ CREATE FUNCTION penstock.claim_deliveries(p_limit integer, p_lease interval, p_a
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false, p_job uuid DEFAULT NULL::uuid, p_offered boolean DEFAULT false) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, losses integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone, deadline_at timestamp with time zone)
+CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integer, p_wait boolean DEFAULT false, p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, attempt integer, kind text, account text, slot_account bigint, topic text, batch_id uuid, payload jsonb, metadata jsonb, priority integer, failures integer, deferrals integer, crashes integer, losses integer, max_attempts integer, created_at timestamp with time zone, started_at timestamp with time zone, timeout_at timestamp with time zone, deadline_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1847,12 +1844,6 @@ CREATE FUNCTION penstock.next_kind(p_queue text, p_kinds text[] DEFAULT NULL::te
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.offer_start(p_worker bigint, p_queues text[], p_channel text) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2136,7 +2127,7 @@ CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accou
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_offers boolean DEFAULT false, p_own boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
+CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2564,15 +2555,6 @@ CREATE VIEW penstock.my_ledger WITH (security_invoker='true') AS
     balance_after
    FROM penstock.ledger l;
 
-CREATE UNLOGGED TABLE penstock.offer (
-    worker_id bigint NOT NULL,
-    queue_ids integer[] NOT NULL,
-    channel text NOT NULL,
-    offered_at timestamp with time zone NOT NULL,
-    job_id uuid
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='1000');
-
 CREATE TABLE penstock.orphan (
     id bigint NOT NULL,
     job_id uuid NOT NULL,
@@ -2853,9 +2835,6 @@ ALTER TABLE ONLY penstock.measured
 ALTER TABLE ONLY penstock.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
 
-ALTER TABLE ONLY penstock.offer
-    ADD CONSTRAINT offer_pkey PRIMARY KEY (worker_id);
-
 ALTER TABLE ONLY penstock.orphan
     ADD CONSTRAINT orphan_pkey PRIMARY KEY (id);
 
@@ -3069,8 +3048,6 @@ ALTER TABLE penstock.finished ENABLE ROW LEVEL SECURITY;
 ALTER TABLE penstock.job ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE penstock.ledger ENABLE ROW LEVEL SECURITY;
-
-ALTER TABLE penstock.offer ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE penstock.resolution ENABLE ROW LEVEL SECURITY;
 

@@ -172,8 +172,7 @@ async def test_a_slow_disk_answers_late_and_never_early(tmp_path: Path, scale: S
 
 async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_path: Path) -> None:
     """R-F9: its caller, who repeats it, and the handler have to wait; then the server dies."""
-    # An account's: it is not given to a worker with its submit.
-    job = NewJob(kind="nap", payload={"seconds": 0.0}, account="u")
+    job = NewJob(kind="nap", payload={"seconds": 0.0})
     async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
         await on.crew.start("one")
         hints: list[object] = []
@@ -201,34 +200,6 @@ async def test_workers_hear_of_a_job_before_the_disk_and_nobody_else_does(tmp_pa
             await on.crew.until_noted("start", 3)
         await on.drained(seconds=BUSY_SECONDS)
         assert len(on.crew.noted("start")) == 3
-
-
-async def test_a_job_that_its_submit_gives_to_a_worker_begins_after_the_disk_has_it(
-    tmp_path: Path,
-) -> None:
-    """R-F9: until then nobody hears of it; then the server dies, and it runs once all the same."""
-    job = NewJob(kind="nap", payload={"seconds": 0.0})
-    async with ground(tmp_path, settings={"wal_sync_method": "fdatasync"}) as on:
-        await on.crew.start("one")
-        offered = "select count(*) = 1 from penstock.offer where job_id is null"
-        await eventually(lambda: on.conn.fetchval(offered), "an offer")
-        async with await Engine.open(on.server.dsn) as engine:
-            hangs = f"fdatasync:delay_enter={int(HANG_SECONDS * 1e6)}"
-            async with injected(sorted(on.server.processes()), hangs):
-                call = asyncio.create_task(engine.jobs.submit(job, idempotency_key="k", wake="q"))
-                await eventually(lambda: _wait(on, 1), "the submit waits", poll=0.02)
-                await asyncio.sleep(HANG_SECONDS / 4)
-                assert not call.done()
-                assert await on.conn.fetchval("select count(*) from penstock.job") == 0
-                assert on.crew.noted("start") == []
-                on.server.kill()
-            with pytest.raises(Unavailable):
-                await call
-            on.server.start()
-            await engine.jobs.submit(job, idempotency_key="k", wake="q")
-            await on.crew.until_noted("start", 1, seconds=BUSY_SECONDS)
-        await on.drained(seconds=BUSY_SECONDS)
-        assert len(on.crew.noted("start")) == 1
 
 
 async def _wait(on: Ground, n: int) -> bool:

@@ -15,7 +15,6 @@ import pytest
 
 from cluster import assert_sound
 from failover import Client, Pair, Programs, ask, clients, configure, pair, programs, run, until
-from penstock.db import migrate
 from penstock.engine import Engine
 from penstock.engine.asked import NewJob
 from penstock.engine.doctor import Finding, examine
@@ -74,29 +73,6 @@ async def test_while_the_standby_hangs_nobody_hears_that_a_job_was_accepted(
         assert told.items() <= found.items()
         assert Counter(found.values()).most_common(1)[0][1] == 1
         await asyncio.to_thread(assert_sound, servers.primary.dsn)
-
-
-@pytest.mark.timeout(300)
-async def test_where_a_standby_has_to_have_it_no_job_begins_with_its_submit() -> None:
-    """M2: the wait could be broken off, and a handler had begun what a failover loses."""
-    async with pair() as servers:
-        holder, conn = [await asyncpg.connect(servers.primary.dsn) for _ in range(2)]
-        await migrate.up(conn)
-        await conn.execute("select penstock.declare_queue('q', '{}')")
-        await conn.execute("select penstock.declare_kind('q', 'q')")
-        worker = await conn.fetchval("select penstock.register_worker('w')")
-        await holder.execute("select penstock.lock_worker($1)", worker)
-        await conn.execute("select penstock.offer_start($1, '{q}', 'ours')", worker)
-        async with await Engine.open(servers.dsn) as engine:
-            submitted = await engine.jobs.submit(NewJob(kind="q"), wake="q")
-            assert submitted.status == "queued"
-            await conn.execute("delete from penstock.job")
-            configure(servers.primary, "synchronous_standby_names", "")
-            await conn.execute("select penstock.offer_start($1, '{q}', 'ours')", worker)
-            submitted = await engine.jobs.submit(NewJob(kind="q"), wake="q")
-            assert submitted.status == "running"
-        await holder.close()
-        await conn.close()
 
 
 async def _refused_all(client: Client, limit_seconds: float) -> None:

@@ -21,7 +21,6 @@ from mutation import (
     finishing,
     living,
     measuring,
-    offering,
     operating,
     progressing,
     seeing,
@@ -37,7 +36,7 @@ from mutation.scene import CASES, Case, Scenario, Scene
 from penstock.db.pool import prepare
 
 # Imported for their scenarios.
-assert {blocking, circuits, claiming, finishing, living, measuring, offering, operating}
+assert {blocking, circuits, claiming, finishing, living, measuring, operating}
 assert {progressing, seeing, spending, stepping, submitting, telling, upkeeping, waiting_jobs}
 
 # The next one after who loads a mutant puts these right.
@@ -66,7 +65,6 @@ delete from penstock.lane;
 delete from penstock.worker;
 delete from penstock.blocked_loop;
 delete from penstock.blocked_loop_total;
-delete from penstock.offer;
 delete from penstock.kind;
 delete from penstock.queue;
 delete from penstock.account where id <> 0;

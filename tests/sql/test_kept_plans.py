@@ -23,7 +23,6 @@ async def worker(conn: asyncpg.Connection) -> int:
 # other.
 ONE_JOB = {
     "submitted": "select * from penstock.submit_one('q', '{{}}')",
-    "offered": "select * from penstock.submit_one('q', '{{}}', p_offers => true)",
     "of an account": "select * from penstock.submit_one('q', '{{}}', 'a')",
     "deduplicated": "select * from penstock.submit_one('q', '{{}}', 'a', 'key')",
     "idempotent": "select * from penstock.submit_one('q', '{{}}', p_key => 'key')",
@@ -38,7 +37,6 @@ ONE_JOB = {
     "held to its end": (
         "select * from penstock.hold_end({worker}, '{job}', 1, 'succeeded', '{{}}', null)"
     ),
-    "told with an offer": "select penstock.offer_start({worker}, '{{q}}', 'c')",
 }
 # What is done with as many as there are.
 SOME_JOBS = {

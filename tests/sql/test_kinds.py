@@ -264,15 +264,3 @@ async def test_a_probe_is_a_job_that_its_worker_has_a_handler_for(
     [probe] = await factory.claim(conn, worker, limit=5)
     assert probe["kind"] == "q"
     assert (await circuit(conn))["probe_job"] == probe["id"]
-
-
-async def test_an_offer_is_not_taken_for_a_kind_that_its_worker_does_not_have(
-    conn: asyncpg.Connection, connect: Connect
-) -> None:
-    await two_kinds(conn)
-    worker = await factory.worker(conn, kinds=["q"])
-    await (await connect()).execute("select penstock.lock_worker($1)", worker)
-    await factory.offer(conn, worker)
-    submit = "select status from penstock.submit_one($1, '{}', p_wake => 'q', p_offers => true)"
-    assert await conn.fetchval(submit, "gone") == "queued"
-    assert await conn.fetchval(submit, "q") == "queued", "somebody is before it"

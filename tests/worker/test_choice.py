@@ -172,6 +172,35 @@ async def test_jobs_of_a_removed_kind_delay_no_others(
     assert waiting["told"]["jobs"] == old
 
 
+async def test_a_kind_that_moved_to_its_queue_from_another_runs_too(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """A newer version of the app has declared it there; one of them with slots of its own."""
+    app = Penstock(name="moving")
+    app.queue("q")
+    app.queue("other")
+
+    @app.job(queue="q")
+    async def stays() -> None:
+        return
+
+    @app.job(queue="other")
+    async def moves() -> None:
+        return
+
+    @app.job(queue="other")
+    def moves_apart() -> None:
+        return
+
+    async with working(database, app, queues=("q",)):
+        await conn.execute(
+            "select penstock.declare_kind(k.name, 'q', k.declared - 'queue', k.declared_by)"
+            " from penstock.kind k where k.name ~ 'moves'"
+        )
+        for kind in ("moves", "moves_apart", "stays"):
+            await until_finished(conn, [await submit(conn, kind)])
+
+
 async def test_only_the_queues_it_is_told(database: str, conn: asyncpg.Connection) -> None:
     """E9: and a queue that no handler waits in is refused at once."""
     app = Penstock(name="queues")

@@ -33,8 +33,8 @@ class Submitted(NamedTuple):
     deduplicated: bool
     replayed: bool = False
     position: int | None = None
-    """1: next to start, or begun with its submit. None of one of many, of one that does not wait,
-    and where to know it would take too long."""
+    """1: next to start. None of one of many, of one that does not wait, and where to know it would
+    take too long."""
     eta_seconds: float | None = None
     """The probable wait until it starts."""
     balance: int | None = None
@@ -76,7 +76,7 @@ class Jobs:
         an error of the connection the job may be there, as it may after any.
         """
         arguments = submit_arguments(job, encode, idempotency_key, scope, wake)
-        row = await self._submit(arguments, conn, early=wake is not None)
+        row = await self._submit(arguments, conn, early=wake is not None and conn is None)
         return Submitted(
             _uuid(row["id"]),
             JobStatus(row["status"]),
@@ -90,7 +90,7 @@ class Jobs:
         )
 
     async def _submit(self, arguments: Sequence[Any], conn: Any, *, early: bool) -> Any:
-        if early and conn is None and self._commits:
+        if early and self._commits:
             try:
                 [row] = await self._fetch(_SUBMIT_WAKING, arguments)
             except Misconfigured as error:
@@ -101,8 +101,7 @@ class Jobs:
                 self._commits = False
             else:
                 return row
-        # In a transaction of the caller's nothing starts before it ends.
-        [row] = await self._on(conn)(_SUBMIT, (*arguments, early and conn is None))
+        [row] = await self._on(conn)(_SUBMIT, arguments)
         return row
 
     async def submit_many(
@@ -169,17 +168,15 @@ class Jobs:
         limit: int,
         *,
         job: UUID | None = None,
-        offered: bool = False,
     ) -> list[Claimed]:
         """Start up to `limit` due jobs for a worker that has as many free slots.
 
         A first try skips whatever is locked. Where that leaves it empty-handed although open
         lanes wait (many submitters on one account can do that), a second one waits for a moment.
-        With `job`, that one and no other, if it may start now. `offered`: the worker has made an
-        offer, which is taken back where this starts anything.
+        With `job`, that one and no other, if it may start now.
         """
         for wait in (False, True):
-            rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job, offered))
+            rows = await self._fetch(CLAIM, (worker, queue, limit, wait, job))
             if rows:
                 return [Claimed(*row.values()) for row in rows]
         return []
@@ -282,8 +279,7 @@ _ASKED = (
 )
 _SUBMIT = (
     "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
-    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED},"
-    " cast($18 as boolean))"
+    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED})"
 )
 # With a place for each of its answers.
 _SUBMIT_WAKING = f"call penstock.submit_waking({_ASKED}{', null' * 9})"

@@ -1,6 +1,6 @@
 """Starts: what a worker takes, and how it tells that one ended. As values, and as columns."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -38,36 +38,12 @@ class Claimed:
         return datetime.fromtimestamp(self.started_epoch + self.timeout_seconds, UTC)
 
 
-def read_start(told: Mapping[str, Any]) -> Claimed:
-    """A start that was handed over, as it is told: of nobody's, and the first."""
-    started, timeout, deadline = (
-        datetime.fromisoformat(told[name]) for name in ("started_at", "timeout_at", "deadline_at")
-    )
-    return Claimed(
-        id=UUID(told["id"]),
-        attempt=told["attempt"],
-        kind=told["kind"],
-        account=None,
-        slot_account=None,
-        topic=told["topic"],
-        batch_id=None,
-        payload=told["payload"],
-        metadata=told["metadata"],
-        failures=0,
-        losses=0,
-        max_attempts=told["max_attempts"],
-        started_epoch=started.timestamp(),
-        timeout_seconds=(timeout - started).total_seconds(),
-        unmoved_seconds=(deadline - started).total_seconds(),
-    )
-
-
 CLAIM = (
     "select id, attempt, kind, account, slot_account, topic, batch_id, payload, metadata,"
     " failures, losses, max_attempts, date_part('epoch', started_at) as started_epoch,"
     " date_part('epoch', timeout_at - started_at) as timeout_seconds,"
     " date_part('epoch', deadline_at - started_at) as unmoved_seconds"
-    " from penstock.claim_jobs($1, $2, $3, $4, $5, $6)"
+    " from penstock.claim_jobs($1, $2, $3, $4, $5)"
 )
 
 

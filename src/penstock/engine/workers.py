@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
 from uuid import UUID
 
 from penstock.db.borrowed import Fetch
@@ -85,20 +84,6 @@ class Workers:
             (worker, older),
         )
         return [(row["job_id"], row["attempt"], row["slot_account"]) for row in rows]
-
-    async def offer(
-        self, worker: int, queues: Sequence[str], channel: str | None
-    ) -> dict[str, Any] | Literal[False] | None:
-        """Say that it would start the next job of these queues, and hears of it on the channel.
-
-        Without a channel, take that back. Answers a start that it may not have heard of; False: it
-        is being handed one at this moment.
-        """
-        [row] = await self._fetch(
-            "select penstock.offer_start($1, $2, $3) as start", (worker, list(queues), channel)
-        )
-        told: dict[str, Any] | Literal[False] | None = row["start"]
-        return told
 
     async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
         """Give what it has been running since before that moment so much more time; how many.

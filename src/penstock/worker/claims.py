@@ -15,7 +15,6 @@ from penstock.errors import Conflict
 from penstock.worker.ends import Ends
 from penstock.worker.handlers import Handler, Mode
 from penstock.worker.life import Life
-from penstock.worker.offers import Offers
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.slots import Slots
 from penstock.worker.wake import Wake
@@ -53,7 +52,6 @@ class Claims:
         modes: Mapping[str, tuple[Mode, ...]],
         most: int | None,
         begin: Begin,
-        offers: Offers,
         allowance: Allowance | None = None,
     ) -> None:
         """`modes`: of each queue. `allowance(queue)`: how many a claim may ask for now."""
@@ -65,7 +63,6 @@ class Claims:
         self._modes = modes
         self._begin = begin
         self._allowance = allowance
-        self._offers = offers
         self._fed = dict.fromkeys(self._modes, False)
         self._open = dict.fromkeys(self._modes, 0)
         self._wakes = {queue: Wake() for queue in self._modes}
@@ -126,16 +123,6 @@ class Claims:
             if self._fed[queue]:
                 self._wakes[queue].set()
 
-    def admit(self, queue: str) -> bool:
-        """One of this queue begins that nobody claimed; False: no more may be started."""
-        if queue in self._open:
-            self._open[queue] += 1
-            self._fed[queue] = True
-        if self.left == 0:
-            return False
-        self._count(-1)
-        return True
-
     def listen(self, queue: str) -> None:
         """Hear what is told from now on; see `rest`."""
         self._wakes[queue].clear()
@@ -165,8 +152,6 @@ class Claims:
                 _log.warning("no claim from queue %s: %s", queue, whereabouts(error))
                 more = False
             if not more:
-                # The claim has given back the slots that it did not use.
-                self._offers.look()
                 await wake.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
@@ -218,9 +203,7 @@ class Claims:
             worker = await self._life.identity(unless=self._stopped)
             if worker == 0:
                 return _Taken([], 0, more=False)
-            jobs = await self._engine.jobs.claim(
-                worker, queue, room, job=job, offered=self._offers.stands
-            )
+            jobs = await self._engine.jobs.claim(worker, queue, room, job=job)
         except Conflict as error:
             if error.code != "worker_lost":
                 raise

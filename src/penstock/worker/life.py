@@ -134,15 +134,9 @@ class Life:
             self.lose(worker)
 
     async def listen(
-        self,
-        channel: str,
-        on_notify: Callable[[str, str], None],
-        on_connect: Callable[[], None],
+        self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
     ) -> None:
-        """Hear what others tell, and what is told us alone on `channel`.
-
-        `on_connect`: what was told while nobody listened was not heard.
-        """
+        """Receive notifications. `on_connect`: earlier ones may not have been received."""
 
         async def connected(_: asyncpg.Connection) -> bool:
             on_connect()
@@ -150,7 +144,7 @@ class Life:
 
         await listen(
             self._dsn,
-            (channel, *CHANNELS),
+            CHANNELS,
             on_notify,
             connected,
             name="penstock control",

@@ -31,7 +31,6 @@ from penstock.worker.idle import run_only, run_until_idle
 from penstock.worker.life import RENEW_SECONDS, Life
 from penstock.worker.lookout import Lookout
 from penstock.worker.loop_watch import LoopWatch
-from penstock.worker.offers import Offers
 from penstock.worker.outcomes import whereabouts
 from penstock.worker.processes import Processes
 from penstock.worker.reports import Desk
@@ -162,7 +161,6 @@ class Worker:
         self._reason = self._reason or reason
         if self._claims is not None:
             self._claims.stop()
-            self._offers.look()
 
     def _prepare(self, runner: Runner, slots: Slots, for_steps: Threads) -> None:
         """Put the parts together."""
@@ -189,16 +187,6 @@ class Worker:
         )
         if options.stint is not None:
             self._stint = Stint(options.stint, engine, self._handlers)
-        self._offers = Offers(
-            engine,
-            self._life,
-            slots,
-            self._handlers,
-            modes,
-            poll=options.poll,
-            idle=lambda: not (self._running or self.claims.stopped),
-            begin=self._begin_given,
-        )
         self._claims = Claims(
             engine,
             self._life,
@@ -208,7 +196,6 @@ class Worker:
             modes=modes,
             most=options.recycle_after if options.max_jobs is None else options.max_jobs,
             begin=self._begin,
-            offers=self._offers,
             allowance=self._stint.allowance if self._stint else None,
         )
         self._lookout = Lookout(engine, self._claims.queues)
@@ -243,7 +230,6 @@ class Worker:
                 await run_until_idle(self._engine, claims, self._running, keeper)
                 self._reason = self._reason or "idle"
             else:
-                background.append(asyncio.create_task(for_ever(self._offers.run)))
                 await claims.serve(options.poll)
             await self._wind_down()
             if self._webhooks is not None and (options.until_idle or self._stint is not None):
@@ -277,39 +263,28 @@ class Worker:
         await tidy(self._engine.upkeep)
         return keeper
 
-    def _begin(self, claimed: Claimed, worker: int, *, give_back: bool = False) -> None:
-        give_back = give_back or self._stop_asked or self._life.worker != worker
+    def _begin(self, claimed: Claimed, worker: int) -> None:
+        give_back = self._stop_asked or self._life.worker != worker
         self._given_back += give_back
         self._running.begin(claimed, worker, give_back=give_back)
         if self.claims.spent:
             self._leave("recycle" if self._options.max_jobs is None else "max_jobs")
-        if self._offers.stands:
-            self._offers.look()
-
-    def _begin_given(self, claimed: Claimed, worker: int) -> None:
-        """What nobody claimed. The last that may be started may have been claimed meanwhile."""
-        admitted = self.claims.admit(self._handlers[claimed.kind].queue)
-        self._begin(claimed, worker, give_back=not admitted)
 
     def _on_ended(self, queues: Sequence[str]) -> None:
         for queue, jobs in Counter(queues).items():
             self.claims.ended(queue, jobs)
-        self._offers.look()
 
     # --- beside ----------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         def look() -> None:
             self.claims.wake()
-            self._offers.ask()
             self._lookout.look_again()
 
-        await self._life.listen(self._offers.channel, self._hear, look)
+        await self._life.listen(self._hear, look)
 
     def _hear(self, channel: str, word: str) -> None:
-        if channel == self._offers.channel:
-            self._offers.hear(word)
-        elif channel == "penstock_job":
+        if channel == "penstock_job":
             self.claims.wake(word)
         elif channel == "penstock_cancel" and self._running.has(word):
             # Only a reason to look: any role that may connect can send this.
@@ -326,10 +301,9 @@ class Worker:
                 if self._life.worker is not None:
                     await self._running.look_for_cancels(self._life.worker)
             # Not while an answer is long in coming: what it brings is not forgotten.
-            waited = max(self.claims.waited, self._offers.waited)
             if (
                 self._life.worker is not None
-                and waited < ANSWER_SOON_SECONDS
+                and self.claims.waited < ANSWER_SOON_SECONDS
                 and await self._running.give_back_forgotten(self._life.worker)
             ):
                 self.claims.wake()
@@ -373,7 +347,6 @@ class Worker:
         await self._while_running(lambda: STOP_SECONDS, at_once=False)
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._offers.end()
                 await self._running.all_told()
                 await self._running.hooks.deliver()
                 await self._life.end()

@@ -48,10 +48,10 @@ $$;
 -- Starts up to p_limit jobs of a queue for a worker, which has that many free slots.
 -- p_wait: where every open lane is busy (sixteen submitters on one account can keep a claim that
 -- skips locked rows empty-handed for long), wait for the first account before anything else.
--- p_job: this one and no other, if it may start now. p_offered: the worker has made an offer.
+-- p_job: this one and no other, if it may start now.
 create or replace function penstock.claim_jobs(
   p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false,
-  p_job uuid default null, p_offered boolean default false
+  p_job uuid default null
 ) returns table (
   id uuid, attempt integer, kind text, account text, slot_account bigint, topic text,
   batch_id uuid, payload jsonb,
@@ -194,12 +194,6 @@ begin
   v_jobs := coalesce(v_chosen, v_jobs);
   if v_jobs is null then
     return;
-  end if;
-  if p_offered then -- guard: offer back => if false then
-    -- It has something to do now. One that a submit is taking at this moment is too late.
-    delete from penstock.offer o where o.worker_id = (
-      select s.worker_id from penstock.offer s
-      where s.worker_id = p_worker and s.job_id is null for update skip locked);
   end if;
 
   return query

@@ -233,14 +233,6 @@ begin
   get diagnostics rows = row_count;
   return next;
 
-  what := 'offer'; -- of workers that left without a word
-  delete from penstock.offer o
-  where o.ctid = any (array(
-    select k.ctid from penstock.offer k where k.offered_at <= p_now - interval '1 hour'
-    limit p_rows for update skip locked));
-  get diagnostics rows = row_count;
-  return next;
-
   what := 'orphan';
   delete from penstock.orphan o
   where o.id = any (array(

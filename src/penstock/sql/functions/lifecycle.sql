@@ -17,7 +17,6 @@
 --   |   cancel_job --------------------------------------------------------------> cancelled
 --   |   expire_jobs ------------------------------------------------------------->  failed
 --   cancel_job of a running or awaiting job only asks: finish_jobs or recover_jobs ends it.
---   submit_one of a job that a resting worker gets at once (offers.sql) makes it running.
 --   retry_job of a finished job submits a new one (retry_of) and leaves the old one as it is.
 --
 -- Invariants. Code and tests cite these by number; penstock.check() looks for a breach of each.

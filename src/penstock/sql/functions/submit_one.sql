@@ -27,9 +27,7 @@ $$;
 -- As submit_many for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. p_offers: a worker that has offered to may start
--- it with the commit (offers.sql); not where that commit is the caller's, who may take his time.
--- p_own: as in submit_many.
+-- whose resting workers are told with the commit. p_own: as in submit_many.
 -- Its place and its wait, as far as they can be known at little cost: a deep queue makes no submit
 -- slow.
 create or replace function penstock.submit_one(
@@ -39,7 +37,7 @@ create or replace function penstock.submit_one(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_offers boolean default false, p_own boolean default false
+  p_own boolean default false
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -124,7 +122,7 @@ begin
     select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_told
     into id, status, place, eta_seconds, waiting_for, v_told
     from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
-      p_max_attempts, p_timeout, p_expires, p_metadata, p_offers) s;
+      p_max_attempts, p_timeout, p_expires, p_metadata) s;
   end if;
   if id is null then
     -- A large request of a kind that splits becomes several jobs, which are one batch.
@@ -209,13 +207,7 @@ begin
   into id, status, deduplicated, replayed, place, eta_seconds, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
-    p_price, p_webhook_url, true) s;
-  if status = 'running' -- guard: begun when safe => if false
-    and not deduplicated and not replayed
-  then
-    -- A worker's offer was taken: it begins with this commit, which waits for the disk.
-    return;
-  end if;
+    p_price, p_webhook_url) s;
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
   -- Once before: where it may not be called, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');

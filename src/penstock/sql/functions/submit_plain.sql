@@ -1,12 +1,11 @@
 -- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
 -- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
--- is_told: whether its place and its wait are, too. p_offers: see submit_one.
+-- is_told: whether its place and its wait are, too.
 create or replace function penstock._submit_plain(
   p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
   p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
-  p_metadata jsonb, p_offers boolean default false, out id uuid,
-  out status penstock.job_status, out place bigint, out eta_seconds double precision,
-  out waiting_for text, out is_told boolean
+  p_metadata jsonb, out id uuid, out status penstock.job_status, out place bigint,
+  out eta_seconds double precision, out waiting_for text, out is_told boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
   -- Planned anew, each of its looks would take longer than all of them.
@@ -23,14 +22,8 @@ declare
   v_rank bigint;
   v_alive boolean;
   v_handled boolean;
-  v_worker bigint;
-  v_channel text;
-  v_started_at timestamptz;
-  v_timeout interval;
-  v_deadline_at timestamptz;
   v_max_attempts integer;
   v_topic text;
-  v_start text;
 begin
   select k.* into v_kind from penstock.kind k
   where k.name = p_kind
@@ -72,77 +65,12 @@ begin
   id := penstock.new_id(v_now);
   status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
     else 'queued'::penstock.job_status end;
-  if p_offers and status = 'queued'
-    -- A wait for a standby can be broken off, and then workers hear of what it does not have.
-    and current_setting('synchronous_standby_names') = ''
-    -- Offers change all the time: an older snapshot could not lock one.
-    and current_setting('transaction_isolation') = 'read committed' -- guard: latest
-    -- Limits do not change under a start, as in claim_jobs. Not waited for: the job waits then.
-    and pg_try_advisory_xact_lock_shared(1886413171, v_queue.id) -- guard: limits
-  then
-    -- Here and not in a function of its own, which would take a twentieth of the way to a start.
-    select o.worker_id, o.channel into v_worker, v_channel
-    from penstock.queue q join penstock.offer o on q.id = any (o.queue_ids)
-    where q.id = v_queue.id
-      and q.concurrency is null -- guard: no limit
-      and q.rate_count is null -- guard: no rate
-      and q.paused_at is null -- guard: paused
-      and o.job_id is null -- guard: stands
-      -- It is renewed each poll interval: a worker that is frozen gets no more than one job.
-      and o.offered_at > v_now - interval '3 seconds' -- guard: fresh
-      and exists ( -- guard: worker lives
-        select from penstock.worker w
-        where w.id = o.worker_id and w.lost_at is null and w.stopped_at is null
-          and (w.kinds is null or p_kind = any (w.kinds))) -- guard: offer has a handler
-      and exists ( -- guard: closed
-        select from penstock.circuit c where c.queue_id = v_queue.id and c.state = 'closed')
-      -- Ordered as the indexes are: else all jobs would be read to find that there is none.
-      and ( -- guard: nobody before
-        select j.id from penstock.job j where j.queue_id = v_queue.id and j.status = 'queued'
-        order by j.kind_id, j.lane, j.rank limit 1) is null
-      and ( -- guard: nobody due
-        select j.id from penstock.job j
-        where j.queue_id = v_queue.id and j.status = 'scheduled' and not j.parked
-          and j.run_at <= v_now
-        order by j.run_at limit 1) is null
-    limit 1 for update of o skip locked;
-    if pg_try_advisory_xact_lock(v_worker) then -- guard: key held => if false then
-      -- Nobody holds its key: it is dead, and nobody has noticed yet.
-      delete from penstock.offer o where o.worker_id = v_worker;
-      v_worker := null;
-    elsif v_worker is not null then
-      status := 'running';
-      v_started_at := v_now;
-      v_timeout := coalesce(penstock._elapsed(p_timeout), v_kind.timeout, v_queue.timeout);
-      v_deadline_at := v_now + least(v_timeout + interval '5 seconds', v_queue.stuck_after);
-      if current_setting('synchronous_commit') = 'off' then
-        -- Whatever the caller thinks of his commits: no handler begins what a crash could undo.
-        perform set_config('synchronous_commit', 'on', true); -- guard: on disk
-      end if;
-    end if;
-  end if;
   insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
     max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
-    priority_said, attempt, version, worker_id, started_at, timeout_at, deadline_at)
-  values (id, v_rank,
-    -1, 0, v_queue.id, v_kind.id, status, v_priority, v_max_attempts, v_now, v_now, v_run_at,
-    case when v_worker is null then v_run_at + penstock._elapsed(p_expires) end,
-    penstock._elapsed(p_timeout), v_topic, p_metadata,
-    p_payload, p_priority is not null, (v_worker is not null)::integer,
-    1 + (v_worker is not null)::integer, v_worker, v_started_at, v_started_at + v_timeout,
-    v_deadline_at);
-  if status = 'running' then
-    update penstock.offer o set job_id = _submit_plain.id
-    where o.worker_id = v_worker; -- guard: taken once => where false;
-    v_start := penstock._start_json(v_worker, id, 1, p_kind, v_topic, p_payload, p_metadata,
-      v_max_attempts, v_started_at, v_started_at + v_timeout, v_deadline_at)::text;
-    -- What is too long for a notification is asked for.
-    perform pg_notify(v_channel, case when octet_length(v_start) < 8000 then v_start else '' end);
-    place := 1;
-    eta_seconds := 0;
-    is_told := true;
-    return;
-  end if;
+    priority_said)
+  values (id, v_rank, -1, 0, v_queue.id, v_kind.id, status, v_priority, v_max_attempts, v_now,
+    v_now, v_run_at, v_run_at + penstock._elapsed(p_expires), penstock._elapsed(p_timeout), v_topic,
+    p_metadata, p_payload, p_priority is not null);
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
   select s.alive, s.handled into v_alive, v_handled
   from penstock._service(v_queue.id, v_kind.id, v_now) s;

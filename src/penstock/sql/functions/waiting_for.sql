@@ -119,7 +119,7 @@ create or replace function penstock._rate_seconds(
 language sql stable parallel safe
 as $$
   select case when p_queue.rate_count is null then 0 else
-    greatest(0, greatest(0, date_part('epoch', p_next_at - p_now))
+    greatest(0, date_part('epoch', greatest(p_next_at, p_now) - p_now)
       + (p_nth - p_queue.rate_burst)
         * date_part('epoch', p_queue.rate_period) / p_queue.rate_count) end
 $$;

@@ -13,6 +13,5 @@ drop table
   penstock.pace, penstock.flow, penstock.snapshot, penstock.measured,
   penstock.hook, penstock.job_webhook, penstock.delivery, penstock.seen_callback,
   penstock.upload, penstock.upload_part,
-  penstock.api_key, penstock.ended_session,
-  penstock.offer;
+  penstock.api_key, penstock.ended_session;
 drop type penstock.job_status;
