@@ -138,7 +138,8 @@ def is_kept(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
     def compare(name: str, found: Any) -> None:
         file = KEPT / f"{name}.json"
         if request.config.getoption("--write-surface"):
-            file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True)
+            file.write_text(text + "\n")
         assert found == json.loads(file.read_text()), "if that is what you mean, run `make surface`"
 
     return compare
