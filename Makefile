@@ -22,7 +22,7 @@ POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
 ON_15 := $(wildcard tests/sql tests/engine) -m "not alone and not one_version"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo essays feedback studio marking scanner model test older check bench faults schema last screenshots docs preview lock
+.PHONY: help setup demo essays feedback studio marking scanner model test older check bench faults schema surface last screenshots docs preview lock
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -95,6 +95,9 @@ faults: setup ## Run storms, kills and the long forms of tests (takes long)
 
 schema: setup ## Rewrite tests/contract/schema.sql from a migrated database
 	$(PYTEST) tests/contract/test_schema.py --write-schema
+
+surface: setup ## Rewrite tests/contract/surface: routes, document, commands, SQL calls, Python names
+	$(PYTEST) tests/contract/test_surface.py --write-surface
 
 last: ## Keep this commit's package as the last version, for tests/upgrade; at each release
 	git archive --format=tar $(or $(COMMIT),HEAD) src/penstock | xz -9e > tests/upgrade/last.tar.xz

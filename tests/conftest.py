@@ -63,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--weather", metavar="FAULT,…", help="the campaign has these faults only")
     group.addoption("--figures", metavar="FILE", type=Path, help="write the campaign's as JSON")
     group.addoption("--write-schema", action="store_true", help="rewrite tests/contract/schema.sql")
+    group.addoption("--write-surface", action="store_true", help="rewrite tests/contract/surface")
     group.addoption("--screenshots", metavar="DIR", help="keep pictures of pages in this folder")
 
 

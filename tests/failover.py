@@ -108,8 +108,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 _IMPATIENT = """
 import sys
 from penstock import __main__, server
-from penstock.api import desk
-server.ANSWER_SECONDS = desk.WAIT_SECONDS = float(sys.argv.pop(1))
+from penstock.api import batching
+server.ANSWER_SECONDS = batching.WAIT_SECONDS = float(sys.argv.pop(1))
 __main__.main()
 """
 

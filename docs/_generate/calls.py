@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from _generate.page import Undocumented, code, described, page, read_words, sentence, slug, table
 from _generate.problems import TITLES
@@ -33,7 +33,7 @@ BASES = {
     "Moved": "Account",
     "NewKey": "Key",
 }
-_DEFAULT = "Successful Response"  # the framework's, where nothing was said
+_DEFAULT = "Successful Response"  # of routing.py, where a route says nothing
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("maxLength", "up to"))
 
 
@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
     """As a server would answer it."""
 
     @asynccontextmanager
-    async def nothing(_: FastAPI) -> AsyncIterator[None]:
+    async def nothing(_: Starlette) -> AsyncIterator[None]:
         yield
 
     return describe(create(Settings(), nothing))

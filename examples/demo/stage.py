@@ -17,7 +17,7 @@ from pathlib import Path
 
 import aiohttp
 import asyncpg
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from demo import setting
 from demo.children import Child, End, Life
@@ -144,7 +144,7 @@ class Stage:
         else:
             self._healing.sites_ended(end)
 
-    def install(self, api: FastAPI) -> None:
+    def install(self, api: Starlette) -> None:
         """The page and its buttons, as routes of the API's app."""
         # Here: the systems' ways to sign in read the secrets when they are loaded.
         from demo.landing import routes

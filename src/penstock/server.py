@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from penstock.api.app import create
 from penstock.api.auth import Auth
@@ -147,7 +147,7 @@ class AppHooks:
 
 def api(
     app: Penstock, *, base: str | None = None, worker: bool = False, standing: bool = False
-) -> FastAPI:
+) -> Starlette:
     """The HTTP API of an app, as an ASGI app: for `penstock serve`, tests, or to be mounted.
 
     base      where this server reaches itself, if PENSTOCK_PUBLIC_URL does not say
@@ -158,7 +158,7 @@ def api(
         app.base = base
 
     @asynccontextmanager
-    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(api: Starlette) -> AsyncIterator[None]:
         roots = read_roots(app.settings)
         engine = (await app.engine()).within(ANSWER_SECONDS)
         runner = AppRunner(app, engine)
@@ -217,7 +217,7 @@ def api(
 
 
 @asynccontextmanager
-async def running(api: FastAPI) -> AsyncIterator[None]:
+async def running(api: Starlette) -> AsyncIterator[None]:
     """For an app that mounts this one: from its own beginning to its end.
 
     When the process is told to stop, streams end and calls give back what they run, first: a server
@@ -229,7 +229,7 @@ async def running(api: FastAPI) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _leaving(api: FastAPI) -> Iterator[None]:
+def _leaving(api: Starlette) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are somebody else's there
         return
@@ -251,7 +251,7 @@ def _leaving(api: FastAPI) -> Iterator[None]:
             signal.signal(number, then)
 
 
-def leave(api: FastAPI) -> None:
+def leave(api: Starlette) -> None:
     """The server is told to stop: open streams end, calls that run jobs give them back."""
     found: Backend = api.state.backend
     for tell in found.on_leave:
@@ -259,7 +259,7 @@ def leave(api: FastAPI) -> None:
     found.on_leave.clear()
 
 
-def leave_now(api: FastAPI) -> None:
+def leave_now(api: Starlette) -> None:
     """It is told once more: a worker beside gives back what it runs."""
     leave(api)
     worker: Worker | None = getattr(api.state, "worker", None)
@@ -267,7 +267,7 @@ def leave_now(api: FastAPI) -> None:
         worker.stop_now()
 
 
-async def _begin_worker(app: Penstock, api: FastAPI) -> "asyncio.Task[object]":
+async def _begin_worker(app: Penstock, api: Starlette) -> "asyncio.Task[object]":
     options = Options(name=app.settings.worker_id, drain=timedelta(seconds=DRAIN_SECONDS))
     worker = Worker(await app.dsn(), app.handlers(), options)
     api.state.worker = worker

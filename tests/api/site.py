@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from api.transport import StreamingTransport
 from clock import Clock
@@ -27,7 +27,7 @@ class Site:
         self.engine = engine
         """Straight to the database, beside the server."""
         self.clock = clock
-        self._api: FastAPI | None = None
+        self._api: Starlette | None = None
         self._life: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._stop = asyncio.Event()
@@ -40,7 +40,7 @@ class Site:
         self.app_client = self.client(await self.make_key("app"))
 
     @property
-    def api(self) -> FastAPI:
+    def api(self) -> Starlette:
         if self._api is None:
             self._api = api(self.penstock)
         return self._api

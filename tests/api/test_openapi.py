@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import Route
 
 from api import kinds
 from api.site import Site
 from penstock.api import answers, forms, issuing, keys
-from penstock.api.app import ROUTERS
+from penstock.api.app import ROUTES
 from penstock.api.problems import MEDIA_TYPE
 
 # The calls of the contract.
@@ -53,13 +53,24 @@ def test_every_call_of_the_contract_is_there(document: dict[str, Any]) -> None:
 
 
 def test_every_route_is_documented(document: dict[str, Any]) -> None:
-    routes = [route for router in ROUTERS for route in router.routes]
-    shown = {
-        route.path_format
-        for route in routes
-        if isinstance(route, APIRoute) and route.include_in_schema
-    }
-    assert shown == set(document["paths"])
+    shown = {(method, path) for method, path, _ in operations(document)}
+    assert {(route.method, route.path_format) for route in ROUTES} - shown == {("GET", "/docs")}
+
+
+def test_every_route_has_one_entry(site: Site) -> None:
+    found = [
+        (method, route.path)
+        for route in site.api.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    ]
+    assert len(found) == len(set(found))
+
+
+async def test_a_mounted_document_says_where_it_is(site: Site) -> None:
+    mounted = await site.client(None, prefix="/tools/queue").get("/openapi.json")
+    assert mounted.json()["servers"] == [{"url": "/tools/queue"}]
+    assert "servers" not in (await site.anonymous.get("/openapi.json")).json()
 
 
 def test_every_operation_says_who_may_call_it_and_how_it_refuses(

@@ -27,7 +27,7 @@ from waiting import eventually
         ("POST", "/v1/jobs/../cancel", 404, "not_found"),
     ],
 )
-async def test_what_the_framework_refuses_has_our_form(
+async def test_what_starlette_refuses_has_our_form(
     site: Site, method: str, path: str, status: int, code: str
 ) -> None:
     told = problem(await site.app_client.request(method, path), status, code)

@@ -12,7 +12,7 @@ APP = """
 import asyncio, signal
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from penstock import server
 
 @asynccontextmanager
@@ -23,7 +23,7 @@ async def lifespan(api):
 async def main():
     over = asyncio.Event()
     {handles}
-    async with server.running(FastAPI(lifespan=lifespan)):
+    async with server.running(Starlette(lifespan=lifespan)):
         print("ready", flush=True)
         await over.wait()
 

@@ -3,8 +3,8 @@
 import asyncio
 
 import uvicorn
-from fastapi import FastAPI
 from playwright.async_api import Page, expect
+from starlette.applications import Starlette
 
 from api.serving import free_port
 from api.site import SECRET
@@ -28,12 +28,12 @@ class Live:
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self.secret = SECRET
-        self._api: FastAPI | None = None
+        self._api: Starlette | None = None
         self._server: uvicorn.Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def api(self) -> FastAPI:
+    def api(self) -> Starlette:
         assert self._api
         return self._api
 

@@ -357,10 +357,10 @@ def test_without_the_extra_it_says_what_to_install(
     found = util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec",
-        lambda name, *more: None if name == "fastapi" else found(name, *more),
+        lambda name, *more: None if name == "starlette" else found(name, *more),
     )
     for command in ("serve", "dev"):
         done = penstock(command, app, "--port", "0")
         assert (done.code, done.out) == (1, "")
-        assert "needs fastapi" in done.err
+        assert "needs starlette" in done.err
         assert "pip install 'penstock[server]'" in done.err

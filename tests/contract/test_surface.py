@@ -1,13 +1,20 @@
 """Names other people's programs rely on: a change here is a change for them."""
 
 import inspect
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock
+from contract import surface
 from penstock import errors
+
+KEPT = Path(__file__).with_name("surface")
 
 PUBLIC = {
     "Penstock": "penstock.app.penstock",
@@ -122,3 +129,44 @@ def _is_refusal(kind: object) -> bool:
     return (
         isinstance(kind, type) and issubclass(kind, errors.Refused) and kind is not errors.Refused
     )
+
+
+@pytest.fixture
+def is_kept(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+    """Compare with what is under version control, or write it."""
+
+    def compare(name: str, found: Any) -> None:
+        file = KEPT / f"{name}.json"
+        if request.config.getoption("--write-surface"):
+            text = json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True)
+            file.write_text(text + "\n")
+        assert found == json.loads(file.read_text()), "if that is what you mean, run `make surface`"
+
+    return compare
+
+
+def test_every_route_is_the_one_that_was_published(is_kept: Callable[[str, Any], None]) -> None:
+    is_kept("routes", surface.routes())
+
+
+def test_the_openapi_document_is_the_one_that_was_published(
+    is_kept: Callable[[str, Any], None],
+) -> None:
+    """Paths, parameters, bodies, answers, forms, security: all that a generated client reads."""
+    is_kept("openapi", surface.document())
+
+
+def test_commands_and_their_options_are_those_that_were_published(
+    is_kept: Callable[[str, Any], None],
+) -> None:
+    is_kept("commands", surface.commands())
+
+
+async def test_sql_calls_and_views_are_those_that_were_published(
+    migrated: str, is_kept: Callable[[str, Any], None]
+) -> None:
+    is_kept("sql", await surface.sql(migrated))
+
+
+def test_public_python_is_what_was_published(is_kept: Callable[[str, Any], None]) -> None:
+    is_kept("python", surface.python())

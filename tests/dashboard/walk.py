@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.routing import Route
 
-from penstock.api.app import ROUTERS
+from penstock.api.app import ROUTES
 
-_API = {id(route) for router in ROUTERS for route in router.routes}
+_API = {id(route) for route in ROUTES}
 # Seen by anybody: the way in, and what leads on without showing anything.
 OPEN = {"/login", "/ai-queue"}
 # Not pages: a stream that tells of changes, and files that are saved.
@@ -18,7 +18,7 @@ DOWNLOADS = {"/uploads/{upload_id:uuid}", "/ledger.csv"}
 _QUERIES = {"/account": "?name={account}"}
 
 
-def routes(app: FastAPI, method: str) -> list[str]:
+def routes(app: Starlette, method: str) -> list[str]:
     """The paths that take this method: all that the API did not bring."""
     found = [
         route.path
@@ -65,13 +65,13 @@ class Things:
             "concurrency": "7",
         }
 
-    def pages(self, app: FastAPI) -> Iterator[str]:
+    def pages(self, app: Starlette) -> Iterator[str]:
         """All that an operator looks at."""
         for path in routes(app, "GET"):
             if path not in OPEN | DOWNLOADS | {STREAM}:
                 yield self.fill(path + _QUERIES.get(path, ""))
 
-    def forms(self, app: FastAPI) -> Iterator[str]:
+    def forms(self, app: Starlette) -> Iterator[str]:
         """All that takes a form of theirs."""
         for path in routes(app, "POST"):
             if path not in OPEN:

@@ -33,17 +33,6 @@ def naming_kinds(principal: Principal, behind: Backend) -> AbstractAsyncContextM
     return naming_known(behind.engine.rows) if principal.sees_all else nullcontext()
 
 
-def refuse_unless_allowed(principal: Principal, what: str) -> None:
-    """A token may do what it was made for; keys are asked elsewhere."""
-    if principal.who == "token" and what not in principal.allow:
-        raise NotAllowed(
-            f"this token does not allow to {what}",
-            code="not_allowed",
-            needs=[what],
-            hint=f'Ask for a token with "{what}" in allow.',
-        )
-
-
 def refuse_reserved(form: SubmitJob, principal: Principal, place: str = "") -> None:
     """An account's key says what it wants, and not at what price or before whom."""
     if principal.account is None:

@@ -1,33 +1,24 @@
 """Accounts over HTTP: who may use how much, what they have left, and every move of it."""
 
-import json
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
-from penstock.api import cursors, problems
-from penstock.api.access import refuse_unless_allowed
+from penstock.api import cursors
 from penstock.api.answers import Answer
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
-from penstock.api.body import Body, Strict, documented
-from penstock.api.headers import JSON
+from penstock.api.auth import Operator, Principal, Reader, Service
+from penstock.api.backend import Backend
+from penstock.api.body import Body, Strict
+from penstock.api.cursors import Cursor, Limit
+from penstock.api.routing import Routes
 from penstock.engine.encode import CREDITS_MAX
 from penstock.errors import NotAllowed, NotFound
 
-router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
+routes = Routes("accounts")
 
-Reader = Annotated[Principal, Depends(allowed("admin", "app", "account", "token"))]
-Backer = Annotated[Principal, Depends(allowed("admin", "app"))]
-Operator = Annotated[Principal, Depends(allowed("admin"))]
-Behind = Annotated[Backend, Depends(backend)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
-
-_USUAL = (401, 403, 404, 413, 422, 429, 503)
+Found = dict[str, Any]
 
 
 class CreateAccount(Strict):
@@ -128,155 +119,143 @@ class Receipt(Answer):
     kept: Kept
 
 
-@router.post(
-    "",
-    status_code=201,
+@routes.add(
+    "POST",
+    "/v1/accounts",
+    status=201,
     summary="Make an account",
-    response_model=Account,
-    openapi_extra=documented(CreateAccount),
-    responses=problems.documented(*_USUAL, 409),
+    answer=Account,
+    refuses=(404, 409),
 )
 async def create(
-    _: Backer,
-    behind: Behind,
-    said: Annotated[CreateAccount, Depends(Body(CreateAccount, code="invalid_account"))],
-) -> Response:
+    _: Service,
+    behind: Backend,
+    said: Annotated[CreateAccount, Body(code="invalid_account")],
+) -> Found:
     await behind.engine.accounts.create(said.id, plan=said.plan)
-    return _json(await behind.engine.accounts.show(said.id), status=201)
+    return await behind.engine.accounts.show(said.id)
 
 
-@router.get(
-    "",
-    summary="List accounts by name",
-    response_model=AccountPage,
-    responses=problems.documented(401, 403, 422, 429, 503),
-)
+@routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
 async def list_accounts(
-    _: Backer, behind: Behind, limit: Limit = 100, cursor: Cursor = None
-) -> Response:
+    _: Service, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+) -> Found:
     found = await behind.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
     after = found[-1]["id"] if len(found) == limit else None
-    return _page(found, cursors.write_text(after))
+    return {"items": found, "next_cursor": cursors.write_text(after)}
 
 
-@router.get(
-    "/{account}",
-    summary="Show an account",
-    response_model=Account,
-    responses=problems.documented(401, 403, 404, 422, 429, 503),
-)
-async def read(account: str, principal: Reader, behind: Behind) -> Response:
+@routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
+async def read(account: str, principal: Reader, behind: Backend) -> Found:
     _refuse_foreign(principal, account)
-    return _json(await behind.engine.accounts.show(account))
+    return await behind.engine.accounts.show(account)
 
 
-@router.patch(
-    "/{account}",
+@routes.add(
+    "PATCH",
+    "/v1/accounts/{account}",
     summary="Change an account's plan",
-    response_model=Account,
-    openapi_extra=documented(EditAccount),
-    responses=problems.documented(*_USUAL, 409),
+    answer=Account,
+    refuses=(409,),
 )
 async def edit(
     account: str,
-    _: Backer,
-    behind: Behind,
-    said: Annotated[EditAccount, Depends(Body(EditAccount))],
-) -> Response:
+    _: Service,
+    behind: Backend,
+    said: Annotated[EditAccount, Body()],
+) -> Found:
     await behind.patient.accounts.set_plan(account, said.plan)
-    return _json(await behind.engine.accounts.show(account))
+    return await behind.engine.accounts.show(account)
 
 
-@router.post(
-    "/{account}/credits",
-    summary="Give credits",
-    response_model=Moved,
-    openapi_extra=documented(GrantCredits),
-    responses=problems.documented(*_USUAL, 409),
+@routes.add(
+    "POST", "/v1/accounts/{account}/credits", summary="Give credits", answer=Moved, refuses=(409,)
 )
 async def grant(
     account: str,
-    _: Backer,
-    behind: Behind,
-    said: Annotated[GrantCredits, Depends(Body(GrantCredits))],
-) -> Response:
+    _: Service,
+    behind: Backend,
+    said: Annotated[GrantCredits, Body()],
+) -> Found:
     moved = await behind.engine.accounts.grant(
         account, said.amount, reason=said.reason, ref=said.ref
     )
     return await _moved(behind, account, moved)
 
 
-@router.post(
-    "/{account}/deduct",
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/deduct",
     summary="Take credits",
-    response_model=Moved,
-    openapi_extra=documented(DeductCredits),
-    responses=problems.documented(*_USUAL, 402, 409),
+    answer=Moved,
+    refuses=(402, 409),
 )
 async def deduct(
     account: str,
-    _: Backer,
-    behind: Behind,
-    said: Annotated[DeductCredits, Depends(Body(DeductCredits))],
-) -> Response:
+    _: Service,
+    behind: Backend,
+    said: Annotated[DeductCredits, Body()],
+) -> Found:
     moved = await behind.engine.accounts.deduct(
         account, said.amount, ref=said.ref, reason=said.reason
     )
     return await _moved(behind, account, moved)
 
 
-@router.post(
-    "/{account}/refund",
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/refund",
     summary="Give back what was deducted",
-    response_model=Moved,
-    openapi_extra=documented(RefundCredits),
-    responses=problems.documented(*_USUAL, 409),
+    answer=Moved,
+    refuses=(409,),
 )
 async def refund(
     account: str,
-    _: Backer,
-    behind: Behind,
-    said: Annotated[RefundCredits, Depends(Body(RefundCredits))],
-) -> Response:
+    _: Service,
+    behind: Backend,
+    said: Annotated[RefundCredits, Body()],
+) -> Found:
     moved = await behind.engine.accounts.refund(account, ref=said.ref, reason=said.reason)
     return await _moved(behind, account, moved)
 
 
-@router.get(
-    "/{account}/ledger",
+@routes.add(
+    "GET",
+    "/v1/accounts/{account}/ledger",
     summary="Every move of an account's credits, newest first",
-    response_model=Ledger,
-    responses=problems.documented(401, 403, 404, 422, 429, 503),
+    answer=Ledger,
 )
 async def ledger(
-    account: str, principal: Reader, behind: Behind, limit: Limit = 100, cursor: Cursor = None
-) -> Response:
+    account: str, principal: Reader, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+) -> Found:
     _refuse_foreign(principal, account)
     before = cursors.read_number(cursor)
     found = await behind.engine.accounts.ledger(account, limit=limit, before=before)
     after = str(found[-1]["id"]) if len(found) == limit else None
-    return _page(found, cursors.write_text(after))
+    return {"items": found, "next_cursor": cursors.write_text(after)}
 
 
-@router.post(
-    "/{account}/erase",
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/erase",
     summary="Remove an account's jobs, uploads and name",
-    description="What waits is cancelled and refunded, what runs is asked to stop; until that has "
-    "ended the answer is 409 `account_busy`: repeat the call. Of the account only the books are "
-    "kept, under a number. There is no way back.",
-    response_model=Receipt,
-    responses=problems.documented(401, 403, 404, 409, 422, 429, 503),
+    answer=Receipt,
+    refuses=(409,),
 )
-async def erase(account: str, _: Operator, behind: Behind) -> Response:
+async def erase(account: str, _: Operator, behind: Backend) -> Found:
+    """What waits is cancelled and refunded, what runs is asked to stop.
+
+    Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
+    books are kept, under a number. There is no way back.
+    """
     try:
-        return _json(await behind.patient.erasure.erase(account))
+        return await behind.patient.erasure.erase(account)
     finally:  # its keys end first, also where some of its jobs still run
         behind.auth.forget_account(account)
 
 
 def _refuse_foreign(principal: Principal, account: str) -> None:
     """Another's account is as unknown as one that does not exist, in the same words."""
-    refuse_unless_allowed(principal, "read")
     if principal.job is not None or principal.topic is not None:
         raise NotAllowed("a token for a job or topic does not show accounts", code="not_allowed")
     if principal.account is not None and principal.account != account:
@@ -288,15 +267,7 @@ def _refuse_foreign(principal: Principal, account: str) -> None:
         )
 
 
-async def _moved(behind: Backend, account: str, moved: dict[str, Any]) -> Response:
+async def _moved(behind: Backend, account: str, moved: dict[str, Any]) -> Found:
     told = {key: value for key, value in moved.items() if key not in ("account", "balance")}
     # The balance of this moment, in which others may have moved it too.
-    return _json({**await behind.engine.accounts.show(account), **told})
-
-
-def _page(items: list[dict[str, Any]], after: str | None) -> Response:
-    return _json({"items": items, "next_cursor": after})
-
-
-def _json(found: dict[str, Any], *, status: int = 200) -> Response:
-    return Response(json.dumps(found), status_code=status, media_type=JSON)
+    return {**await behind.engine.accounts.show(account), **told}

@@ -249,8 +249,3 @@ class NewKey(Key):
 class KeyPage(Answer):
     items: list[Key]
     next_cursor: str | None
-
-
-def documented(model: type[BaseModel], description: str) -> dict[str, Any]:
-    """For `responses=`: an answer of this form."""
-    return {"model": model, "description": description}

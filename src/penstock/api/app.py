@@ -1,9 +1,11 @@
-"""The API as an ASGI app: its routers, its errors, its OpenAPI document."""
+"""The API as an ASGI app: its routes, its errors, and what is around every request."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from fastapi import APIRouter, FastAPI
+from starlette import routing
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from penstock.api import (
@@ -11,7 +13,6 @@ from penstock.api import (
     batches,
     callbacks,
     docs,
-    front,
     issuing,
     jobs,
     keys,
@@ -27,77 +28,71 @@ from penstock.api import (
     uploads,
     webhooks,
 )
-from penstock.api.openapi import describe
+from penstock.api.routing import Route
 from penstock.settings import Settings
 
-# One router per noun; each is written in the module of that name.
-ROUTERS: tuple[APIRouter, ...] = (
-    jobs.router,
-    stream.router,
-    batches.router,
-    issuing.router,
-    keys.router,
-    process.router,
-    uploads.router,
-    accounts.router,
-    queues.router,
-    ops.router,
-    docs.router,
-    callbacks.router,
-    webhooks.router,
+# Tried in this order: those that are asked for most come first.
+ROUTES: tuple[Route, ...] = (
+    *jobs.routes,
+    *stream.routes,
+    *batches.routes,
+    *issuing.routes,
+    *keys.routes,
+    *process.routes,
+    *uploads.routes,
+    *accounts.routes,
+    *queues.routes,
+    *ops.routes,
+    *docs.routes,
+    *callbacks.routes,
+    *webhooks.routes,
 )
 
-Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
-def create(settings: Settings, lifespan: Lifespan) -> FastAPI:
+def create(settings: Settings, lifespan: Lifespan) -> Starlette:
     """`lifespan` sets `app.state.backend` before the first request, and closes what it opened."""
-    app = FastAPI(
-        title="Penstock",
-        summary="The durable queue for AI work",
-        version="1",
+    counts = requests.Counts()
+    app = Starlette(
+        routes=[*ROUTES, routing.Route("/openapi.json", docs.document)],
+        # The first is around all others.
+        middleware=[
+            Middleware(requests.Requests, counts=counts),
+            *([_cors(settings.origins)] if settings.origins else ()),
+            Middleware(telling.Telling),
+            Middleware(sending.Sending),
+        ],
+        exception_handlers=problems.HANDLERS,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/openapi.json",
-        redirect_slashes=False,
-        # Its spans would carry paths and queries, and so accounts and tokens; and to ask whether
-        # anybody wants them takes longer than our own counts.
-        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    problems.install(app)
-    for router in ROUTERS:
-        # Their routes themselves: nothing is to be added to them, and one list is looked through
-        # faster than lists in a list.
-        app.router.routes.extend(router.routes)
-    app.add_middleware(front.Front, routes=app.router.routes, handlers=app.exception_handlers)
-    app.add_middleware(sending.Sending)
-    app.add_middleware(telling.Telling)
-    if settings.origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.origins),
-            allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=[
-                "Authorization",
-                "Content-Type",
-                "Idempotency-Key",
-                "Last-Event-ID",
-                "Prefer",
-                "If-None-Match",
-            ],
-            expose_headers=[
-                "Idempotent-Replayed",
-                "Location",
-                "Preference-Applied",
-                "Retry-After",
-                "ETag",
-                "X-Request-ID",
-            ],
-            max_age=600,
-        )
-    app.state.requests = requests.Counts()
+    app.router.redirect_slashes = False
+    app.state.requests = counts
     app.state.limits = limits.Limits(settings)
-    app.add_middleware(requests.Requests, counts=app.state.requests)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
+
+
+def _cors(origins: tuple[str, ...]) -> Middleware:
+    """Pages of these origins may call, and read what answers say."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
+        allow_headers=[
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "Last-Event-ID",
+            "Prefer",
+            "If-None-Match",
+        ],
+        expose_headers=[
+            "Idempotent-Replayed",
+            "Location",
+            "Preference-Applied",
+            "Retry-After",
+            "ETag",
+            "X-Request-ID",
+        ],
+        max_age=600,
+    )

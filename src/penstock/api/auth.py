@@ -3,17 +3,16 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import Request
+from starlette.requests import Request
 from starlette.types import Scope
 
 from penstock.api import tokens
+from penstock.api.batching import Batcher
 from penstock.api.failures import Failures
-from penstock.api.gathering import Gathering
-from penstock.api.parameters import refuse_unknown
 from penstock.engine.grants import Grant, Grants
 from penstock.engine.keys import PREFIX, Key, Keys, parts
 from penstock.errors import NotAllowed, Unauthorized
@@ -62,7 +61,7 @@ class Auth:
 
     def __init__(self, keys: Keys, grants: Grants, roots: Roots) -> None:
         self._keys = keys
-        self._grants = Gathering(grants.are_over, _MOST_GRANTS)
+        self._grants = Batcher(grants.are_over, _MOST_GRANTS)
         self._roots = roots
         self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
         self._touched: dict[str, float] = {}
@@ -245,26 +244,39 @@ def caller_of(scope: Scope) -> Principal | None:
     return found
 
 
-def allowed(*who: Who) -> Callable[[Request], Awaitable[Principal]]:
-    """For `Depends`: who may call a route. A token also needs what the route asks of it."""
+class Allowed:
+    """Who may call a route; a token has to allow what the route does: `read`, `cancel`."""
 
-    async def check(request: Request) -> Principal:
+    def __init__(self, *who: Who, needs: str = "read") -> None:
+        self.who = who
+        self.needs = needs
+
+    async def __call__(self, request: Request) -> Principal:
         auth: Auth = request.app.state.backend.auth
         principal = await auth.principal(request)
         know_caller(request.scope, principal)
         request.scope["penstock.key"] = principal.key or principal.who  # for the log
-        if principal.who not in who:
+        if principal.who not in self.who:
             raise NotAllowed(
                 f"a key of kind {principal.who} may not do this"
                 if principal.who != "token"
                 else "a token may not do this",
                 code="not_allowed",
-                needs=[one for one in who if one != "token"],
+                needs=[one for one in self.who if one != "token"],
             )
-        if request.scope["query_string"]:
-            refuse_unknown(request, tokens="token" in who)
+        if principal.who == "token" and self.needs not in principal.allow:
+            raise NotAllowed(
+                f"this token does not allow to {self.needs}",
+                code="not_allowed",
+                needs=[self.needs],
+                hint=f'Ask for a token with "{self.needs}" in allow.',
+            )
         return principal
 
-    # For the document, which says who may call what.
-    check.who = who  # type: ignore[attr-defined]
-    return check
+
+# Callers of routes, from the fewest to the most.
+Operator = Annotated[Principal, Allowed("admin")]
+Service = Annotated[Principal, Allowed("admin", "app")]
+Submitter = Annotated[Principal, Allowed("admin", "app", "account")]
+Reader = Annotated[Principal, Allowed("admin", "app", "account", "token")]
+Canceller = Annotated[Principal, Allowed("admin", "app", "account", "token", needs="cancel")]

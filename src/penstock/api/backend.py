@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fastapi import Request
-
 from penstock.api.auth import Auth
-from penstock.api.desk import Desk
+from penstock.api.batching import BatchedJobs
 from penstock.api.hub import Hub
 from penstock.engine import Engine
 from penstock.providers.roots import Roots
@@ -80,7 +78,8 @@ class Backend:
     runner: Runner
     drives: Drives
     live: Hub
-    desk: Desk = field(init=False)
+    batched: BatchedJobs = field(init=False)
+    """Submits and reads that share a statement."""
     patient: Engine = field(init=False)
     """For calls whose time grows with a batch, an account, a plan: no wait for others."""
     open_streams: Callable[[], int] = lambda: 0
@@ -97,11 +96,5 @@ class Backend:
     """Jobs have ended here: the app's on_finish is due; after commit, comes back at once."""
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.engine.texts)
+        self.batched = BatchedJobs(self.engine.texts)
         self.patient = self.engine.within(PATIENT_SECONDS)
-
-
-async def backend(request: Request) -> Backend:
-    """Not a plain function: the framework would call that in a thread, for each request."""
-    found: Backend = request.app.state.backend
-    return found

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api import answers, cursors
 from penstock.api.access import (
@@ -14,15 +15,14 @@ from penstock.api.access import (
     naming_kinds,
     naming_place,
     refuse_reserved,
-    refuse_unless_allowed,
 )
-from penstock.api.auth import Principal
+from penstock.api.auth import Canceller, Principal, Reader, Submitter
 from penstock.api.backend import Backend
-from penstock.api.body import LARGEST_BYTES, Body, documented
+from penstock.api.body import LARGEST_BYTES, Body
+from penstock.api.cursors import Cursor, Limit
 from penstock.api.forms import LENGTHS, MOST_JOBS, PLAIN, SubmitBatch, SubmitJob
 from penstock.api.headers import JSON
-from penstock.api.jobs import Behind, Cursor, Limit, Reader, Submitter
-from penstock.api.problems import documented as problems
+from penstock.api.routing import Routes
 from penstock.engine.asked import Batch, refuse_odd_moment
 from penstock.engine.encode import encode_checked, refuse_nul
 from penstock.engine.jobs import Submitted
@@ -30,31 +30,28 @@ from penstock.errors import Invalid, NotAllowed, Refused, TooLarge
 from penstock.providers.public import refuse_private
 from penstock.states import JobStatus
 
-router = APIRouter(prefix="/v1", tags=["batches"])
+routes = Routes("batches")
 
 _TEXTS = ("account", "dedupe_key", "topic", "webhook_url")
 
 
-@router.post(
-    "/jobs/batch",
-    status_code=201,
+@routes.add(
+    "POST",
+    "/v1/jobs/batch",
+    status=201,
     summary="Submit many jobs, all or none",
-    openapi_extra=documented(SubmitBatch),
-    responses={
-        201: answers.documented(answers.AcceptedBatch, "Accepted, in order"),
-        **problems(402, 404, 409, 413, 422),
-    },
+    answer=answers.AcceptedBatch,
+    about="Accepted, in order",
+    refuses=(402, 404, 409),
 )
 async def submit(
+    request: Request,
     principal: Submitter,
-    behind: Behind,
-    form: Annotated[
-        SubmitBatch, Depends(Body(SubmitBatch, most=LARGEST_BYTES, code="invalid_job"))
-    ],
-    idempotency_key: Annotated[str | None, Header(include_in_schema=False)] = None,
+    behind: Backend,
+    form: Annotated[SubmitBatch, Body(most=LARGEST_BYTES, code="invalid_job")],
 ) -> Response:
     """Those that are new form the batch; one with a live twin is answered with its twin's id."""
-    if idempotency_key is not None:
+    if "idempotency-key" in request.headers:
         # Passed over, it would let a caller believe that to repeat this is safe.
         raise Invalid(
             "Idempotency-Key is for one job: give each of a batch a dedupe_key",
@@ -84,16 +81,17 @@ async def submit(
     return Response(_accepted(submitted), status_code=201, media_type=JSON)
 
 
-@router.get(
-    "/batches/{batch_id}",
+@routes.add(
+    "GET",
+    "/v1/batches/{batch_id}",
     summary="Look at a batch",
-    responses={200: answers.documented(answers.Batch, "The batch"), **problems(404, 422)},
+    answer=answers.Batch,
+    about="The batch",
 )
 async def read(
-    batch_id: UUID, principal: Reader, behind: Behind, limit: Limit = 100, cursor: Cursor = None
+    batch_id: UUID, principal: Reader, behind: Backend, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """Totals of all its jobs, and some of them, in the order in which they were submitted."""
-    refuse_unless_allowed(principal, "read")
     _refuse_narrow(principal)
     text, after = await behind.patient.texts.batch(
         batch_id, account=principal.account, limit=limit, after=cursors.read(cursor)
@@ -101,13 +99,15 @@ async def read(
     return _batch(text, after)
 
 
-@router.post(
-    "/batches/{batch_id}/cancel",
+@routes.add(
+    "POST",
+    "/v1/batches/{batch_id}/cancel",
     summary="Cancel what has not ended of a batch",
-    responses={200: answers.documented(answers.Batch, "The batch"), **problems(404, 409)},
+    answer=answers.Batch,
+    about="The batch",
+    refuses=(409,),
 )
-async def cancel(batch_id: UUID, principal: Reader, behind: Behind) -> Response:
-    refuse_unless_allowed(principal, "cancel")
+async def cancel(batch_id: UUID, principal: Canceller, behind: Backend) -> Response:
     _refuse_narrow(principal)
     return _batch(*await behind.patient.texts.cancel_batch(batch_id, account=principal.account))
 

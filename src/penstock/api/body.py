@@ -6,12 +6,12 @@ How much may be read depends on who sends it, and is counted while the request l
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from penstock.api.limits import FUNCTIONS, STRANGER_BYTES, Sender, limits
 from penstock.errors import Invalid, TooLarge
@@ -31,9 +31,6 @@ _TEXTS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
 
 Content = bytes | bytearray
 Model = TypeVar("Model", bound=BaseModel)
-
-DOCUMENTED: dict[str, type[BaseModel]] = {}
-"""The bodies that routes read themselves, for the OpenAPI document."""
 
 
 class Strict(BaseModel):
@@ -111,31 +108,24 @@ async def receive(request: Request) -> AsyncIterator[bytes]:
             yield body
 
 
-class Body(Generic[Model]):
-    """`Depends(Body(NewKey))`: the request's body as such a model.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """`form: Annotated[NewKey, Body()]`: the request's body as such a model."""
 
-    `code`: what a wrong one is called. `empty`: no body is an empty object.
-    """
+    most: int = USUAL_BYTES
+    empty: bool = False
+    """No body is an empty object."""
+    code: str = "invalid_request"
+    """What a wrong one is called."""
+    shown: type[BaseModel] | None = None
+    """Its form in the document, where that is another one."""
 
-    def __init__(
-        self,
-        model: type[Model],
-        *,
-        most: int = USUAL_BYTES,
-        empty: bool = False,
-        code: str = "invalid_request",
-    ) -> None:
-        self._model = model
-        self._most = most
-        self._empty = empty
-        self._code = code
-
-    async def __call__(self, request: Request) -> Model:
+    async def read(self, model: type[Model], request: Request) -> Model:
         # Not copied: a batch may have much of it.
-        content = await _read(request, self._most, limits(request).sender(request))
-        if not content and self._empty:
+        content = await _read(request, self.most, limits(request).sender(request))
+        if not content and self.empty:
             content += b"{}"
-        return parse(self._model, content, code=self._code)
+        return parse(model, content, code=self.code)
 
 
 def parse(model: type[Model], content: Content, *, code: str = "invalid_request") -> Model:
@@ -195,16 +185,6 @@ def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invali
         field=where or None,
         **members,
     )
-
-
-def documented(
-    model: type[BaseModel], *, required: bool = True, media_type: str = "application/json"
-) -> dict[str, Any]:
-    """For `openapi_extra`: what `Body` reads, since the framework does not see it."""
-    DOCUMENTED[model.__name__] = model
-    ref = {"$ref": f"#/components/schemas/{model.__name__}"}
-    body = {"required": required, "content": {media_type: {"schema": ref}}}
-    return {"requestBody": body}
 
 
 def _worded(cause: str, words: str, place: tuple[int | str, ...], model: type[BaseModel]) -> str:

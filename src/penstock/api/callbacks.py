@@ -10,27 +10,27 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import asyncpg
-from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api import callback_items
 from penstock.api.answers import Answer
-from penstock.api.answers import documented as answered
 from penstock.api.auth import bearer
-from penstock.api.backend import Backend, backend
-from penstock.api.body import DOCUMENTED, read_callback
+from penstock.api.backend import Backend
+from penstock.api.body import read_callback
 from penstock.api.callers import Caller, holds_token, only_item, unknown_caller
-from penstock.api.problems import documented as problems
 from penstock.api.problems import problem
+from penstock.api.routing import Routes
 from penstock.engine.callbacks import Item
 from penstock.errors import Invalid, Unauthorized
 from penstock.providers import callback_token
 
-router = APIRouter(prefix="/v1/callbacks", tags=["callbacks"])
+routes = Routes("callbacks")
 
 # Several times what a result may have, written with spaces perhaps; and many of them.
 SINGLE_BYTES = 4 * 1024 * 1024
@@ -46,8 +46,6 @@ _UNFIT = (
     asyncpg.ProgramLimitExceededError,
     asyncpg.StatementTooComplexError,
 )
-
-Behind = Annotated[Backend, Depends(backend)]
 
 
 class CallbackItem(BaseModel):
@@ -95,25 +93,21 @@ _ARRAY = {"type": "array", "items": _ITEM, "maxItems": MOST_ITEMS}
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the document says of a body that these routes read by themselves."""
     content = {"application/json": {"schema": schema}}
-    DOCUMENTED[CallbackItem.__name__] = CallbackItem
-    return {"requestBody": {"required": True, "content": content}}
+    return {"request_body": {"required": True, "content": content}, "models": (CallbackItem,)}
 
 
-_RESPONSES = {
-    200: answered(CallbackResults, "What became of each item"),
-    **problems(401, 413, 422, 503),
-}
-
-
-@router.post(
-    "/{job_id}",
+@routes.add(
+    "POST",
+    "/v1/callbacks/{job_id}",
     summary="Say how a job went",
-    response_model=CallbackResults,
-    openapi_extra=_body({"anyOf": [_ITEM, {**_ARRAY, "maxItems": 1}]}),
-    responses=_RESPONSES,
+    answer=CallbackResults,
+    **_body({"anyOf": [_ITEM, {**_ARRAY, "maxItems": 1}]}),
+    about="What became of each item",
+    refuses=(401,),
 )
-async def call_back(job_id: UUID, request: Request, behind: Behind) -> Response | dict[str, Any]:
+async def call_back(job_id: UUID, request: Request, behind: Backend) -> Response | dict[str, Any]:
     """One result, or an array with one, for the job in the path.
 
     Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
@@ -151,14 +145,16 @@ async def call_back(job_id: UUID, request: Request, behind: Behind) -> Response 
     return {"results": [_result(job_id, outcome)]}
 
 
-@router.post(
-    "",
+@routes.add(
+    "POST",
+    "/v1/callbacks",
     summary="Say how several jobs went",
-    response_model=CallbackResults,
-    openapi_extra=_body(_ARRAY),
-    responses=_RESPONSES,
+    answer=CallbackResults,
+    **_body(_ARRAY),
+    about="What became of each item",
+    refuses=(401,),
 )
-async def call_back_many(request: Request, behind: Behind) -> Response | dict[str, Any]:
+async def call_back_many(request: Request, behind: Backend) -> Response | dict[str, Any]:
     """An array of results, each with the token of its start, and each for itself.
 
     One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
-from fastapi import Request
+from starlette.requests import Request
 
 from penstock.api import callback_items
 from penstock.api.backend import Backend

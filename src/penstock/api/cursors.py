@@ -2,9 +2,15 @@
 
 import base64
 import binascii
+from typing import Annotated
 from uuid import UUID
 
+from pydantic import Field
+
 from penstock.errors import Invalid
+
+Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most.")]
+Cursor = Annotated[str | None, Field(description="`next_cursor` of the page before.")]
 
 _ID, _TEXT = b"\x01", b"\x02"
 _ID_BYTES = 16

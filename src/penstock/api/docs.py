@@ -5,13 +5,14 @@ from collections import defaultdict
 from html import escape
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from penstock.api.openapi import describe
+from penstock.api.routing import Routes
 from penstock.api.safety import NOTHING_RUNS
 
-router = APIRouter()
+routes = Routes("operation")
 
 _HEADERS = {
     "Content-Security-Policy": f"{NOTHING_RUNS}; style-src 'unsafe-inline'; base-uri 'none'",
@@ -34,9 +35,17 @@ h2 { margin-top: 2rem }
 """
 
 
-@router.get("/docs", include_in_schema=False)
-async def docs(request: Request) -> HTMLResponse:
+@routes.add("GET", "/docs")
+async def docs(request: Request) -> Response:
     return HTMLResponse(render(describe(request.app)), headers=_HEADERS)
+
+
+async def document(request: Request) -> Response:
+    """`/openapi.json`; below an app that has mounted this one it says where."""
+    found = describe(request.app)
+    if root := request.scope.get("root_path"):
+        found = {**found, "servers": [{"url": root}]}
+    return JSONResponse(found)
 
 
 def render(document: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import OrderedDict
 
-from fastapi import Request
+from starlette.requests import Request
 
 from penstock.errors import RateLimited
 

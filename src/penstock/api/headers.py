@@ -4,7 +4,8 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api.requests import note_job
 from penstock.engine.texts import Text

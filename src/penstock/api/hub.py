@@ -20,7 +20,7 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.api.gathering import Gathering
+from penstock.api.batching import Batcher
 from penstock.api.looks import CHUNK_PAGE, Looks
 from penstock.api.pulse import PulseRoom, PulseWatcher
 from penstock.api.rooms import (
@@ -76,8 +76,8 @@ class Hub:
         self._looks = Looks(self._events, self._jobs, self._batches, self._scopes, self._close_over)
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._door = Gathering(engine.events.may_watch, DOOR)
-        self._histories = Gathering(self._looks.read_chunks, HISTORIES)
+        self._door = Batcher(engine.events.may_watch, DOOR)
+        self._histories = Batcher(self._looks.read_chunks, HISTORIES)
         self.closed = False
 
     def start(self) -> None:

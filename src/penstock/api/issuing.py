@@ -4,19 +4,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends
 from pydantic import ConfigDict, Field
 
 from penstock.api import answers, tokens
 from penstock.api.access import scope_of
-from penstock.api.auth import Principal
-from penstock.api.body import Body, Strict, documented
-from penstock.api.jobs import Behind, Submitter
-from penstock.api.problems import documented as problems
+from penstock.api.auth import Principal, Submitter
+from penstock.api.backend import Backend
+from penstock.api.body import Body, Strict
+from penstock.api.routing import Routes
 from penstock.engine.encode import refuse_nul
 from penstock.errors import Invalid, NotFound
 
-router = APIRouter(prefix="/v1/tokens", tags=["keys"])
+routes = Routes("keys")
 
 DEFAULT_SECONDS = 3_600
 
@@ -39,21 +38,19 @@ class CreateToken(Strict):
     )
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=None,
+@routes.add(
+    "POST",
+    "/v1/tokens",
+    status=201,
     summary="Make a short token for a browser",
-    openapi_extra=documented(CreateToken),
-    responses={
-        201: answers.documented(answers.Token, "Also good as `?token=`"),
-        **problems(404, 422),
-    },
+    answer=answers.Token,
+    about="Also good as `?token=`",
+    refuses=(404,),
 )
 async def create(
     principal: Submitter,
-    behind: Behind,
-    form: Annotated[CreateToken, Depends(Body(CreateToken))],
+    behind: Backend,
+    form: Annotated[CreateToken, Body()],
 ) -> dict[str, Any]:
     """It opens nothing when its time is over, or the key that made it is revoked."""
     named = [name for name in ("account", "job", "topic") if getattr(form, name) is not None]

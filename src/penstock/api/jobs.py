@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api import answers, cursors
 from penstock.api.access import (
@@ -13,71 +15,47 @@ from penstock.api.access import (
     naming_kinds,
     naming_place,
     refuse_reserved,
-    refuse_unless_allowed,
     scope_of,
 )
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
-from penstock.api.body import Body, documented
+from penstock.api.auth import Canceller, Principal, Reader, Submitter
+from penstock.api.backend import Backend
+from penstock.api.body import Body
+from penstock.api.cursors import Cursor, Limit
 from penstock.api.forms import SubmitJob, new_job
-from penstock.api.front import directly
 from penstock.api.headers import JSON, answer, answer_if_changed
 from penstock.api.prefer import Prefer, applied, waited
-from penstock.api.problems import documented as problems
+from penstock.api.routing import HEADER, Routes
 from penstock.engine.lists import JobFilter
 from penstock.engine.texts import Text
-from penstock.errors import NotAllowed, NotFound
+from penstock.errors import NotAllowed
 from penstock.providers.public import refuse_private
 from penstock.states import JobStatus
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-_submitters = allowed("admin", "app", "account")
-_readers = allowed("admin", "app", "account", "token")
-_form = Body(SubmitJob, code="invalid_job")
-
-Submitter = Annotated[Principal, Depends(_submitters)]
-Reader = Annotated[Principal, Depends(_readers)]
-Behind = Annotated[Backend, Depends(backend)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+routes = Routes("jobs")
 
 
-async def _submit(request: Request) -> Response:
-    principal = await _submitters(request)
-    said = request.headers
-    return await submit(
-        request,
-        principal,
-        await backend(request),
-        await _form(request),
-        said.get("idempotency-key"),
-        said.get("prefer"),
-    )
-
-
-@router.post(
-    "",
-    status_code=201,
+@routes.add(
+    "POST",
+    "/v1/jobs",
+    status=201,
     summary="Submit a job",
-    openapi_extra=documented(SubmitJob),
-    responses={
-        201: answers.documented(answers.SubmittedJob, "Accepted"),
-        200: answers.documented(
-            answers.SubmittedJob, "A live job has the same dedupe key: here it is"
-        ),
-        **problems(402, 404, 409, 413, 422),
-    },
+    answer=answers.SubmittedJob,
+    about="Accepted",
+    also={200: "A live job has the same dedupe key: here it is"},
+    refuses=(402, 404, 409),
 )
-@directly(_submit)
 async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     request: Request,
     principal: Submitter,
-    behind: Behind,
-    form: Annotated[SubmitJob, Depends(_form)],
+    behind: Backend,
+    form: Annotated[SubmitJob, Body(code="invalid_job")],
     idempotency_key: Annotated[
         str | None,
-        Header(description="A repetition with the same key gets the first one's job."),
+        HEADER,
+        Field(
+            alias="idempotency-key",
+            description="A repetition with the same key gets the first one's job.",
+        ),
     ] = None,
     prefer: Prefer = None,
 ) -> Response:
@@ -92,7 +70,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         rides = queue is not None and behind.may_ride(queue)
         together = None
         if queue is not None and idempotency_key is None:
-            together = await behind.desk.submit(job, queue=queue, wake=rides)
+            together = await behind.batched.submit(job, queue=queue, wake=rides)
         async with naming_kinds(principal, behind):
             found = together or await behind.engine.texts.submit(
                 job,
@@ -111,7 +89,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         principal,
         behind,
         found,
-        lambda: behind.desk.look(found.id, scope_of(principal)),
+        lambda: behind.batched.read(found.id, scope_of(principal)),
     )
     response = answer(
         found,
@@ -124,15 +102,18 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     return applied(response, seconds)
 
 
-@router.get(
-    "",
+@routes.add(
+    "GET",
+    "/v1/jobs",
     summary="List jobs, newest first",
-    responses={200: answers.documented(answers.JobPage, "A page"), **problems(404, 422)},
+    answer=answers.JobPage,
+    about="A page",
+    refuses=(404,),
 )
 async def page(  # noqa: PLR0913  # one per filter of the contract
     *,
     principal: Reader,
-    behind: Behind,
+    behind: Backend,
     status: JobStatus | None = None,
     kind: str | None = None,
     queue: str | None = None,
@@ -146,7 +127,6 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
 
     A page may have fewer than `limit` and not be the last: only `next_cursor: null` says so.
     """
-    refuse_unless_allowed(principal, "read")
     before = cursors.read(cursor)
     mine = scope_of(principal)
     if mine.job is not None:
@@ -169,71 +149,53 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
     return _page(found.items, cursors.write(found.after))
 
 
-async def _read(request: Request) -> Response:
-    principal = await _readers(request)
-    try:
-        job_id = UUID(request.path_params["job_id"])
-    except ValueError:
-        raise NotFound(
-            "there is nothing here: job_id is not an id", code="not_found", field="job_id"
-        ) from None
-    prefer = request.headers.get("prefer")
-    return await read(job_id, request, principal, await backend(request), prefer)
-
-
-@router.get(
-    "/{job_id}",
+@routes.add(
+    "GET",
+    "/v1/jobs/{job_id}",
     summary="Look at a job",
-    responses={
-        200: answers.documented(answers.Job, "The job; while it lives with `Retry-After`"),
-        304: {"description": "As in `If-None-Match`"},
-        **problems(404),
-    },
+    answer=answers.Job,
+    about="The job; while it lives with `Retry-After`",
+    responses={304: {"description": "As in `If-None-Match`"}},
 )
-@directly(_read)
 async def read(
     job_id: UUID,
     request: Request,
     principal: Reader,
-    behind: Behind,
+    behind: Backend,
     prefer: Prefer = None,
 ) -> Response:
-    refuse_unless_allowed(principal, "read")
 
     async def look() -> Text:
-        return await behind.desk.look(job_id, scope_of(principal))
+        return await behind.batched.read(job_id, scope_of(principal))
 
     job, seconds = await waited(prefer, request, principal, behind, await look(), look)
     return applied(answer_if_changed(request, job), seconds)
 
 
-@router.post(
-    "/{job_id}/cancel",
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/cancel",
     summary="Cancel a job",
-    responses={
-        200: answers.documented(answers.Job, "The job; a finished one is as it was"),
-        **problems(404, 409),
-    },
+    answer=answers.Job,
+    about="The job; a finished one is as it was",
+    refuses=(409,),
 )
-async def cancel(job_id: UUID, principal: Reader, behind: Behind) -> Response:
+async def cancel(job_id: UUID, principal: Canceller, behind: Backend) -> Response:
     """One that waits ends at once; one that runs is asked to stop."""
-    refuse_unless_allowed(principal, "cancel")
     return answer(await behind.engine.texts.cancel(job_id, scope_of(principal)))
 
 
-@router.post(
-    "/{job_id}/retry",
-    status_code=201,
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/retry",
+    status=201,
     summary="Retry a job",
-    responses={
-        201: answers.documented(answers.RetriedJob, "A finished one: a new job with `retry_of`"),
-        200: answers.documented(
-            answers.RetriedJob, "A scheduled one: runs now. Or a live twin, `deduplicated`"
-        ),
-        **problems(402, 404, 409),
-    },
+    answer=answers.RetriedJob,
+    about="A finished one: a new job with `retry_of`",
+    also={200: "A scheduled one: runs now. Or a live twin, `deduplicated`"},
+    refuses=(402, 409),
 )
-async def retry(job_id: UUID, principal: Submitter, behind: Behind) -> Response:
+async def retry(job_id: UUID, principal: Submitter, behind: Backend) -> Response:
     found = await retry_job(behind, job_id, principal.account)
     new = found.id != job_id and not found.deduplicated
     return answer(

@@ -3,18 +3,17 @@
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends
 from pydantic import ConfigDict, Field
 
 from penstock.api import answers, cursors
-from penstock.api.auth import Principal, allowed
-from penstock.api.body import Body, Strict, documented
-from penstock.api.jobs import Behind, Cursor, Limit
-from penstock.api.problems import documented as problems
+from penstock.api.auth import Operator
+from penstock.api.backend import Backend
+from penstock.api.body import Body, Strict
+from penstock.api.cursors import Cursor, Limit
+from penstock.api.routing import Routes
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+routes = Routes("keys")
 
-Admin = Annotated[Principal, Depends(allowed("admin"))]
 OVERLAP_SECONDS = 86_400
 
 
@@ -37,19 +36,17 @@ class RotateKey(Strict):
     overlap_seconds: Annotated[float, Field(ge=0, le=90 * 86_400)] = OVERLAP_SECONDS
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=None,
+@routes.add(
+    "POST",
+    "/v1/keys",
+    status=201,
     summary="Make a key",
-    openapi_extra=documented(CreateKey),
-    responses={
-        201: answers.documented(answers.NewKey, "The key, shown this once"),
-        **problems(404, 422),
-    },
+    answer=answers.NewKey,
+    about="The key, shown this once",
+    refuses=(404,),
 )
 async def create(
-    _: Admin, behind: Behind, form: Annotated[CreateKey, Depends(Body(CreateKey))]
+    _: Operator, behind: Backend, form: Annotated[CreateKey, Body()]
 ) -> dict[str, Any]:
     expires = None if form.expires_seconds is None else timedelta(seconds=form.expires_seconds)
     key, kept = await behind.engine.keys.create(
@@ -58,18 +55,17 @@ async def create(
     return {"key": key, **kept}
 
 
-@router.get(
-    "",
-    response_model=None,
+@routes.add(
+    "GET",
+    "/v1/keys",
     summary="List keys, newest first",
-    responses={
-        200: answers.documented(answers.KeyPage, "Without their secrets"),
-        **problems(404, 422),
-    },
+    answer=answers.KeyPage,
+    about="Without their secrets",
+    refuses=(404,),
 )
 async def page(
-    _: Admin,
-    behind: Behind,
+    _: Operator,
+    behind: Backend,
     account: str | None = None,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -81,35 +77,34 @@ async def page(
     return {"items": found, "next_cursor": cursors.write_text(more)}
 
 
-@router.post(
-    "/{key_id}/revoke",
-    response_model=None,
+@routes.add(
+    "POST",
+    "/v1/keys/{key_id}/revoke",
     summary="Revoke a key",
-    responses={200: answers.documented(answers.Key, "It opens nothing any more"), **problems(404)},
+    answer=answers.Key,
+    about="It opens nothing any more",
 )
-async def revoke(key_id: str, _: Admin, behind: Behind) -> dict[str, Any]:
+async def revoke(key_id: str, _: Operator, behind: Backend) -> dict[str, Any]:
     """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
     found = await behind.engine.keys.revoke(key_id)
     behind.auth.forget(key_id)
     return found
 
 
-@router.post(
-    "/{key_id}/rotate",
-    status_code=201,
-    response_model=None,
+@routes.add(
+    "POST",
+    "/v1/keys/{key_id}/rotate",
+    status=201,
     summary="Exchange a key",
-    openapi_extra=documented(RotateKey, required=False),
-    responses={
-        201: answers.documented(answers.NewKey, "The new key, shown this once"),
-        **problems(404, 409, 422),
-    },
+    answer=answers.NewKey,
+    about="The new key, shown this once",
+    refuses=(409,),
 )
 async def rotate(
     key_id: str,
-    _: Admin,
-    behind: Behind,
-    form: Annotated[RotateKey, Depends(Body(RotateKey, empty=True))],
+    _: Operator,
+    behind: Backend,
+    form: Annotated[RotateKey, Body(empty=True)],
 ) -> dict[str, Any]:
     """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
     key, kept = await behind.engine.keys.rotate(

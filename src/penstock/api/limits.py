@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import Scope
 
 from penstock.api.auth import Principal, caller_of

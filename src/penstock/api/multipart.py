@@ -4,11 +4,10 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import IO
 
-from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from penstock.api.body import receive
 from penstock.api.limits import Holding

@@ -1,20 +1,16 @@
-"""The OpenAPI document.
+"""The OpenAPI document, made of the routes: who may call them, what they take and answer."""
 
-It has what the framework sees of the routes, and what it does not: bodies that they read
-themselves, who may call them, and the refusals that any of them may give.
-"""
-
-from collections.abc import Iterator
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.dependencies.models import Dependant
-from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from starlette.applications import Starlette
 
-from penstock.api.body import DOCUMENTED
+from penstock.api.headers import JSON
 from penstock.api.problems import Problem, documented
+from penstock.api.routing import Route
 
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
@@ -27,86 +23,129 @@ gets a short token by `POST /v1/tokens`, which is also taken as `?token=`.
 """
 _ANYBODY = (500, 503)
 _WITH_KEY = (401, 403, 429)
+_PLACES = ("path", "query", "header")
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def describe(app: Starlette) -> dict[str, Any]:
     """Made at the first call, then kept."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title,
-            version=app.version,
-            summary=app.summary,
-            description=_ABOUT.strip(),
-            routes=app.routes,
-        )
-        components = document.setdefault("components", {})
-        schemas = components.setdefault("schemas", {})
-        components["securitySchemes"] = {
-            "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."},
-            "token": {"type": "apiKey", "in": "query", "name": "token"},
+    if not hasattr(app.state, "document"):
+        routes = [one for one in app.routes if isinstance(one, Route) and one.described.summary]
+        app.state.document = _document(routes)
+    found: dict[str, Any] = app.state.document
+    return found
+
+
+def _document(routes: Sequence[Route]) -> dict[str, Any]:
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(Problem, "validation")]
+    for route in routes:
+        sent = [route.parameters, *route.described.models, *_form(route)]
+        models += [(model, "validation") for model in sent]
+        if route.described.answer is not None:
+            models.append((route.described.answer, "serialization"))
+    refs, found = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    schemas: dict[str, Any] = found["$defs"]
+    paths: dict[str, Any] = {}
+    for route in routes:
+        name = refs[route.parameters, "validation"]["$ref"].rpartition("/")[2]
+        operation = _operation(route, schemas.pop(name), refs)
+        paths.setdefault(route.path_format, {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Penstock",
+            "summary": "The durable queue for AI work",
+            "description": _ABOUT.strip(),
+            "version": "1",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, or a token."},
+                "token": {"type": "apiKey", "in": "query", "name": "token"},
+            },
+        },
+    }
+
+
+def _form(route: Route) -> list[type[BaseModel]]:
+    """The form of a body that the route has read for it."""
+    return [] if route.body is None else [route.body[1].shown or route.body[0]]
+
+
+def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str, Any]:
+    said = inspect.getdoc(route.endpoint)
+    if route.caller is not None:
+        kinds = [who for who in route.caller.who if who != "token"]
+        tokens = " Tokens too." if "token" in route.caller.who else ""
+        said = "\n\n".join(filter(None, [said, f"Keys: {', '.join(kinds)}.{tokens}"]))
+    operation: dict[str, Any] = {
+        "tags": [route.described.tag],
+        "summary": route.described.summary,
+        "operationId": route.operation_id,
+        "responses": _responses(route, refs),
+        "security": _security(route),
+    }
+    if said:
+        operation["description"] = said
+    if route.places:
+        operation["parameters"] = [
+            _parameter(name, place, parameters)
+            for place in _PLACES
+            for name, where in route.places.items()
+            if where == place
+        ]
+    if route.described.request_body is not None:
+        operation["requestBody"] = route.described.request_body
+    elif route.body is not None:
+        [form] = _form(route)
+        operation["requestBody"] = {
+            "required": not route.body[1].empty,
+            "content": {JSON: {"schema": refs[form, "validation"]}},
         }
-        _add_schema(schemas, Problem)
-        for model in DOCUMENTED.values():
-            _add_schema(schemas, model)
-        for route, operation in _operations(app, document):
-            operation["operationId"] = _operation_id(route)
-            _secure(route, operation)
-        # The framework's own form of a refusal, which no route answers with.
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        app.openapi_schema = document
-    return app.openapi_schema
+    return operation
 
 
-def _operations(
-    app: FastAPI, document: dict[str, Any]
-) -> Iterator[tuple[APIRoute, dict[str, Any]]]:
-    for route in app.routes:
-        if isinstance(route, APIRoute) and route.include_in_schema:
-            for method in route.methods or ():
-                yield route, document["paths"][route.path_format][method.lower()]
+def _security(route: Route) -> list[dict[str, Any]]:
+    if route.caller is None:
+        return []
+    return [{"key": []}, *([{"token": []}] if "token" in route.caller.who else [])]
 
 
-def _secure(route: APIRoute, operation: dict[str, Any]) -> None:
-    """Who may call it, and what else it may answer."""
-    who = _who(route.dependant)
-    common = documented(*_ANYBODY)
-    operation["security"] = []
-    if who is not None:
-        common |= documented(*_WITH_KEY)
-        operation["security"] = [{"key": []}, *([{"token": []}] if "token" in who else [])]
-        kinds = [one for one in who if one != "token"]
-        said = f"Keys: {', '.join(kinds)}." + (" Tokens too." if "token" in who else "")
-        operation["description"] = "\n\n".join(filter(None, [operation.get("description"), said]))
-    if "requestBody" in operation:
-        common |= documented(413, 422)
-    if "{" in route.path:
-        common |= documented(404)
-    responses = operation["responses"]
-    if "HTTPValidationError" in str(responses.get("422")):
-        responses["422"] = documented(422)[422]
-    for status, response in common.items():
-        responses.setdefault(str(status), response)
+def _parameter(name: str, place: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        key: value
+        for key, value in parameters["properties"][name].items()
+        if (key, value) != ("default", None)
+    }
+    found = {
+        "name": name,
+        "in": place,
+        "required": name in parameters.get("required", ()),
+        "schema": schema,
+    }
+    return found | ({"description": schema["description"]} if "description" in schema else {})
 
 
-def _operation_id(route: APIRoute) -> str:
-    """`jobs_submit`: what clients that are made from the document call it."""
-    return f"{route.endpoint.__module__.rpartition('.')[2]}_{route.name}"
-
-
-def _who(dependant: Dependant) -> tuple[str, ...] | None:
-    """Those that `allowed` was told, wherever it stands among what a route depends on."""
-    found: tuple[str, ...] | None = getattr(dependant.call, "who", None)
-    if found is not None:
-        return found
-    for one in dependant.dependencies:
-        found = _who(one)
-        if found is not None:
-            return found
-    return None
-
-
-def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
-    found = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(found.pop("$defs", {}))
-    schemas[model.__name__] = found
+def _responses(route: Route, refs: Any) -> dict[str, Any]:
+    """Its answers, its own refusals and those that any route like it may give."""
+    described = route.described
+    has_body = route.body is not None or described.request_body is not None
+    refusals = (
+        *described.refuses,
+        *_ANYBODY,
+        *(_WITH_KEY if route.caller is not None else ()),
+        *((413, 422) if has_body else ()),
+        *((422,) if route.places else ()),
+        *((404,) if route.param_convertors else ()),
+    )
+    form: dict[str, Any] = {}
+    if described.answer is not None:
+        form["content"] = {JSON: {"schema": refs[described.answer, "serialization"]}}
+    usual = {described.status: described.about, **described.also}
+    responses = {
+        **documented(*refusals),
+        **{status: {"description": about, **form} for status, about in usual.items()},
+        **described.responses,
+    }
+    return {str(status): one for status, one in responses.items()}

@@ -1,31 +1,28 @@
 """For operators: whether the server lives and is ready, how things stand, numbers to scrape."""
 
 import asyncio
-import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api import problems, prometheus
 from penstock.api.answers import Answer, Recovery
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
-from penstock.api.headers import JSON
+from penstock.api.auth import Operator, Service
+from penstock.api.backend import Backend
 from penstock.api.limits import limits
+from penstock.api.routing import Routes
 from penstock.db import version
 from penstock.engine.hourly import MOST_HOURS
 from penstock.errors import PenstockError
 
-router = APIRouter(tags=["operation"])
+routes = Routes("operation")
 
 # A balancer asks every few seconds, and gives up soon.
 READY_SECONDS = 3.0
-
-Operator = Annotated[Principal, Depends(allowed("admin"))]
-Behind = Annotated[Backend, Depends(backend)]
 
 
 class Alive(Answer):
@@ -93,18 +90,18 @@ class Metrics(Answer):
     throughput: list[Throughput]
 
 
-@router.get("/healthz", summary="Whether the process lives", response_model=Alive)
-async def live() -> Response:
-    return Response('{"status": "ok"}', media_type=JSON)
+@routes.add("GET", "/healthz", summary="Whether the process lives", answer=Alive)
+async def live() -> dict[str, str]:
+    return {"status": "ok"}
 
 
-@router.get(
+@routes.add(
+    "GET",
     "/readyz",
     summary="Whether it can work: the database is there, and its schema is ours",
-    response_model=Alive,
-    responses=problems.documented(503),
+    answer=Alive,
 )
-async def ready(behind: Behind) -> Response:
+async def ready(behind: Backend) -> dict[str, str] | Response:
     try:
         async with asyncio.timeout(READY_SECONDS), behind.engine.transaction() as conn:
             await version.require_served(conn)
@@ -112,49 +109,46 @@ async def ready(behind: Behind) -> Response:
         return problems.problem(503, "not_ready", str(error), headers=_SOON)
     except TimeoutError:
         return problems.problem(503, "not_ready", "the database does not answer", headers=_SOON)
-    return Response('{"status": "ok"}', media_type=JSON)
+    return {"status": "ok"}
 
 
 _SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
 
 
-@router.get(
-    "/v1/admin/status",
-    summary="How things stand, and what is stuck",
-    response_model=Status,
-    responses=problems.documented(401, 403, 429, 503),
-)
-async def status(_: Operator, behind: Behind) -> Response:
-    return _json(await behind.engine.hourly.status())
+@routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
+async def status(_: Operator, behind: Backend) -> dict[str, Any]:
+    return await behind.engine.hourly.status()
 
 
-@router.get(
+@routes.add(
+    "GET",
     "/v1/admin/metrics",
     summary="Failures by class and ends by queue, kind and outcome, by the hour",
-    response_model=Metrics,
-    responses=problems.documented(401, 403, 422, 429, 503),
+    answer=Metrics,
 )
 async def metrics(
     _: Operator,
-    behind: Behind,
-    hours: Annotated[int, Query(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
-) -> Response:
-    return _json(await behind.engine.hourly.metrics(hours))
+    behind: Backend,
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
+) -> dict[str, Any]:
+    return await behind.engine.hourly.metrics(hours)
 
 
-@router.get(
+@routes.add(
+    "GET",
     "/metrics",
     summary="Numbers in the text form of Prometheus",
-    response_class=Response,
     responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
-        **problems.documented(401, 403, 429, 503),
+        200: {
+            "description": "Successful Response",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
     },
 )
 async def scrape(
     request: Request,
-    _: Annotated[Principal, Depends(allowed("admin", "app"))],
-    behind: Behind,
+    _: Service,
+    behind: Backend,
 ) -> Response:
     # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
     await behind.engine.upkeep.roll_up()
@@ -166,7 +160,3 @@ async def scrape(
         limits(request).pools,
     )
     return Response(text, media_type=prometheus.MEDIA_TYPE)
-
-
-def _json(found: dict[str, Any]) -> Response:
-    return Response(json.dumps(found), media_type=JSON)

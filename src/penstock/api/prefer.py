@@ -5,11 +5,14 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Header, Request, Response
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api.auth import Principal
 from penstock.api.backend import Backend
 from penstock.api.limits import limits
+from penstock.api.routing import HEADER
 from penstock.engine.texts import Text
 from penstock.states import FINISHED
 
@@ -18,7 +21,8 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?=$|[,;\s])", re.IGNORECAS
 
 Prefer = Annotated[
     str | None,
-    Header(description="`wait=10`: answer when the job has ended, after 10 s at the latest (30)."),
+    HEADER,
+    Field(description="`wait=10`: answer when the job has ended, after 10 s at the latest (30)."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""RFC 9457: every refusal, ours or the framework's, as one form with a stable code."""
+"""RFC 9457: every refusal, ours or Starlette's, as one form with a stable code."""
 
 import json
 import logging
@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from penstock.api import safety
@@ -99,8 +98,8 @@ class Problem(BaseModel):
     hint: str | None = None
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For `responses=`: the refusals of a route besides those that any route may give."""
+def documented(*statuses: int) -> dict[int, dict[str, Any]]:
+    """Refusals as the document describes them."""
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
     return {
         status: {
@@ -158,7 +157,7 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """What the framework itself says: no such route, no such method."""
+    """Refusals of Starlette: no such route, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
     code = _CODES.get(error.status_code, "refused")
     headers = dict(error.headers or ())
@@ -181,18 +180,6 @@ def _methods(request: Request) -> set[str]:
     }
 
 
-async def on_invalid(_: Request, error: Exception) -> Response:
-    """Parameters that the framework read: an odd id in the path is of nothing that exists."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for it
-    first = error.errors()[0]
-    place, *rest = (str(part) for part in first["loc"])
-    name = ".".join(rest)
-    if place == "path":
-        return problem(404, "not_found", f"there is nothing here: {name} is not an id", field=name)
-    said = str(first["msg"]).replace("Input should", "must", 1)
-    return problem(422, "invalid_request", f"{name}: {said}", field=name)
-
-
 async def on_gone(_: Request, __: Exception) -> Response:
     """The caller left while it was still sending; nobody reads this."""
     return problem(400, "incomplete", "the body ended before it was complete")
@@ -210,11 +197,11 @@ async def on_fault(request: Request, error: Exception) -> Response:
     )
 
 
-def install(app: FastAPI) -> None:
-    app.add_exception_handler(Refused, on_refused)
-    app.add_exception_handler(Unavailable, on_unavailable)
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(RequestValidationError, on_invalid)
-    app.add_exception_handler(ClientDisconnect, on_gone)
-    app.add_exception_handler(PenstockError, on_fault)
-    app.add_exception_handler(Exception, on_fault)
+HANDLERS = {
+    Refused: on_refused,
+    Unavailable: on_unavailable,
+    HTTPException: on_http,
+    ClientDisconnect: on_gone,
+    PenstockError: on_fault,
+    Exception: on_fault,
+}

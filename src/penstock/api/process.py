@@ -1,21 +1,20 @@
 """Driving a queue by HTTP alone: a call works for a bounded time, and starts the next one."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
 from pydantic import Field
+from starlette.requests import Request
 
-from penstock.api import problems
-from penstock.api.auth import Principal, allowed, bearer
-from penstock.api.backend import Backend, Worked, backend
-from penstock.api.body import Body, Strict, documented
+from penstock.api.auth import Allowed, Principal, bearer
+from penstock.api.backend import Backend, Worked
+from penstock.api.body import Body, Strict
+from penstock.api.routing import Routes
 from penstock.errors import Invalid
 from penstock.providers import drive
 
-router = APIRouter(prefix="/v1/queues", tags=["queues"])
+routes = Routes("queues")
 
-_drivers = allowed("process", "admin")
 # Held while they run: a caller may leave, and the work goes on.
 _working: set[asyncio.Task[Worked]] = set()
 
@@ -40,30 +39,29 @@ class Processed(Strict):
     busy: bool = Field(description="whether another call drives the queue; then nothing was done")
 
 
-async def driver(name: str, request: Request) -> Principal:
+class Drivers(Allowed):
     """A key of kind process or admin, or the token that a chain brings for this queue."""
-    behind = await backend(request)
-    given = bearer(request)
-    if given is not None and drive.is_token(behind.roots, given, name):
-        return Principal(who="process", holder="drive")
-    return await _drivers(request)
+
+    async def __call__(self, request: Request) -> Principal:
+        roots = request.app.state.backend.roots
+        given = bearer(request)
+        if given is not None and drive.is_token(roots, given, request.path_params["name"]):
+            return Principal(who="process", holder="drive")
+        return await super().__call__(request)
 
 
-driver.who = ("admin", "process")  # type: ignore[attr-defined]  # for the document
-
-
-@router.post(
-    "/{name}/process",
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/process",
     summary="Run what is due in a queue for a while",
-    openapi_extra=documented(Process, required=False),
-    responses=problems.documented(401, 403, 404, 413, 422, 429, 503),
+    answer=Processed,
 )
 async def process(
     name: str,
-    _: Annotated[Principal, Depends(driver)],
-    said: Annotated[Process, Depends(Body(Process, empty=True))],
-    behind: Annotated[Backend, Depends(backend)],
-) -> Processed:
+    _: Annotated[Principal, Drivers("admin", "process")],
+    said: Annotated[Process, Body(empty=True)],
+    behind: Backend,
+) -> dict[str, Any]:
     if said.chain and not behind.drives.knows_address:
         # Never the caller's Host: the next call carries a token that drives the queue.
         raise Invalid(
@@ -88,10 +86,10 @@ async def process(
         if chain and (worked.processed or not worked.given_back):
             body: dict[str, object] = said.model_dump(exclude_none=True)
             chained = await behind.drives.call(name, body=body)
-    return Processed(
-        processed=worked.processed,
-        given_back=worked.given_back,
-        remaining=state.due,
-        chained=chained,
-        busy=worked.busy,
-    )
+    return {
+        "processed": worked.processed,
+        "given_back": worked.given_back,
+        "remaining": state.due,
+        "chained": chained,
+        "busy": worked.busy,
+    }

@@ -1,26 +1,19 @@
 """Queues over HTTP: limits and what waits; paused, resumed and changed while they run."""
 
-import json
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Response
 from pydantic import ConfigDict, Field, RootModel
 
-from penstock.api import problems
 from penstock.api.answers import Answer
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
-from penstock.api.body import Body, Strict, documented
-from penstock.api.headers import JSON
+from penstock.api.auth import Operator, Service
+from penstock.api.backend import Backend
+from penstock.api.body import Body, Strict
+from penstock.api.routing import Routes
 
-router = APIRouter(prefix="/v1/queues", tags=["queues"])
+routes = Routes("queues")
 
-Reader = Annotated[Principal, Depends(allowed("admin", "app"))]
-Operator = Annotated[Principal, Depends(allowed("admin"))]
-Behind = Annotated[Backend, Depends(backend)]
-
-_WRITES = (401, 403, 404, 409, 413, 422, 429, 503)
+Found = dict[str, Any]
 
 
 class Pause(Strict):
@@ -97,100 +90,87 @@ class QueuePage(Answer):
     next_cursor: str | None
 
 
-@router.get(
-    "",
-    summary="List queues by name",
-    response_model=QueuePage,
-    responses=problems.documented(401, 403, 429, 503),
-)
-async def list_queues(_: Reader, behind: Behind) -> Response:
+@routes.add("GET", "/v1/queues", summary="List queues by name", answer=QueuePage)
+async def list_queues(_: Service, behind: Backend) -> Found:
     """All of them on one page: an app declares few."""
-    return _json({"items": await behind.engine.lists.queues(), "next_cursor": None})
+    return {"items": await behind.engine.lists.queues(), "next_cursor": None}
 
 
-@router.get(
-    "/{name}",
-    summary="Show a queue",
-    response_model=Queue,
-    responses=problems.documented(401, 403, 404, 422, 429, 503),
-)
-async def read(name: str, _: Reader, behind: Behind) -> Response:
+@routes.add("GET", "/v1/queues/{name}", summary="Show a queue", answer=Queue)
+async def read(name: str, _: Service, behind: Backend) -> Found:
     return await _shown(behind, name)
 
 
-@router.patch(
-    "/{name}",
+@routes.add(
+    "PATCH",
+    "/v1/queues/{name}",
     summary="Change a queue's limits while it runs",
-    description="Changes survive restarts, until `reset` drops them.",
-    response_model=Queue,
-    openapi_extra=documented(QueueOptions),
-    responses=problems.documented(*_WRITES),
+    answer=Queue,
+    refuses=(409,),
 )
 async def edit(
     name: str,
     _: Operator,
-    behind: Behind,
-    said: Annotated[Anything, Depends(Body(Anything, code="invalid_option"))],
-) -> Response:
+    behind: Backend,
+    said: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
+) -> Found:
+    """Changes survive restarts, until `reset` drops them."""
     await behind.engine.queues.edit(name, **said.root)
     return await _changed(behind, name)
 
 
-@router.post(
-    "/{name}/reset",
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/reset",
     summary="Drop what was changed at run time",
-    response_model=Queue,
-    responses=problems.documented(401, 403, 404, 409, 422, 429, 503),
+    answer=Queue,
+    refuses=(409,),
 )
-async def reset(name: str, _: Operator, behind: Behind) -> Response:
+async def reset(name: str, _: Operator, behind: Backend) -> Found:
     await behind.engine.queues.reset(name)
     return await _changed(behind, name)
 
 
-@router.post(
-    "/{name}/pause",
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/pause",
     summary="Start nothing more; what runs goes on",
-    response_model=Queue,
-    openapi_extra=documented(Pause, required=False),
-    responses=problems.documented(*_WRITES),
+    answer=Queue,
+    refuses=(409,),
 )
 async def pause(
     name: str,
     _: Operator,
-    behind: Behind,
-    said: Annotated[Pause, Depends(Body(Pause, empty=True))],
-) -> Response:
+    behind: Backend,
+    said: Annotated[Pause, Body(empty=True)],
+) -> Found:
     await behind.engine.queues.pause(name, reason=said.reason)
     return await _shown(behind, name)
 
 
-@router.post(
-    "/{name}/resume",
+@routes.add(
+    "POST",
+    "/v1/queues/{name}/resume",
     summary="Let a paused queue go on",
-    response_model=Queue,
-    openapi_extra=documented(Pause, required=False),
-    responses=problems.documented(*_WRITES),
+    answer=Queue,
+    refuses=(409,),
 )
 async def resume(
     name: str,
     _: Operator,
-    behind: Behind,
-    __: Annotated[Pause, Depends(Body(Pause, empty=True))],
-) -> Response:
+    behind: Backend,
+    __: Annotated[Pause, Body(empty=True)],
+) -> Found:
     await behind.engine.queues.resume(name)
     return await _changed(behind, name)
 
 
-async def _changed(behind: Backend, name: str) -> Response:
+async def _changed(behind: Backend, name: str) -> Found:
     """More of its jobs may start now: workers that rest look again."""
     await behind.engine.jobs.wake([name])
     return await _shown(behind, name)
 
 
-async def _shown(behind: Backend, name: str) -> Response:
+async def _shown(behind: Backend, name: str) -> Found:
     [found] = await behind.engine.lists.queues(name)
-    return _json(found)
-
-
-def _json(found: dict[str, Any]) -> Response:
-    return Response(json.dumps(found), media_type=JSON)
+    return found

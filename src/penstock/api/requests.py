@@ -72,7 +72,7 @@ def note_job(job_id: UUID) -> None:
 
 
 class Requests:
-    """Pure ASGI, around everything else: it sees the framework's own answers, too."""
+    """Pure ASGI, around everything else: it sees the answers of Starlette, too."""
 
     def __init__(self, app: ASGIApp, counts: Counts) -> None:
         self._app = app

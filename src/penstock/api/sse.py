@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from penstock.api.watch import Watcher
 
@@ -25,7 +25,7 @@ _HEARTBEAT = b":\n\n"
 class EventStream(Response):
     """Sends what its watcher has to tell until that is over, or the client has gone.
 
-    Written as plain ASGI: the framework's own keeps four tasks and a dozen objects per client.
+    Written as plain ASGI: Starlette's own keeps four tasks and a dozen objects per client.
     """
 
     media_type = "text/event-stream"

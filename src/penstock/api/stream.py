@@ -4,60 +4,58 @@ import re
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from penstock.api.access import refuse_unless_allowed
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
+from penstock.api.auth import Principal, Reader
+from penstock.api.backend import Backend
 from penstock.api.limits import limits
-from penstock.api.problems import documented as problems
 from penstock.api.rooms import Cursor
+from penstock.api.routing import HEADER, Routes
 from penstock.api.sse import EventStream
 from penstock.engine.encode import refuse_nul
 from penstock.engine.events import Scope, Watched, WatchedJob
 from penstock.errors import NotAllowed, NotFound
 
-router = APIRouter(prefix="/v1", tags=["events"])
+routes = Routes("events")
 
-Reader = Annotated[Principal, Depends(allowed("admin", "app", "account", "token"))]
-Behind = Annotated[Backend, Depends(backend)]
 LastHeader = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", description="Go on after this event; browsers send it."),
+    HEADER,
+    Field(alias="Last-Event-ID", description="Go on after this event; browsers send it."),
 ]
 LastQuery = Annotated[
-    str | None, Query(description="The same, for clients that cannot send the header.")
+    str | None, Field(description="The same, for clients that cannot send the header.")
 ]
 
 _ID = re.compile(r"\d{1,9}\.(\d{1,9})\.(\d{1,9})")
 
 
-def _documented(description: str, example: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
+def _documented(description: str, example: str) -> dict[int, dict[str, Any]]:
     content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
-    return {200: {"description": description, "content": content}, **problems(*statuses)}
+    return {200: {"description": description, "content": content}}
 
 
-@router.get(
-    "/jobs/{job_id}/events",
+@routes.add(
+    "GET",
+    "/v1/jobs/{job_id}/events",
     summary="Watch a job",
-    response_class=Response,
     responses=_documented(
         "`job` now and with each change, `chunk` as its starts emit; ends with the job",
         'id: 3.1.0\nevent: job\ndata: {"id": "…", "status": "running"}\n\n'
         'id: 3.1.1\nevent: chunk\ndata: {"attempt": 1, "seq": 1, "data": "Once"}\n\n',
-        404,
     ),
 )
 async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     job_id: UUID,
     request: Request,
     principal: Reader,
-    behind: Behind,
+    behind: Backend,
     last: LastHeader = None,
     last_event_id: LastQuery = None,
 ) -> Response:
     """Place and wait of one that waits are told as they change."""
-    refuse_unless_allowed(principal, "read")
     theirs = principal.job in (None, str(job_id))
     wanted = Watched("job", str(job_id), principal.account, principal.topic)
     if not theirs or not await behind.live.may_watch(wanted):
@@ -76,18 +74,16 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     )
 
 
-@router.get(
-    "/batches/{batch_id}/events",
+@routes.add(
+    "GET",
+    "/v1/batches/{batch_id}/events",
     summary="Watch a batch",
-    response_class=Response,
     responses=_documented(
         "`batch` now and with each change",
         'event: batch\ndata: {"id": "…", "total": 2, "succeeded": 1}\n\n',
-        404,
     ),
 )
-async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Behind) -> Response:
-    refuse_unless_allowed(principal, "read")
+async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Backend) -> Response:
     _refuse_narrow(principal, "batch", topic=True)
     if not await behind.live.may_watch(Watched("batch", str(batch_id), principal.account, None)):
         raise NotFound(
@@ -110,19 +106,17 @@ _SCOPE = (
 )
 
 
-@router.get(
-    "/topics/{topic:path}/events",
+@routes.add(
+    "GET",
+    "/v1/topics/{topic:path}/events",
     summary="Watch the jobs of a topic",
-    response_class=Response,
     responses=_documented(
         f"`job` with each change of a job of the topic.{_SCOPE}",
         'event: job\ndata: {"id": "…", "topic": "a1", "status": "succeeded"}\n\n',
-        422,
     ),
 )
-async def topic(topic: str, request: Request, principal: Reader, behind: Behind) -> Response:
+async def topic(topic: str, request: Request, principal: Reader, behind: Backend) -> Response:
     """A key of an account sees its own jobs of the topic."""
-    refuse_unless_allowed(principal, "read")
     refuse_nul(topic, "topic")
     _refuse_narrow(principal, "topic", topic=principal.topic != topic)
     limits(request).hold_stream(request.scope, principal)
@@ -133,20 +127,19 @@ async def topic(topic: str, request: Request, principal: Reader, behind: Behind)
     )
 
 
-@router.get(
-    "/accounts/{account_id}/events",
+@routes.add(
+    "GET",
+    "/v1/accounts/{account_id}/events",
     summary="Watch an account",
-    response_class=Response,
     responses=_documented(
         f"`account` with each change of its balance or jobs, `job` with each of a job.{_SCOPE}",
         'event: account\ndata: {"id": "u1", "balance": 7, "plan": "free", "running": 1, '
         '"queued": 2}\n\n',
-        404,
-        422,
     ),
 )
-async def account(account_id: str, request: Request, principal: Reader, behind: Behind) -> Response:
-    refuse_unless_allowed(principal, "read")
+async def account(
+    account_id: str, request: Request, principal: Reader, behind: Backend
+) -> Response:
     refuse_nul(account_id, "account")
     _refuse_narrow(principal, "account", topic=True)
     wanted = Watched("account", account_id, principal.account, None)

@@ -5,45 +5,40 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
-from starlette.responses import StreamingResponse
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
-from penstock.api import problems
-from penstock.api.access import refuse_unless_allowed
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
+from penstock.api.auth import Principal, Reader, Submitter
+from penstock.api.backend import Backend
 from penstock.api.body import Strict
 from penstock.api.limits import limits
 from penstock.api.multipart import read_form
+from penstock.api.routing import Routes
 from penstock.api.safety import NOTHING_RUNS
 from penstock.api.sniff import SAMPLE_BYTES, served, sniff
 from penstock.engine.uploads import Upload
 from penstock.errors import Invalid, NotAllowed
 
-router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
+routes = Routes("uploads")
 
-Writer = Annotated[Principal, Depends(allowed("admin", "app", "account"))]
-Reader = Annotated[Principal, Depends(allowed("admin", "app", "account", "token"))]
-Behind = Annotated[Backend, Depends(backend)]
 _ACCOUNT = "whose it shall be; with a key of kind app or admin"
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{1,15})?", re.ASCII)
 _FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {"type": "string", "format": "binary"},
-                        "account": {"type": "string", "description": _ACCOUNT},
-                    },
-                }
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {
+                    "file": {"type": "string", "format": "binary"},
+                    "account": {"type": "string", "description": _ACCOUNT},
+                },
             }
-        },
-    }
+        }
+    },
 }
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
@@ -64,19 +59,21 @@ class Uploaded(Strict):
     size: int
 
 
-@router.post(
-    "",
-    status_code=201,
+@routes.add(
+    "POST",
+    "/v1/uploads",
+    status=201,
     summary="Upload a file",
-    openapi_extra=_FORM,
-    responses=problems.documented(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
+    answer=Uploaded,
+    request_body=_FORM,
+    refuses=(400, 404, 408, 415),
 )
 async def upload(
     request: Request,
-    principal: Writer,
-    behind: Behind,
-    account: Annotated[str | None, Query(max_length=200, description=_ACCOUNT)] = None,
-) -> Uploaded:
+    principal: Submitter,
+    behind: Backend,
+    account: Annotated[str | None, Field(max_length=200, description=_ACCOUNT)] = None,
+) -> dict[str, Any]:
     room = await behind.engine.uploads.room(_owner(principal, account))
     held = limits(request).hold_upload(request, principal, room)
     form = await read_form(request, room, held, texts=("account",))
@@ -88,30 +85,19 @@ async def upload(
         file.seek(0)
         content_type = sniff(file.read(SAMPLE_BYTES))
         kept = await behind.engine.uploads.create(file, content_type, account=owner)
-    return Uploaded(id=kept.id, content_type=kept.content_type, size=kept.size)
+    return {"id": str(kept.id), "content_type": kept.content_type, "size": kept.size}
 
 
-@router.get(
-    "/{upload_id}",
-    summary="Download a file",
-    response_class=Response,
-    responses={**_FILE, **problems.documented(401, 403, 404, 422, 429, 503)},
-)
+@routes.add("GET", "/v1/uploads/{upload_id}", summary="Download a file", responses=_FILE)
 async def download(
-    upload_id: UUID, request: Request, principal: Reader, behind: Behind
+    upload_id: UUID, request: Request, principal: Reader, behind: Backend
 ) -> Response:
-    refuse_unless_allowed(principal, "read")
     found = await behind.engine.uploads.find(upload_id, account=_whose(principal))
     return sent(request, behind, found)
 
 
-@router.delete(
-    "/{upload_id}",
-    status_code=204,
-    summary="Delete a file",
-    responses=problems.documented(401, 403, 404, 422, 429, 503),
-)
-async def delete(upload_id: UUID, principal: Writer, behind: Behind) -> None:
+@routes.add("DELETE", "/v1/uploads/{upload_id}", status=204, summary="Delete a file")
+async def delete(upload_id: UUID, principal: Submitter, behind: Backend) -> None:
     await behind.engine.uploads.delete(upload_id, account=_whose(principal))
 
 

@@ -1,21 +1,17 @@
 """Messages about ended jobs: what was sent where, and once more."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from uuid import UUID
-
-from fastapi import APIRouter, Depends, Query
 
 from penstock.api import cursors
 from penstock.api.answers import Answer
-from penstock.api.auth import Principal, allowed
-from penstock.api.backend import Backend, backend
-from penstock.api.problems import documented as problems
+from penstock.api.auth import Submitter
+from penstock.api.backend import Backend
+from penstock.api.cursors import Cursor, Limit
+from penstock.api.routing import Routes
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
-
-Caller = Annotated[Principal, Depends(allowed("admin", "app", "account"))]
-Behind = Annotated[Backend, Depends(backend)]
+routes = Routes("webhooks")
 
 
 class Webhook(Answer):
@@ -42,18 +38,16 @@ class WebhookPage(Answer):
     next_cursor: str | None
 
 
-@router.get(
-    "", summary="List webhooks, newest first", response_model=WebhookPage, responses=problems(422)
-)
+@routes.add("GET", "/v1/webhooks", summary="List webhooks, newest first", answer=WebhookPage)
 async def page(  # noqa: PLR0913  # one per filter
     *,
-    principal: Caller,
-    behind: Behind,
+    principal: Submitter,
+    behind: Backend,
     job: UUID | None = None,
     status: Literal["pending", "delivered", "given_up"] | None = None,
     account: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many at most.")] = 50,
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> dict[str, Any]:
     """The key of an account sees those to addresses that were given for its own jobs."""
     before = cursors.read(cursor)
@@ -71,12 +65,13 @@ async def page(  # noqa: PLR0913  # one per filter
     return {"items": found, "next_cursor": cursors.write(after)}
 
 
-@router.post(
-    "/{webhook_id}/replay",
+@routes.add(
+    "POST",
+    "/v1/webhooks/{webhook_id}/replay",
     summary="Send a webhook once more",
-    response_model=Webhook,
-    responses=problems(404, 409),
+    answer=Webhook,
+    refuses=(409,),
 )
-async def replay(webhook_id: UUID, principal: Caller, behind: Behind) -> dict[str, Any]:
+async def replay(webhook_id: UUID, principal: Submitter, behind: Backend) -> dict[str, Any]:
     """Under the same id, from the first try on, whether it was taken before or given up."""
     return await behind.engine.webhooks.replay(webhook_id, account=principal.account)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PORT = 8484
 _LARGEST_PORT = 65_535
 _MOST_PROCESSES = 64
-_EXTRA = ("fastapi", "uvicorn", "httptools", "python_multipart", "jinja2")
+_EXTRA = ("starlette", "uvicorn", "httptools", "python_multipart", "jinja2")
 
 Host = Annotated[str, typer.Option(metavar="H", help="Address to listen at.")]
 Port = Annotated[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from penstock.api.limits import raise_descriptors
 from penstock.cli.protocol import BoundedProtocol
@@ -33,7 +33,7 @@ _BACKLOG = 8_192
 _BY_SIGNAL = 128
 _MAPPED_BITS = 96
 Beside = Callable[[], AbstractAsyncContextManager[None]]
-Install = Callable[[FastAPI], None]
+Install = Callable[[Starlette], None]
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # to be known, not to be used
 
 
@@ -200,7 +200,7 @@ class _Told:
     def __init__(
         self,
         server: _Server,
-        served: FastAPI,
+        served: Starlette,
         life: int | None,
         on_told: Callable[[], None] | None,
     ) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import quote, unquote, urlencode
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.frame import action, backend, go, page, render
 from penstock.engine.lists import JobFilter

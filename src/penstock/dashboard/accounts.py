@@ -3,8 +3,9 @@
 from http import HTTPStatus
 from urllib.parse import urlencode
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.account import account_at, brief
 from penstock.dashboard.frame import action, backend, go, page, render

@@ -1,7 +1,9 @@
 """The dashboard as routes of the API's app: its pages, its files, its way of saying "not there"."""
 
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from penstock.api import problems
@@ -33,7 +35,7 @@ from penstock.dashboard.static import Static
 _PROGRAMS = ("v1/", "openapi.json", "metrics", "healthz", "readyz")
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """After the API's own routes: theirs are asked for more often."""
     app.router.routes.extend(ROUTES)
     app.router.routes.append(Route("/ai-queue", outside(_jobs), methods=["GET"]))

@@ -3,8 +3,9 @@
 import json
 from uuid import UUID
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock import moments
 from penstock.api import cursors

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api.backend import Backend
 from penstock.api.jobs import retry_job

@@ -2,8 +2,9 @@
 
 from http import HTTPStatus
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.account import account_at, account_of
 from penstock.dashboard.frame import action, backend, render

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from penstock.api.backend import Backend

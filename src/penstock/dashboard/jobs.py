@@ -3,7 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.api import cursors
 from penstock.dashboard import sentences

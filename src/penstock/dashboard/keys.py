@@ -1,7 +1,8 @@
 """Keys of an account, revoked by hand; they are made on the command line, which shows them once."""
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.account import account_at, account_of, brief
 from penstock.dashboard.frame import action, backend, go, render

@@ -5,8 +5,8 @@ import io
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from penstock.dashboard.frame import backend, page
 from penstock.engine.books import books

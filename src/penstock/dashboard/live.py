@@ -2,7 +2,8 @@
 
 from http import HTTPStatus
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api.limits import limits

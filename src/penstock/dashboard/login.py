@@ -3,8 +3,9 @@
 from http import HTTPStatus
 from urllib.parse import quote, unquote
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.api.auth import Auth

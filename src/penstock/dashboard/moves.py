@@ -4,8 +4,9 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.account import Said, account_at, account_of, brief, show_account
 from penstock.dashboard.frame import action, backend, go, render

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
-from penstock.api.gathering import Gathering
+from penstock.api.batching import Batcher
 from penstock.dashboard import options, words
 from penstock.dashboard.alerts import alerts
 from penstock.dashboard.charts import Chart, stacked
@@ -44,13 +46,13 @@ class Looks:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._gathered = Gathering(self._read, most=1_000)
+        self._batcher = Batcher(self._read, most=1_000)
         self._room: timedelta | None = None
         self._room_due = 0.0
         self._adding: asyncio.Task[None] | None = None
 
     async def look(self, hours: int) -> dict[str, Any]:
-        return await self._gathered.ask(hours)
+        return await self._batcher.ask(hours)
 
     async def room(self) -> timedelta | None:
         """For how long history has partitions; looked up now and then."""
@@ -162,7 +164,7 @@ def _hours(asked: str) -> int:
 
 
 def _looks(request: Request) -> Looks:
-    app: FastAPI = request.app
+    app: Starlette = request.app
     found: Looks | None = getattr(app.state, "looks", None)
     if found is None:
         found = app.state.looks = Looks(backend(request).engine)

@@ -2,8 +2,9 @@
 
 from uuid import UUID
 
-from fastapi import Request, Response
 from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard import words
 from penstock.dashboard.frame import action, backend, go, page, render

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from penstock.dashboard.frame import backend, page, render
 from penstock.moments import count, seconds

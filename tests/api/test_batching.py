@@ -12,7 +12,7 @@ import pytest
 
 from api import kinds
 from api.site import Site, problem
-from penstock.api.gathering import Gathering
+from penstock.api.batching import Batcher
 from waiting import eventually
 
 MARK = {"kind": "mark", "payload": {"answer": "a"}}
@@ -219,7 +219,7 @@ async def test_looks_at_the_same_moment_are_each_ones_own(site: Site) -> None:
             problem(answer, 404, "unknown_job")
 
 
-async def test_a_gathering_asks_in_several_lines_and_no_more() -> None:
+async def test_a_batcher_has_several_batches_on_their_way_and_no_more() -> None:
     calls: list[Sequence[int]] = []
     go = asyncio.Event()
 
@@ -228,15 +228,15 @@ async def test_a_gathering_asks_in_several_lines_and_no_more() -> None:
         await go.wait()
         return [-one for one in questions]
 
-    gathering = Gathering(ask, most=3, lines=2)
+    batcher = Batcher(ask, most=3, at_once=2)
     loop = asyncio.get_running_loop()
     tasks = []
     for n in range(8):
-        tasks.append(loop.create_task(gathering.ask(n)))
+        tasks.append(loop.create_task(batcher.ask(n)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert calls == [[0], [1]], "the others gather"
     go.set()
     assert await asyncio.gather(*tasks) == [-n for n in range(8)]
     assert calls[2:] == [[2, 3, 4], [5, 6, 7]]
-    assert await gathering.ask(9) == -9
+    assert await batcher.ask(9) == -9

@@ -1,7 +1,5 @@
-"""Submits and looks are answered in front of the framework: as the framework answers them."""
+"""An API that another app has mounted answers as one that stands alone, byte for byte."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -20,7 +18,7 @@ def _kinds(site: Site) -> None:
 
 
 class Ways:
-    """The same call twice: in front of the framework, and by its own way, as if mounted."""
+    """The same call twice: to the API alone, and to the API below the path of another app."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -28,11 +26,11 @@ class Ways:
     async def both(
         self, method: str, path: str, *, key: str | None, **more: Any
     ) -> tuple[httpx.Response, httpx.Response]:
-        front = self._site.client(key)
-        behind = self._site.client(key, prefix="/mounted")
+        alone = self._site.client(key)
+        mounted = self._site.client(key, prefix="/mounted")
         return (
-            await front.request(method, path, **more),
-            await behind.request(method, path, **more),
+            await alone.request(method, path, **more),
+            await mounted.request(method, path, **more),
         )
 
     async def same(self, method: str, path: str, *, key: str | None, **more: Any) -> httpx.Response:
@@ -144,7 +142,7 @@ async def test_an_accepted_submit_is_of_the_same_form(site: Site, ways: Ways) ->
         assert first.headers["location"] == f"/v1/jobs/{first.json()['id']}"
 
 
-async def test_other_methods_of_these_addresses_are_the_frameworks(site: Site, ways: Ways) -> None:
+async def test_other_methods_of_these_paths_are_refused_the_same(site: Site, ways: Ways) -> None:
     key = await site.make_key("app")
     for method in ("HEAD", "PUT", "DELETE"):
         refused = await ways.same(method, f"/v1/jobs/{NOBODYS}", key=key)
@@ -160,9 +158,7 @@ async def test_other_origins_are_told_the_same(
     assert look.headers["access-control-allow-origin"] == origin["Origin"]
 
 
-async def test_our_own_mistake_is_500_there_too(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_our_own_mistake_is_500(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await job_of(site)
 
     async def broken(*_: object, **__: object) -> None:
@@ -174,29 +170,6 @@ async def test_our_own_mistake_is_500_there_too(
     problem(answer, 500, "internal_error")
     assert "1234" not in answer.text
     assert answer.headers["x-request-id"]
-
-
-@contextmanager
-def _without_router(site: Site) -> Iterator[None]:
-    async def nobody(*_: Any, **__: Any) -> None:
-        raise AssertionError("the framework was asked")
-
-    kept = site.api.router.middleware_stack
-    site.api.router.middleware_stack = nobody
-    try:
-        yield
-    finally:
-        site.api.router.middleware_stack = kept
-
-
-async def test_the_framework_is_not_asked(site: Site) -> None:
-    """Else the others here would compare it with itself."""
-    job = await job_of(site)
-    with _without_router(site):
-        assert (await site.app_client.get(f"/v1/jobs/{job}")).status_code == 200
-        assert await job_of(site) != job
-        with pytest.raises(AssertionError, match="the framework was asked"):
-            await site.app_client.get("/v1/jobs")
 
 
 async def test_they_are_counted_by_their_routes(site: Site) -> None:
