@@ -118,7 +118,7 @@ begin
 end
 $$;
 
--- With a customer's own key, a job belongs to the key's account. Where the payload names the account
+-- With a customer's own key, a job belongs to the key's account. Where the payload names an account
 -- as well, the handler works with that name: another customer's would open that customer's data.
 create or replace function penstock._refuse_other_account(
   p_kinds text[], p_payloads jsonb[], p_accounts text[]
