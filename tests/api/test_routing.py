@@ -1,6 +1,8 @@
 """A route is declared once: what its function asks for is read, checked and described."""
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -59,6 +61,13 @@ async def delete(note_id: UUID) -> None:
 @routes.add("POST", "/notes/{note_id}/touch", summary="Touch")
 async def touch(note_id: UUID, note: Annotated[Note, Body(empty=True)]) -> Response:
     return Response(f"{note_id} {note.text}")
+
+
+def test_a_server_loads_nothing_but_starlette() -> None:
+    """FastAPI is for the example apps; an app may bring whatever version of it."""
+    asked = "import sys, penstock.cli.serving; print('fastapi' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.fixture

@@ -114,6 +114,7 @@ def test_what_keeps_the_five_systems_away_is_said(
     assert systems.why_not(folder, Settings()) is None
     assert "examples" in (systems.why_not(None, Settings()) or "")
     assert "PENSTOCK_DSN" in (systems.why_not(folder, Settings(dsn="postgresql://db/app")) or "")
+    assert {"fastapi", "httpx"} <= set(systems._NEEDED), "the five systems import them"
     monkeypatch.setattr(systems, "_NEEDED", ("no_such_module",))
     assert "penstock[server]" in (systems.why_not(folder, Settings()) or "")
     # As they lie in an installed package.

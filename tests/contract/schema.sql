@@ -566,6 +566,9 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._faults(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
+    LANGUAGE sql STABLE;
+
 CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -621,11 +624,6 @@ CREATE FUNCTION penstock._find_queue(p_name text) RETURNS penstock.queue
 CREATE FUNCTION penstock._find_status(p_name text) RETURNS penstock.job_status
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._first_fault(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._first_range(p_days integer, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
@@ -705,6 +703,11 @@ CREATE FUNCTION penstock._hour_class(p_error jsonb) RETURNS text
 CREATE FUNCTION penstock._in_jobs(p_number bigint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_names text[], p_kinds text[], p_payloads jsonb[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_queue integer DEFAULT NULL::integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_boosts integer[] DEFAULT NULL::integer[], p_keys text[] DEFAULT NULL::text[], p_prices bigint[] DEFAULT NULL::bigint[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
 CREATE FUNCTION penstock._is_empty(p_account text) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -717,6 +720,9 @@ CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._is_plain(p_kind penstock.kind, p_queue penstock.queue) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._is_steady(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean

@@ -113,6 +113,17 @@ def test_only_the_lifecycle_files_move_a_job() -> None:
             assert moves == [], f"{path.name} moves a job"
 
 
+def test_there_is_one_insert_into_job() -> None:
+    """Bulk, single and HTTP submits share it: a rule of a new job is written once."""
+    found = [
+        path.name
+        for path in SQL_FILES
+        if path.parent.name == "functions"
+        for _ in re.finditer(r"insert into penstock\.job\b", code(path.read_text()))
+    ]
+    assert found == ["insert.sql"]
+
+
 def test_nothing_asks_another_clock() -> None:
     """F9: `penstock.clock()` is the only "now", or tests could not move it."""
     for path in SQL_FILES:

@@ -41,7 +41,7 @@ async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: 
         await submit
 
 
-@catches("submit_many: the rest only", raises=asyncpg.UniqueViolationError, match="job_pkey")
+@catches("_insert_jobs: the rest only", raises=asyncpg.UniqueViolationError, match="job_pkey")
 async def a_second_round_submits_only_what_the_first_left(s: Scene) -> None:
     """A twin is live when the batch is inserted, and has ended when the batch looks for it."""
     await factory.queue(s.conn)
@@ -120,7 +120,7 @@ async def a_lock_that_a_stranger_keeps_is_not_waited_for_long(s: Scene) -> None:
             await app.fetchval(_SUBMIT_ONE, {}, None, timeout=8)
 
 
-@catches("_submit_plain: no lane")
+@catches("_is_plain: no lane")
 async def a_single_job_of_a_fair_queue_waits_in_a_lane(s: Scene) -> None:
     """L6"""
     await factory.queue(s.conn, order="fair")
@@ -164,7 +164,7 @@ async def nor_does_it_under_those_that_came_together(s: Scene) -> None:
         await change
 
 
-@catches("accept_jobs: no lane")
+@catches("_insert_jobs: plain")
 async def in_a_fair_queue_none_is_taken_together(s: Scene) -> None:
     """L6"""
     await factory.queue(s.conn, order="fair")

@@ -7,6 +7,8 @@ import pytest
 
 import factory
 from clock import Clock
+from interleave import Step
+from shapes import Connect
 from sql.test_position import counted, fill, measure
 
 # What no two jobs share.
@@ -159,6 +161,27 @@ async def test_what_is_odd_is_not_taken_and_spoils_nothing(
     assert sorted(told) == [1, 3]
     assert await conn.fetchval("select count(*) from penstock.job") == 2
     assert [told[n]["position"] for n in (1, 3)] == [1, 2]
+
+
+async def test_a_kind_that_gets_an_account_meanwhile_is_not_plain_any_more(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """The submit has read the kind and waits for the lock of its queue when the kind changes."""
+    await factory.queue(conn)
+    queue = await conn.fetchval("select id from penstock.queue")
+    operator, alone, together = [await connect() for _ in range(3)]
+    async with operator.transaction():
+        await operator.execute("select pg_advisory_xact_lock(1886413172, $1)", queue)
+        one = Step(alone, alone.fetch("select id from penstock.submit_one('q', '{}')"))
+        many = Step(together, accept(together, {}))
+        assert [await step.waits(conn) for step in (one, many)] == [True, True]
+        await conn.execute("select penstock.declare_kind('q', 'q', '{\"account\": \"u1\"}')")
+    await one
+    assert await many == {}
+    owners = await conn.fetch(
+        "select a.name from penstock.job j join penstock.account a on a.id = j.account_id"
+    )
+    assert [row["name"] for row in owners] == ["u1"]
 
 
 async def test_nobody_takes_jobs_of_a_queue_that_is_not_there(conn: asyncpg.Connection) -> None:

@@ -83,8 +83,11 @@ async def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(
     if naive:  # inserts in the order of the batch
         await spoil(
             conn,
-            "submit.sql:submit_many",
-            ("order by i.kind_id, i.account_id, i.key, i.ordinal", "order by i.ordinal"),
+            "insert.sql:_insert_jobs",
+            (
+                "order by k.kind_id, coalesce(x.account_id, 0), x.key, x.ordinal",
+                "order by x.ordinal",
+            ),
         )
     await factory.queue(conn)
     app, one, other = await open_many(connect, 3)

@@ -23,7 +23,6 @@ from pydantic import BaseModel, ValidationError, create_model
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from penstock.api.auth import Allowed
@@ -100,12 +99,6 @@ class Route(routing.Route):
             place = "header" if HEADER in one.metadata else "query"
             self.places[one.alias or name] = "path" if name in self.param_convertors else place
         self.query = [name for name, place in self.places.items() if place == "query"]
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, found = super().matches(scope)
-        if match is not Match.NONE:
-            found["route"] = self  # for counts and the log
-        return match, found
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)

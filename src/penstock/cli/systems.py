@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
 # What they need beside the server's own.
-_NEEDED = ("httpx",)
+_NEEDED = ("fastapi", "httpx")
 _LARGEST_PORT = 65_535
 
 Greet = Callable[["Penstock", str, str, dict[str, str]], None]

@@ -1,10 +1,10 @@
 -- Plain jobs of one queue that came at the same moment, each from a caller of its own: accepted in
 -- one statement and one commit, and each answered as accept_job answers.
 --
--- Plain is what _submit_plain takes: nobody's, without key, price, webhook or pieces. Such jobs
--- lock no account, look for no twin and join no lane, so there is no order between their locks, and
--- nothing that one caller's job could do to another's. One that is not so plain after all, or in
--- which something is wrong, gets no row: it is for accept_job to take it, or to say what is wrong.
+-- _is_plain (insert.sql) says which jobs are plain. They lock no account, look for no twin and join
+-- no lane, so there is no order between their locks, and nothing that one caller's job could do to
+-- another's. A job that is not plain, or has a wrong value, gets no row: accept_job then accepts it
+-- or says what is wrong.
 
 -- p_wake: the queue's resting workers are told with the commit.
 create or replace function penstock.accept_jobs(
@@ -24,6 +24,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_seed uuid := penstock.new_id(v_now);
   v_queue penstock.queue;
+  v_todo boolean[]; -- by ordinal: nothing is wrong with it
   v_ids uuid[];
   v_any_due boolean;
   v_at record; -- what is so of the whole queue
@@ -37,45 +38,19 @@ declare
   v_priority integer; -- of the last one that has many before it
 begin
   select q.* into v_queue from penstock.queue q where q.name = p_queue;
+  if not found then
+    return;
+  end if;
   perform penstock._share_queue_lock(1886413172, v_queue.id); -- guard: order locked
-  select q.* into v_queue from penstock.queue q
-  where q.id = v_queue.id
-    and q.ordering <> 'fair'; -- guard: no lane
-  with accepted as (
-    insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-      max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
-      priority_said)
-    select penstock._nth_id(v_seed, x.ordinal),
-      penstock._rank(v_queue.ordering, t.priority, v_queue.aging_step, t.run_at, x.ordinal),
-      -1, 0, v_queue.id, k.id,
-      case when t.run_at > v_now then 'scheduled'::penstock.job_status
-        else 'queued'::penstock.job_status end,
-      t.priority, coalesce(x.max_attempts, k.max_attempts, v_queue.max_attempts), v_now, v_now,
-      t.run_at, t.run_at + penstock._elapsed(x.expires), penstock._elapsed(x.timeout),
-      coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload,
-      x.priority is not null
-    from unnest(p_kinds, p_payloads, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts,
-                p_timeouts, p_expires, p_metadata) with ordinality
-      x (kind, payload, topic, priority, run_at, delay, max_attempts, timeout, expires, metadata,
-         ordinal)
-    join penstock.kind k on k.name = x.kind and k.queue_id = v_queue.id
-    cross join penstock.setting s
-    cross join lateral (
-      select coalesce(x.priority, greatest(-1000, least(1000, k.priority_offset))) as priority,
-        greatest(v_now, coalesce(x.run_at, v_now + penstock._elapsed(x.delay), v_now)) as run_at
-    ) t
-    cross join lateral (
-      select penstock._job_fault(x.kind, k, x.payload, null, null, x.topic, x.priority, x.run_at,
-        x.delay, x.max_attempts, x.timeout, x.expires, x.metadata, null,
-        v_now + interval '3650 days', s)
-    ) f (fault)
-    where k.account_field is null and k.account_fixed is null
-      and k.dedupe_field is null and k.dedupe_fixed is null
-      and k.price is null and k.split_field is null
-      and f.fault is null -- guard: in order
-    returning job.id, job.status
-  )
-  select array_agg(a.id), bool_or(a.status = 'queued') into v_ids, v_any_due from accepted a;
+  select q.* into v_queue from penstock.queue q where q.id = v_queue.id;
+  select array_agg(f.fault is null order by f.ordinal) into v_todo
+  from penstock._faults(p_kinds, p_payloads, null, null, p_topics, p_priorities, p_run_ats,
+    p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null,
+    v_now + interval '3650 days') f;
+  select array_agg(i.id), bool_or(i.status = 'queued') into v_ids, v_any_due
+  from penstock._insert_jobs(v_seed, v_now, p_kinds, p_kinds, p_payloads, p_topics, p_priorities,
+    p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, v_queue.id,
+    v_todo) i; -- guard: in order => null) i;
   if v_ids is null then
     return;
   end if;

@@ -52,33 +52,24 @@ as $$
     end
 $$;
 
--- The first wrong item of a batch, or nothing.
-create or replace function penstock._first_fault(
+-- What is wrong with each of many, by ordinal; null where nothing is. Inlined.
+create or replace function penstock._faults(
   p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[],
   p_priorities integer[], p_run_ats timestamptz[], p_delays interval[], p_max_attempts integer[],
   p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[],
   p_latest timestamptz
 ) returns table (ordinal bigint, fault text, kind text, payload jsonb)
-language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
+language sql stable
 as $$
-#variable_conflict use_column
-begin
-  return query
-  select x.ordinal, c.fault, x.kind, x.payload
+  select x.ordinal, penstock._job_fault(x.kind, k, x.payload, x.account, x.dedupe_key, x.topic,
+    x.priority, x.run_at, x.delay, x.max_attempts, x.timeout, x.expires, x.metadata, x.price,
+    p_latest, s), x.kind, x.payload
   from unnest(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities, p_run_ats,
               p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices)
     with ordinality x (kind, payload, account, dedupe_key, topic, priority, run_at, delay,
       max_attempts, timeout, expires, metadata, price, ordinal)
   cross join penstock.setting s
   left join penstock.kind k on k.name = x.kind
-  cross join lateral (select penstock._job_fault(x.kind, k, x.payload, x.account, x.dedupe_key,
-    x.topic, x.priority, x.run_at, x.delay, x.max_attempts, x.timeout, x.expires, x.metadata,
-    x.price, p_latest, s)) c (fault)
-  where c.fault is not null
-  order by x.ordinal
-  limit 1;
-end
 $$;
 
 create or replace function penstock._refuse_fault(

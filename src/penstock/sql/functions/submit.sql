@@ -126,9 +126,12 @@ begin
     perform penstock._refuse(413, 'batch_too_large',
       format('a batch may hold at most %s jobs', v_setting.batch_max_jobs), 'jobs');
   end if;
-  select * into v_bad from penstock._first_fault(p_kinds, p_payloads, p_accounts, p_dedupe_keys,
-    p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires,
-    p_metadata, p_prices, v_now + interval '3650 days');
+  select f.* into v_bad
+  from penstock._faults(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities,
+    p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices,
+    v_now + interval '3650 days') f
+  where f.fault is not null
+  order by f.ordinal limit 1;
   if found then
     perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting,
       v_bad.payload);
@@ -207,57 +210,6 @@ begin
 
   -- A second round only where a live twin ended between our insert and our look at it.
   for v_round in 1 .. 10 loop
-    -- A small set, which the limit only tells the planner: as the hashed side of the join it
-    -- leaves the jobs in order, and the sort below finds them sorted (it took a seventh of a bulk
-    -- submit; 2026-11).
-    with known as materialized (
-      select k.name, k.id as kind_id, k.queue_id, k.priority_offset, k.topic_field, k.topic_fixed,
-        coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step, k.price
-      from penstock.kind k join penstock.queue q on q.id = k.queue_id
-      where k.name = any (v_kinds) limit cardinality(v_kinds)
-    ),
-    item as (
-      select x.ordinal, penstock._nth_id(v_seed, x.ordinal) as id, k.queue_id, k.kind_id,
-        coalesce(x.account_id, 0) as account_id,
-        case when k.ordering = 'fair' or x.limited then coalesce(x.account_id, 0)
-             else -1 end as lane,
-        coalesce(x.priority, greatest(-1000, least(1000, coalesce(x.plan_priority, 0)
-          + k.priority_offset + coalesce(x.boost, 0)))) as priority,
-        x.boost is not null as first_job, x.priority is not null as priority_said,
-        coalesce(x.price, penstock._price_of(k.price, x.payload), 0) as reserved,
-        case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end
-          as units_total,
-        greatest(v_now, coalesce(x.run_at, v_now + penstock._elapsed(x.delay), v_now)) as run_at,
-        k.ordering, k.aging_step, coalesce(x.max_attempts, k.max_attempts) as max_attempts,
-        penstock._elapsed(x.timeout) as timeout, penstock._elapsed(x.expires) as expires,
-        x.metadata, x.payload, x.key,
-        coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed) as topic
-      from unnest(p_kinds, p_payloads, v_owner.ids, v_owner.limited, v_owner.priorities, v_boosts,
-                  v_keys, p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts,
-                  p_expires, p_metadata, p_prices) with ordinality
-        x (kind, payload, account_id, limited, plan_priority, boost, key, topic, priority, run_at,
-           delay, max_attempts, timeout, expires, metadata, price, ordinal)
-      join known k on k.name = x.kind
-      where v_todo is null or v_todo[x.ordinal] -- guard: the rest only
-    ),
-    accepted as (
-      insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-        max_attempts, created_at, updated_at, run_at, expires_at, timeout, batch_id, retry_of,
-        dedupe_key, topic, metadata, payload, reserved, units_total, first_job, priority_said)
-      select i.id, penstock._rank(i.ordering, i.priority, i.aging_step, i.run_at, i.ordinal),
-        i.lane, i.account_id, i.queue_id, i.kind_id,
-        case when i.run_at > v_now then 'scheduled'::penstock.job_status
-             else 'queued'::penstock.job_status end,
-        i.priority, i.max_attempts, v_now, v_now, i.run_at, i.run_at + i.expires, i.timeout,
-        v_batch, p_retry_of, i.key, i.topic, i.metadata, i.payload, i.reserved, i.units_total,
-        i.first_job, i.priority_said
-      from item i
-      -- Two batches with the same keys meet them in the same order.
-      order by i.kind_id, i.account_id, i.key, i.ordinal
-      on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
-      returning job.id, job.status, job.queue_id, job.lane, job.kind_id, job.rank, job.account_id,
-        job.reserved
-    )
     -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
     select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
         filter (where v_keys is not null) as ordinals,
@@ -271,7 +223,10 @@ begin
       array_agg(c.kind_id) filter (where c.lane >= 0 and c.status = 'queued') as kinds,
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
     into v_new
-    from accepted c;
+    from penstock._insert_jobs(v_seed, v_now, v_kinds, p_kinds, p_payloads, p_topics, p_priorities,
+      p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null, v_todo,
+      v_owner.ids, v_owner.limited, v_owner.priorities, v_boosts, v_keys, p_prices, v_batch,
+      p_retry_of) c;
 
     if v_new.lanes is not null then
       select array_agg(s.lane) into v_strays from (

@@ -1,6 +1,7 @@
--- A job of nobody's and without a key, as most single ones are: no account to lock, no twin to look
--- for, no lane. The way for many takes three times as long. Nothing where it is not so simple.
--- is_told: whether its place and its wait are, too.
+-- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
+-- and its values are in order; submit_many would take twice as long. Otherwise id stays null, and
+-- submit_many accepts the job or says what is wrong. is_told: whether place, eta_seconds and
+-- waiting_for are known, too.
 create or replace function penstock._submit_plain(
   p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
   p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
@@ -17,29 +18,17 @@ declare
   v_kind penstock.kind;
   v_queue penstock.queue;
   v_setting penstock.setting;
-  v_run_at timestamptz;
-  v_priority integer;
   v_rank bigint;
   v_alive boolean;
   v_handled boolean;
-  v_max_attempts integer;
-  v_topic text;
 begin
-  select k.* into v_kind from penstock.kind k
-  where k.name = p_kind
-    and k.account_field is null and k.account_fixed is null
-    and k.dedupe_field is null and k.dedupe_fixed is null
-    and k.price is null and k.split_field is null;
+  select k.* into v_kind
+  from penstock.kind k join penstock.queue q on q.id = k.queue_id
+  where k.name = p_kind and penstock._is_plain(k, q);
   if not found then
     return;
   end if;
   perform penstock._share_queue_lock(1886413172, v_kind.queue_id); -- guard: order locked
-  select q.* into v_queue from penstock.queue q
-  where q.id = v_kind.queue_id
-    and q.ordering <> 'fair'; -- guard: no lane
-  if not found then
-    return;
-  end if;
   select s.* into v_setting from penstock.setting s;
   -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
   -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
@@ -57,20 +46,15 @@ begin
   then
     return; -- guard: in order => null;
   end if;
-  v_run_at := greatest(v_now, coalesce(p_run_at, v_now + penstock._elapsed(p_delay), v_now));
-  v_priority := coalesce(p_priority, greatest(-1000, least(1000, v_kind.priority_offset)));
-  v_rank := penstock._rank(v_queue.ordering, v_priority, v_queue.aging_step, v_run_at, 1);
-  v_max_attempts := coalesce(p_max_attempts, v_kind.max_attempts, v_queue.max_attempts);
-  v_topic := coalesce(p_topic, p_payload ->> v_kind.topic_field, v_kind.topic_fixed);
-  id := penstock.new_id(v_now);
-  status := case when v_run_at > v_now then 'scheduled'::penstock.job_status
-    else 'queued'::penstock.job_status end;
-  insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
-    max_attempts, created_at, updated_at, run_at, expires_at, timeout, topic, metadata, payload,
-    priority_said)
-  values (id, v_rank, -1, 0, v_queue.id, v_kind.id, status, v_priority, v_max_attempts, v_now,
-    v_now, v_run_at, v_run_at + penstock._elapsed(p_expires), penstock._elapsed(p_timeout), v_topic,
-    p_metadata, p_payload, p_priority is not null);
+  select i.id, i.status, i.rank into id, status, v_rank
+  from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_kind], array[p_kind],
+    array[p_payload], array[p_topic], array[p_priority], array[p_run_at], array[p_delay],
+    array[p_max_attempts], array[p_timeout], array[p_expires], array[p_metadata],
+    v_kind.queue_id) i;
+  if id is null then
+    return; -- its kind or queue has changed in this moment
+  end if;
+  select q.* into v_queue from penstock.queue q where q.id = v_kind.queue_id;
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
   select s.alive, s.handled into v_alive, v_handled
   from penstock._service(v_queue.id, v_kind.id, v_now) s;
