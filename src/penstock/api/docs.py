@@ -12,7 +12,7 @@ from penstock.api.openapi import describe
 from penstock.api.routing import Routes
 from penstock.api.safety import NOTHING_RUNS
 
-routes = Routes("operation")
+routes = Routes("operation", noun="docs")
 
 _HEADERS = {
     "Content-Security-Policy": f"{NOTHING_RUNS}; style-src 'unsafe-inline'; base-uri 'none'",

@@ -15,7 +15,7 @@ from penstock.api.routing import Routes
 from penstock.engine.encode import refuse_nul
 from penstock.errors import Invalid, NotFound
 
-routes = Routes("keys")
+routes = Routes("keys", noun="issuing")
 
 DEFAULT_SECONDS = 3_600
 

@@ -19,7 +19,7 @@ from penstock.db import version
 from penstock.engine.hourly import MOST_HOURS
 from penstock.errors import PenstockError
 
-routes = Routes("operation")
+routes = Routes("operation", noun="ops")
 
 # A balancer asks every few seconds, and gives up soon.
 READY_SECONDS = 3.0

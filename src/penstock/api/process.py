@@ -13,7 +13,7 @@ from penstock.api.routing import Routes
 from penstock.errors import Invalid
 from penstock.providers import drive
 
-routes = Routes("queues")
+routes = Routes("queues", noun="process")
 
 # Held while they run: a caller may leave, and the work goes on.
 _working: set[asyncio.Task[Worked]] = set()

@@ -64,13 +64,15 @@ class Described:
 class Route(routing.Route):
     """A method at a path; it does not take HEAD with GET."""
 
-    def __init__(self, method: str, path: str, function: Function, described: Described) -> None:
+    def __init__(
+        self, method: str, path: str, function: Function, described: Described, noun: str
+    ) -> None:
         super().__init__(path, function)
         self.app = self._answer
         self.method = method
         self.methods = {method}
         self.described = described
-        self.operation_id = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
+        self.operation_id = f"{noun}_{function.__name__}"
         self.caller: Allowed | None = None
         self.body: tuple[type[BaseModel], Body] | None = None
         self.places: dict[str, str] = {}
@@ -161,16 +163,18 @@ class Route(routing.Route):
 class Routes(list[Route]):
     """The routes of one noun, in the order in which they are tried."""
 
-    def __init__(self, tag: str) -> None:
-        """`tag`: their section of the document."""
+    def __init__(self, tag: str, noun: str | None = None) -> None:
+        """`tag`: their section of the document. `noun`: begins their operation ids, if not `tag`."""
         super().__init__()
         self._tag = tag
+        self._noun = noun or tag
 
     def add(self, method: str, path: str, **described: Any) -> Callable[[Function], Function]:
         """Make a function the route of a method and path; `described`: as Described has it."""
 
         def register(function: Function) -> Function:
-            self.append(Route(method, path, function, Described(tag=self._tag, **described)))
+            words = Described(tag=self._tag, **described)
+            self.append(Route(method, path, function, words, self._noun))
             return function
 
         return register

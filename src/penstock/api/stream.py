@@ -18,7 +18,7 @@ from penstock.engine.encode import refuse_nul
 from penstock.engine.events import Scope, Watched, WatchedJob
 from penstock.errors import NotAllowed, NotFound
 
-routes = Routes("events")
+routes = Routes("events", noun="stream")
 
 LastHeader = Annotated[
     str | None,
