@@ -150,7 +150,7 @@ def test_the_document_says_the_same(app: Starlette) -> None:
         ("query", "limit", False),
         ("header", "x-trace", False),
     ]
-    assert shown["operationId"] == "test_routing_read"
+    assert shown["operationId"] == "notes_read"
     limit = shown["parameters"][2]
     assert limit["description"] == "How many."
     assert (limit["schema"]["minimum"], limit["schema"]["maximum"]) == (1, 9)

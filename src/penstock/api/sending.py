@@ -4,8 +4,8 @@ A server keeps an answer in memory until its client has read it. A page of a lis
 a client may ask for many of them and read none.
 """
 
-from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.api.limits import limits
