@@ -164,7 +164,7 @@ class Routes(list[Route]):
     """The routes of one noun, in the order in which they are tried."""
 
     def __init__(self, tag: str, noun: str | None = None) -> None:
-        """`tag`: their section of the document. `noun`: begins their operation ids, if not `tag`."""
+        """`tag`: their section of the document. `noun` or else `tag` begins their operation ids."""
         super().__init__()
         self._tag = tag
         self._noun = noun or tag
