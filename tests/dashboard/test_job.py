@@ -202,6 +202,17 @@ async def test_a_long_payload_is_cut_and_can_be_had_whole(operator: Visitor, sce
     assert "attachment" in whole.headers["content-disposition"]
 
 
+async def test_a_payload_of_one_long_text_is_shown_in_lines(
+    operator: Visitor, scene: Scene
+) -> None:
+    """84 KB in one value were one line, in the page and in the download."""
+    job = await scene.queued(payload={"answer": "a word " * 12_000, "n": 1})
+    shown = (await operator.get(f"/jobs/{job}/payload")).text
+    assert '<pre class="words"' in shown
+    whole = (await operator.get(f"/jobs/{job}/payload.json")).text
+    assert len(whole.splitlines()) == 4
+
+
 async def test_what_an_app_has_encrypted_is_said_to_be(operator: Visitor, scene: Scene) -> None:
     job = await scene.queued(payload={"$enc": "AAAA"})
     said = await operator.read(f"/jobs/{job}/payload")
@@ -250,7 +261,23 @@ async def test_kept_steps_stand_in_the_timeline(operator: Visitor, scene: Scene)
         row["id"],
         row["attempt"],
     )
-    assert "Step rubric done" in await operator.read(f"/jobs/{row['id']}")
+    running = await operator.read(f"/jobs/{row['id']}")
+    assert running.index("Start 1 runs") < running.index("Step rubric done")
+    await scene.end(row, "succeeded")
+    ended = await operator.read(f"/jobs/{row['id']}")
+    places = [ended.index(words) for words in ("Start 1 began", "Step rubric", "Start 1 succeeded")]
+    assert places == sorted(places), "in the order in which they happened"
+
+
+async def test_what_happened_says_when_a_start_ended(operator: Visitor, scene: Scene) -> None:
+    row = await scene.started()
+    await scene.clock.advance("2m")
+    await scene.end(row, "succeeded")
+    ended_at = (await scene.read(row["id"]))["finished_at"]
+    page = (await operator.get(f"/jobs/{row['id']}")).text
+    line = page.partition("<b>Start 1 succeeded</b>")[2].partition("</li>")[0]
+    assert "after 2 min" in line
+    assert f'datetime="{ended_at}"' in line
 
 
 async def test_a_retry_leads_to_the_new_job_and_each_names_the_other(

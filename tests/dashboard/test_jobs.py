@@ -178,12 +178,27 @@ async def test_a_name_offers_the_account_and_the_topic_that_have_it(
     assert "Nothing is called “nobody”" in said
 
 
-async def test_the_end_of_an_id_is_not_enough_and_that_is_said(
+async def test_the_end_of_an_id_leads_to_its_job_as_the_table_shows_it(
     operator: Visitor, scene: Scene
 ) -> None:
+    live, finished = str(await scene.queued()), str(await scene.failed())
+    for job in (live, finished):
+        assert f">{job[-8:]}</a>" in (await operator.get("/jobs")).text
+        for end in (job[-8:], job[-8:].upper(), job[-12:], job[-6:]):
+            answer = await operator.get(f"/jobs?q={end}")
+            assert answer.headers["location"] == f"./jobs/{job}", end
+    said = await operator.read(f"/jobs?q={live[-5:]}")
+    assert "no job's id ends like this" in said
+    unknown = f"{int(live[-8:], 16) ^ 1:08x}"
+    assert "no job's id ends like this" in await operator.read(f"/jobs?q={unknown}")
+
+
+async def test_an_end_that_is_also_a_name_offers_both(operator: Visitor, scene: Scene) -> None:
     job = str(await scene.queued())
-    said = await operator.read(f"/jobs?q={job[-8:]}")
-    assert "A job is found by its whole id" in said
+    await scene.queued(topic=job[-8:])
+    page = (await operator.get(f"/jobs?q={job[-8:]}")).text
+    assert f'href="./jobs/{job}">line {job}, queued' in page
+    assert f"Jobs of topic {job[-8:]}" in page
 
 
 async def test_older_ones_are_on_the_next_page_and_only_the_first_is_live(

@@ -217,6 +217,53 @@ async def test_a_wrong_key_is_told_with_what_to_do(operator: Visitor, scene: Sce
     assert "correct it, restart the workers, then penstock resume model" in page
 
 
+async def test_queues_of_one_provider_that_is_away_have_one_alert(
+    operator: Visitor, scene: Scene
+) -> None:
+    """Four queues that call one model were four alerts with the same words."""
+    for name in ("essays", "marks", "notes", "words"):
+        await scene.outage(name)
+    await scene.outage("own", cls="auth")
+    page = (await operator.get("/")).text
+    alerts = re.findall(r'<li class="alert bad" id="alert-([^"]*)"', page)
+    assert alerts == ["provider-unavailable-127.0.0.1:11434", "queue-own"]
+    said = text(await operator.get("/"))
+    assert (
+        "The provider at 127.0.0.1:11434 is not available (unavailable), and queues essays, marks,"
+        " notes, words need it. Their jobs wait and go on by themselves." in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        ("auth", "refuses the key that queues a, b use. Correct it, restart the workers"),
+        ("quota", "The quota or credit of queues a, b at 127.0.0.1:11434 is used up. Raise it"),
+        ("config", "does not know the model of queues a, b, or refuses a setting. Correct"),
+    ],
+)
+async def test_queues_that_one_provider_holds_have_one_alert_with_the_way_out(
+    operator: Visitor, scene: Scene, cls: str, words: str
+) -> None:
+    await scene.outage("a", cls=cls)
+    await scene.outage("b", cls=cls)
+    said = await operator.read("/")
+    assert words in said
+    assert said.count("penstock resume") == 1
+
+
+async def test_no_queue_is_ready_where_no_worker_serves_it(operator: Visitor, scene: Scene) -> None:
+    await scene.queue("rests")
+    await scene.queued("waits")
+    assert "No worker is alive" in await operator.read("/")
+    assert (await row(operator, "rests")).startswith("rests No worker")
+    assert (await row(operator, "waits")).startswith("waits No worker")
+    assert "2 queues, 1 in trouble" in await operator.read("/queues")
+    await factory.worker(scene.conn, kinds=["rests"], lease="1 day")
+    assert (await row(operator, "rests")).startswith("rests Ready")
+    assert (await row(operator, "waits")).startswith("waits No handler")
+
+
 async def test_jobs_without_any_worker_are_the_first_alert(operator: Visitor, scene: Scene) -> None:
     await scene.queued()
     page = await operator.read("/")

@@ -24,7 +24,7 @@ from penstock.providers.secret import Secret
 from penstock.providers.signature import Signer
 from penstock.providers.transport import Transport, close_transport
 from penstock.providers.verdict import Charge, Circuit
-from penstock.worker.outcomes import outcome_of
+from penstock.worker.outcomes import described, outcome_of
 from providers.answering import answer, answering
 from providers.noted_job import NotedJob, at, busy, fails
 
@@ -381,3 +381,16 @@ async def test_it_can_be_closed_before_the_loop_and_used_again() -> None:
     await close_transport()
     assert not before._sessions
     assert await called(lambda _: 2) == 2
+
+
+async def test_the_functions_own_error_text_is_kept_for_operators_only() -> None:
+    """Its words may quote the payload: they are kept with the attempt, and no log has them."""
+    with pytest.raises(ProviderError) as caught:
+        await called(lambda _: {"error": {"message": "no field n, api_key=abc12345"}}, status=400)
+    assert "no field n" not in str(caught.value)
+    kept = described(caught.value)
+    assert kept.startswith("the function at 127.0.0.1:")
+    assert kept.endswith("answered with status 400: no field n, api_key=[redacted]")
+    ended = outcome_of(caught.value)
+    assert isinstance(ended, Failed)
+    assert not ended.error.public

@@ -9,12 +9,13 @@ import pytest
 
 from penstock.errors import Invalid
 from penstock.providers.classify import classify
-from penstock.providers.errors import ProviderError
+from penstock.providers.errors import PROVIDER_TEXT_MAX, ProviderError
 from penstock.providers.ollama import Ollama, _uncounted, build
 from penstock.providers.output import Output
 from penstock.providers.prompt import read_prompt
 from penstock.providers.simulated import Model, simulated
 from penstock.providers.transport import Transport
+from penstock.worker.outcomes import described
 from providers.answering import answer, answering
 from providers.noted_job import NotedJob, at, busy, fails
 from waiting import eventually
@@ -167,6 +168,23 @@ async def test_an_error_inside_of_a_stream_is_read() -> None:
         model.order("error_line", after=0, message="the prompt exceeds the context length")
         verdict, _ = await fails(build(config(model)), NotedJob(), ESSAY)
         assert verdict.cls == "input_too_long"
+
+
+async def test_the_models_own_error_text_is_kept_for_operators() -> None:
+    async with simulated() as model:
+        words = "the model llama3 needs 9 GB " + "x" * 2_000
+        faults: list[tuple[str, dict[str, Any]]] = [
+            ("status", {"code": 400, "body": {"error": words}}),
+            ("error_line", {"after": 0, "message": words}),
+        ]
+        for fault, terms in faults:
+            model.order(fault, **terms)
+            with pytest.raises(ProviderError) as caught:
+                await build(config(model))(NotedJob(), ESSAY)
+            assert "9 GB" not in str(caught.value)
+            kept = described(caught.value)
+            assert kept.startswith(f"{caught.value}: the model llama3 needs 9 GB xx")
+            assert len(kept) == len(f"{caught.value}: ") + PROVIDER_TEXT_MAX + 1
 
 
 async def test_thoughts_show_a_model_at_work() -> None:

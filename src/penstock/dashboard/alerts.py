@@ -106,7 +106,18 @@ def _blocked(found: dict[str, Any]) -> Iterator[Alert]:
 
 
 def _of_circuits(found: dict[str, Any]) -> Iterator[Alert]:
+    """One for each provider, however many queues call it."""
+    addresses = {queue["name"]: queue["circuit"]["address"] for queue in found["queues"]}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for alert in found["alerts"]:
+        # A queue without an address, as one that was stopped by hand, is a group of its own.
+        where = addresses.get(alert["queue"]) or f"queue {alert['queue']}"
+        groups.setdefault((alert["class"], where), []).append(alert)
+    for (cls, where), group in groups.items():
+        if len(group) > 1:
+            yield _of_provider(cls, where, group)
+            continue
+        [alert] = group
         text = alert["message"]
         yield Alert(
             f"queue-{alert['queue']}",
@@ -115,6 +126,37 @@ def _of_circuits(found: dict[str, Any]) -> Iterator[Alert]:
             since=alert["raised_at"],
             link=(f"queues/{alert['queue']}", f"Queue {alert['queue']}"),
         )
+
+
+def _of_provider(cls: str, address: str, group: Sequence[dict[str, Any]]) -> Alert:
+    names = sorted(alert["queue"] for alert in group)
+    queues = f"queues {_listed(names, most=5)}"
+    match cls:
+        case "auth":
+            text = f"The provider at {address} refuses the key that {queues} use."
+            todo = "Correct it, restart the workers, then `penstock resume QUEUE` for each."
+        case "quota":
+            text = f"The quota or credit of {queues} at {address} is used up."
+            todo = "Raise it, then `penstock resume QUEUE` for each."
+        case "config":
+            text = (
+                f"The provider at {address} does not know the model of {queues}, or refuses a"
+                " setting."
+            )
+            todo = (
+                "Correct the job kinds, restart the workers, then `penstock resume QUEUE` for each."
+            )
+        case _:
+            text = f"The provider at {address} is not available ({cls}), and {queues} need it."
+            todo = "Their jobs wait and go on by themselves."
+    return Alert(
+        f"provider-{cls}-{address}",
+        text,
+        todo,
+        bad=True,
+        since=min(alert["raised_at"] for alert in group),
+        link=_to_queues(names),
+    )
 
 
 def _half_up(found: dict[str, Any]) -> Iterator[Alert]:

@@ -1,5 +1,6 @@
 """Jobs: all there are, newest first, by what somebody looks for."""
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from penstock.api import cursors
 from penstock.dashboard import sentences
 from penstock.dashboard.filters import Filter, read_filter, read_id
 from penstock.dashboard.frame import backend, go, page, render
+from penstock.dashboard.words import STATUSES
 from penstock.engine import Engine
 from penstock.engine.rows import MOST_COUNTED, RowPage
 from penstock.errors import Invalid, NotFound, Refused
@@ -17,6 +19,8 @@ from penstock.errors import Invalid, NotFound, Refused
 PAGE_ROWS = 50
 _STATES = ("scheduled", "queued", "running", "awaiting", "succeeded", "failed", "cancelled")
 _LONGEST_SEARCH = 500
+# Tables show the last eight characters of an id (`short` in words.py).
+_END_OF_ID = re.compile(r"[0-9a-fA-F]{6,12}")
 # Statistics are a little behind: with fewer jobs that would be seen.
 _ESTIMATED_FROM = 2 * MOST_COUNTED
 
@@ -81,11 +85,15 @@ async def total(engine: Engine, wanted: Filter, rows: RowPage) -> str:
 
 
 async def find(engine: Engine, text: str) -> str | list[tuple[str, str]]:
-    """Where an id leads to; else what has exactly this name: (words, address) each."""
+    """Where an id, or the end of one, leads to; else what has this name: (words, address) each."""
     its_id = read_id(text)
     if its_id is not None:
         return await _by_id(engine, its_id) or []
     offers = []
+    jobs = await engine.rows.by_end(text) if _END_OF_ID.fullmatch(text) else []
+    for job in jobs:
+        words = f"{job['kind'] or 'Job'} {job['id']}, {STATUSES[job['status']].lower()}"
+        offers.append((words, f"jobs/{job['id']}"))
     try:
         await engine.accounts.show(text)
         offers.append((f"Jobs of account {text}", Filter(account=text).address()))
@@ -94,7 +102,7 @@ async def find(engine: Engine, text: str) -> str | list[tuple[str, str]]:
     topic = Filter(topic=text)
     if (await engine.rows.page(topic.jobs, limit=1)).items:
         offers.append((f"Jobs of topic {text}", topic.address()))
-    return offers
+    return offers[0][1] if len(offers) == len(jobs) == 1 else offers
 
 
 async def _by_id(engine: Engine, its_id: UUID) -> str | None:

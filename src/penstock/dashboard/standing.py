@@ -109,7 +109,10 @@ def _standing(queue: dict[str, Any], ended: dict[str, int], now: datetime) -> St
     lingers = waiting and why is None and (waits or 0) >= UNEXPLAINED_SECONDS
     unexplained = lingers and not at_work
     style, state = _state(queue)
-    is_stopped = style in ("off", "bad") or why in ("no_worker", "no_handler")
+    # A queue that no worker serves is in trouble only if something waits in it.
+    is_stopped = why in ("no_worker", "no_handler") or (
+        style in ("off", "bad") and not _is_unserved(queue)
+    )
     rank = IDLE
     if waiting and (is_stopped or unexplained):
         rank = STOPPED
@@ -136,10 +139,20 @@ def _standing(queue: dict[str, Any], ended: dict[str, int], now: datetime) -> St
     )
 
 
+def _is_unserved(queue: dict[str, Any]) -> bool:
+    """Nothing but a worker is missing."""
+    may_start = not queue["paused_at"] and queue["circuit"]["state"] != "open"
+    return may_start and queue["drive"] == "worker" and not queue["served"]
+
+
 def _state(queue: dict[str, Any]) -> tuple[str, str]:
     circuit = queue["circuit"]
     if queue["paused_at"]:
         return "off", "Paused"
+    if _is_unserved(queue):
+        return ("bad" if queue["waiting_for"] else "off"), "No worker"
+    if queue["waiting_for"] == "no_handler":
+        return "bad", "No handler"
     match circuit["state"], circuit["class"]:
         case "open", None:
             return "off", "Stopped by hand"

@@ -38,8 +38,12 @@ def _happenings(job: Mapping[str, Any]) -> Iterator[Happening]:
             at=None, title=f"{moments.count(min(shown) - 1, 'earlier start')}, not shown here"
         )
     for start in job["attempts"]:
+        kept = list(_kept(job, start["attempt"]))
+        if kept:
+            # Else the line of its end says it all.
+            yield Happening(at=start["started_at"], title=f"Start {start['attempt']} began")
+        yield from kept
         yield _ended(start)
-        yield from _kept(job, start["attempt"])
     if job["status"] in ("running", "awaiting"):
         yield _running(job)
         yield from _kept(job, job["attempt"])
@@ -53,7 +57,7 @@ def _ended(start: Mapping[str, Any]) -> Happening:
     outcome = start["outcome"]
     error = {"class": start["error_class"], "message": start["message"]}
     return Happening(
-        at=start["started_at"],
+        at=start["ended_at"],
         title=f"Start {start['attempt']} {OUTCOMES.get(outcome, outcome)}",
         detail=error_words(error) if outcome not in _GOOD else "",
         mood="good" if outcome in _GOOD else "bad" if outcome in _BAD else "",

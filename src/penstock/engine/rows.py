@@ -62,6 +62,11 @@ class JobRows:
         rows = await self._fetch("select job from penstock.read_rows($1) job", (list(ids),))
         return [row["job"] for row in rows]
 
+    async def by_end(self, end: str) -> list[dict[str, Any]]:
+        """Jobs whose ids end so, in short, ten at most; of the newest 200,000."""
+        rows = await self._fetch("select job from penstock.find_by_end($1) job", (end,))
+        return [row["job"] for row in rows]
+
     async def of_batch(self, batch: UUID, *, limit: int = 50, after: UUID | None = None) -> RowPage:
         """The jobs of a batch, in the order of their submit."""
         rows = await self._fetch(

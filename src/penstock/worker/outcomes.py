@@ -112,6 +112,8 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
 def described(error: BaseException) -> str:
     """Class and words, for people who look at the job; never for a log."""
     words = words_of(error)
+    if isinstance(error, ProviderError) and not error.public and error.provider_text:
+        words = f"{words}: {error.provider_text}"
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)

@@ -249,10 +249,10 @@ begin
       'queues', (
         select coalesce(jsonb_agg(jsonb_build_object('id', q.id, 'name', q.name,
           'limit', q.concurrency, 'rate', (q.declared || q.overrides) -> 'rate',
-          'drive', q.drive, 'jobs', coalesce(k.jobs, '{}'), 'about', coalesce(k.about, '[]'),
+          'drive', q.drive, 'served', v.alive, 'jobs', coalesce(k.jobs, '{}'), 'about', coalesce(k.about, '[]'),
           'due', w.due, 'oldest_at', penstock._rfc3339(w.oldest_at),
           'paused_at', penstock._rfc3339(q.paused_at), 'paused_reason', q.paused_reason,
-          'circuit', jsonb_build_object('state', c.state, 'class', c.class,
+          'circuit', jsonb_build_object('state', c.state, 'class', c.class, 'address', c.address,
             'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
             'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),

@@ -69,6 +69,37 @@ create or replace function penstock.read_rows(p_ids uuid[]) returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select r from penstock._job_rows(p_ids) r $$;
 
+-- Jobs whose ids end so, newest first, at most p_limit: people see the end of an id, which differs.
+-- Looks at as many live and as many finished jobs as a page does.
+create or replace function penstock.find_by_end(p_end text, p_limit integer default 10)
+returns setof jsonb
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
+  set jit = off
+as $$
+declare
+  v_ids uuid[];
+begin
+  if p_end is null or p_end !~ '^[0-9a-fA-F]{6,12}$' then
+    perform penstock._refuse(422, 'invalid_filter',
+      'the end of an id has 6 to 12 characters, 0 to 9 and a to f', 'end');
+  end if;
+  v_ids := array(
+    select s.id from (
+      select l.id from (
+        select j.id from penstock.job j order by j.id desc limit penstock._looked_at()
+      ) l
+      union all
+      select d.id from (
+        select f.id from penstock.finished f order by f.id desc limit penstock._looked_at()
+      ) d
+    ) s
+    where right(s.id::text, length(p_end)) = lower(p_end)
+    order by s.id desc limit least(greatest(p_limit, 1), 100));
+  return query select r from penstock._job_rows(v_ids) r;
+end
+$$;
+
 -- A page of rows, newest first: those that fit, and in the end one without a job that says where
 -- the next page begins, or null, and whether this one ended because it has looked at enough.
 create or replace function penstock.page_rows(
@@ -214,7 +245,8 @@ as $$
 $$;
 
 -- The payload or the result of a job as people read it, its first p_most characters; with how long
--- it is and which uploads it refers to. p_most null: all, as it is kept.
+-- it is and which uploads it refers to. p_most null: all of it. With a line per value in each case:
+-- a payload may have 84 KB.
 create or replace function penstock.read_body(
   p_id uuid, p_part text, p_most integer default null,
   out body text, out characters integer, out uploads uuid[]
@@ -240,7 +272,7 @@ begin
   if not found then
     perform penstock._refuse_unknown_job(p_id);
   end if;
-  body := case when p_most is null then v_body::text else jsonb_pretty(v_body) end;
+  body := jsonb_pretty(v_body);
   characters := length(body);
   if p_most is not null then
     body := left(body, p_most);
