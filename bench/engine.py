@@ -15,8 +15,8 @@ import asyncpg
 
 import bare
 from bare import BATCH, Rate, settle, timed
-from penstock.engine import Engine
-from penstock.engine.outcomes import Succeeded
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.outcomes import Succeeded
 from server import connection, database, record, server, smoke
 
 SMALL = smoke()

@@ -18,8 +18,8 @@ import bare
 from app import build
 from http_client import request, send
 from http_process import http_process
-from penstock.db.embedded import Embedded
-from penstock.engine import Engine
+from penstock.db.embedded.database import Embedded
+from penstock.engine.engine import Engine
 from penstock.worker.worker import Options, Worker
 from report import Found, Line, Rounds, medians
 from server import connection, fresh

@@ -66,7 +66,7 @@ async def http_process(dsn: str, which: str, *arguments: str) -> AsyncIterator[i
 
 def _serve_api() -> None:
     from app import build
-    from penstock.cli.serving import listen, run
+    from penstock.cli.serving.serving import listen, run
 
     with listen("127.0.0.1", 0) as sock:
         port = sock.getsockname()[1]
@@ -80,8 +80,8 @@ def _serve_bare() -> None:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    from penstock.cli.serving import listen
-    from penstock.db.pool import Pool, open_pool
+    from penstock.cli.serving.serving import listen
+    from penstock.db.connections.pool import Pool, open_pool
 
     pool: Pool
 

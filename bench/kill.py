@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from app import build
-from penstock.db.embedded import Embedded
-from penstock.worker.upkeep import GRACE, PASS_SECONDS
+from penstock.db.embedded.database import Embedded
+from penstock.worker.maintenance.upkeep import GRACE, PASS_SECONDS
 from report import Found, Line, Rounds
 from server import connection, fresh, until
 from worker_process import worker_process

@@ -17,7 +17,7 @@ import uvloop
 
 import bare
 from http_process import SECRET, http_process
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, percentile
 from server import connection, fresh, record_part, server, smoke
 

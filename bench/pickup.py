@@ -16,8 +16,8 @@ import asyncpg
 
 import bare
 from app import build
-from penstock.app.kind import Kind
-from penstock.db.embedded import Embedded
+from penstock.client.kind import Kind
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, percentile
 from server import connection, fresh, until
 from worker_process import worker_process

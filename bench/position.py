@@ -18,7 +18,7 @@ import asyncpg
 import uvloop
 
 import bare
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, percentile
 from server import connection, fresh, record_part, server, smoke
 

@@ -19,9 +19,9 @@ from uuid import uuid4
 
 import asyncpg
 
-from penstock.db import migrate
-from penstock.db.embedded import Embedded
-from penstock.db.pool import prepare
+from penstock.db.connections.pool import prepare
+from penstock.db.embedded.database import Embedded
+from penstock.db.schema import migrations
 
 RESULTS = Path(__file__).with_name("results")
 
@@ -44,7 +44,7 @@ async def database(running: Embedded, name: str, *, migrated: bool = True) -> st
     dsn = running.dsn.replace("/penstock?", f"/{name}?")
     if migrated:
         conn = await connection(dsn)
-        await migrate.up(conn)
+        await migrations.up(conn)
         await conn.close()
     return dsn
 

@@ -28,7 +28,7 @@ from typing import Any
 import asyncpg
 import uvloop
 
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, percentile
 from server import connection, fresh, record_part, server
 from watchers import RETRY_SECONDS, Watchers

@@ -5,7 +5,7 @@ No worker runs. The hints to workers are sent, as they always are.
 
 import bare
 from app import build
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, medians
 from server import connection, fresh
 

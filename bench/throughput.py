@@ -19,7 +19,7 @@ import asyncpg
 
 import bare
 from app import build
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds, medians
 from server import connection, fresh
 from worker_process import WorkerProcess, worker_process

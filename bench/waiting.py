@@ -9,7 +9,7 @@ import asyncio
 import time
 
 from app import build
-from penstock.db.embedded import Embedded
+from penstock.db.embedded.database import Embedded
 from report import Found, Line, Rounds
 from server import connection, fresh, until
 from throughput import ALL_DONE

@@ -20,10 +20,10 @@ import asyncpg
 import hypothesis
 import pytest
 
-from clock import Clock
-from cluster import DEBIAN, MIGRATED, Cluster, assert_sound, folder, in_memory, running
-from connections import connections
-from shapes import Connect, Scale, T
+from support.clock import Clock
+from support.cluster import DEBIAN, MIGRATED, Cluster, assert_sound, folder, in_memory, running
+from support.connections import connections
+from support.shapes import Connect, Scale, T
 
 in_memory()
 # Where a machine asks Python not to keep bytecode, each of the hundreds of processes that tests
@@ -44,7 +44,8 @@ SEED = 20_261_116
 # left with it at the end while the other has nothing to do.
 LONG_FIRST = (
     *("journeys", "browser", "package", "deploy", "docs", "faults", "upgrade", "properties"),
-    *("mutation", "worker", "cli", "test_fuzz.py", "test_storm.py", "test_circuit.py"),
+    *("mutation", "membership", "execution", "reporting", "maintenance", "commands", "cli"),
+    *("test_fuzz.py", "test_storm.py", "circuit", "submit"),
 )
 
 

@@ -11,9 +11,9 @@ from starlette.applications import Starlette
 from _generate.page import Undocumented, code, described, page, read_words, sentence, slug, table
 from _generate.problems import TITLES
 from _generate.problems import codes as raised
-from penstock.api.app import create
-from penstock.api.openapi import describe
-from penstock.settings import Settings
+from penstock.base.settings import Settings
+from penstock.http.app import create
+from penstock.http.schemas.openapi import describe
 
 WORDS = read_words("http")
 TAGS: dict[str, str] = WORDS["tags"]

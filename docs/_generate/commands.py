@@ -10,8 +10,8 @@ from typing import Any
 from typer.main import get_command
 
 from _generate.page import Undocumented, code, codes, described, page, read_words, sentence, table
-from penstock.cli import app
-from penstock.cli.console import FAILED, INTERRUPTED, WRONG_USE
+from penstock.cli.main import app
+from penstock.cli.output.console import FAILED, INTERRUPTED, WRONG_USE
 
 WORDS = read_words("cli")
 PANELS: dict[str, str] = WORDS["panels"]

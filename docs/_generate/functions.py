@@ -104,7 +104,7 @@ def _short(row: asyncpg.Record) -> str:
 def _inner(left: set[str]) -> str:
     """The rest, by file, with the first sentence that the file says of itself."""
     rows, seen = [], set()
-    for file in sorted(SQL.glob("*.sql")):
+    for file in sorted(SQL.rglob("*.sql")):
         text = file.read_text(encoding="utf-8")
         defined = re.findall(r"create or replace (?:function|procedure) penstock\.(\w+)\(", text)
         mine = [name for name in dict.fromkeys(defined) if name in left]

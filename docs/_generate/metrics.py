@@ -3,9 +3,9 @@
 import re
 
 from _generate.page import code, codes, described, page, read_words, sentence, table
-from penstock.api.limits import Pool
-from penstock.api.prometheus import render as written
-from penstock.api.requests import Counts
+from penstock.http.middleware.limits import Pool
+from penstock.http.middleware.requests import Counts
+from penstock.http.routes.prometheus import render as written
 
 WORDS = read_words("metrics")
 LABELS: dict[str, str] = WORDS["labels"]

@@ -17,9 +17,9 @@ import asyncpg
 import penstock
 from _generate.page import Undocumented, code, columns_of, described, page, read_words, table
 from penstock import Penstock, Retries
-from penstock.app import model_jobs
-from penstock.app.submission import Submission
-from penstock.app.table import taken
+from penstock.client.config import model_kinds
+from penstock.client.config.table import taken
+from penstock.client.submission import Submission
 
 WORDS = read_words("settings")
 
@@ -111,9 +111,9 @@ def _options(what: str, function: Callable[..., Any], defaults: Mapping[str, str
 
 
 def _handlers() -> list[str]:
-    described("handler", model_jobs.HANDLERS, WORDS["handlers"])
+    described("handler", model_kinds.HANDLERS, WORDS["handlers"])
     parts, seen = [], set()
-    for name, handler in model_jobs.HANDLERS.items():
+    for name, handler in model_kinds.HANDLERS.items():
         options = taken(handler, "read")
         seen |= set(options)
         rows = []

@@ -15,10 +15,10 @@ from pathlib import Path
 import penstock
 from _generate.page import Undocumented, code, described, page, read_words, sentence, table
 from penstock import errors
-from penstock.api import problems
-from penstock.providers.verdict import CLASSES as VERDICTS
-from penstock.providers.verdict import Charge, Circuit, Verdict
-from penstock.worker import outcomes
+from penstock.failures.verdict import CLASSES as VERDICTS
+from penstock.failures.verdict import Charge, Circuit, Verdict
+from penstock.http.middleware import problems
+from penstock.worker.handlers import control
 
 SOURCE = Path(penstock.__file__).parent
 WORDS = read_words("errors")
@@ -80,7 +80,7 @@ def tree() -> str:
 
 def _outcomes() -> str:
     rows = []
-    for kind in (outcomes.Fail, outcomes.Retry, outcomes.Snooze, outcomes.Cancel):
+    for kind in (control.Fail, control.Retry, control.Snooze, control.Cancel):
         said, _, told = (kind.__doc__ or "").partition("\n")[0].partition(": ")
         rows.append([said, sentence(told)])
     return table(["", ""], rows)

@@ -8,11 +8,11 @@ from typing import Any
 
 import penstock
 from _generate.page import Undocumented, code, columns_of, page, read_words, sentence, table
-from penstock.app.accounts import Accounts
-from penstock.app.sync import Sync
+from penstock.client.accounts import Accounts
+from penstock.client.sync import Sync
+from penstock.client.testing import Clock, Testing
 from penstock.errors import PenstockError
-from penstock.testing import Clock, Testing
-from penstock.worker.files import File
+from penstock.worker.handlers.files import File
 
 WORDS = read_words("python")
 CLASSES: dict[str, str] = WORDS["classes"]

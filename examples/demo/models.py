@@ -20,8 +20,8 @@ from demo.life import follow
 from demo.sites import Server
 from essays import model as scorer
 from marking.function import HOST, Control, Function, Log, Orders
-from penstock.providers.simulated.model import Model
-from penstock.providers.simulated.options import Options
+from penstock.models.simulated.model import Model
+from penstock.models.simulated.options import Options
 
 # Slow enough to be watched: a text takes about five seconds, a picture or a mark two.
 LATENCY, TOKENS, TOKENS_PER_SECOND = 1.8, 80, 24.0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from penstock import Penstock
-from penstock.app.toml import load
+from penstock.client.config.toml import load
 
 
 def load_own(path: Path) -> Penstock:

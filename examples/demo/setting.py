@@ -6,8 +6,8 @@ from pathlib import Path
 
 from demo.systems import SYSTEMS
 from parts import HOST, free_port
-from penstock.providers.roots import Roots, read_roots
-from penstock.settings import Settings
+from penstock.base.settings import Settings
+from penstock.security.roots import Roots, read_roots
 
 EXAMPLES = Path(__file__).resolve().parent.parent
 # Of whoever starts the demo: it calls its own models, and no real one that is set up there.

@@ -27,7 +27,7 @@ from demo.own import load_own
 from demo.people import People
 from demo.story import Story
 from parts import HOST
-from penstock.cli.serving import url_of
+from penstock.cli.serving.serving import url_of
 
 _LOOK_SECONDS = 2.0
 

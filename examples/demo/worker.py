@@ -9,13 +9,13 @@ from pathlib import Path
 import essays.jobs
 import feedback.jobs
 import marking.jobs
-import penstock.cli
+import penstock.cli.main
 import scanner.jobs
 import studio.jobs
 from demo.life import follow
 from demo.own import load_own
 from penstock import Penstock
-from penstock.engine import Engine
+from penstock.engine.engine import Engine
 
 OWN = Path(penstock.cli.__file__).with_name("demo.toml")
 
@@ -50,4 +50,4 @@ app = Together(
 if __name__ == "__main__":
     follow(int(sys.argv[1]))
     sys.argv[1:] = ["worker", "demo.worker:app"]
-    penstock.cli.main()
+    penstock.cli.main.main()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from parts import HOST, Ended, Part, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
-from penstock.providers.roots import read_roots  # noqa: E402
+from penstock.security.roots import read_roots  # noqa: E402
 
 PORT = 8000
 MODEL_PORT = 8001

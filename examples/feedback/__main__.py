@@ -20,7 +20,7 @@ sys.path.insert(0, str(FOLDER.parent))
 
 from parts import HOST, Ended, Part, free_port, is_free, keep_running, ready  # noqa: E402
 from penstock import Penstock, PenstockError  # noqa: E402
-from penstock.providers.roots import read_roots  # noqa: E402
+from penstock.security.roots import read_roots  # noqa: E402
 
 PORT = 8010
 SIMULATED, REAL = "simulated", "real"

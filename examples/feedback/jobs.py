@@ -12,7 +12,7 @@ import asyncpg
 from feedback import status, store
 from feedback.forms import Draft
 from feedback.tasks import TASKS
-from penstock.app.toml import load
+from penstock.client.config.toml import load
 from protect import PENSTOCK
 
 # Ollama's own place and a model that many have; a worker has to be told the same.

@@ -26,9 +26,9 @@ from marking.forms import read_correction, read_submission
 from marking.status import shown, totals
 from missing import Missing
 from penstock import Refused, server
-from penstock.engine.lists import JobFilter
-from penstock.providers import drive
-from penstock.providers.roots import read_roots
+from penstock.engine.queries.lists import JobFilter
+from penstock.net import drive_call
+from penstock.security.roots import read_roots
 from protect import Protect
 
 JOBS_SHOWN = 100
@@ -195,7 +195,7 @@ async def process_queue(request: Request, _driver: session.Driver) -> Response:
 
     The same as Penstock's own call, under the app's own secret. It starts the next one itself.
     """
-    token = drive.make_token(request.app.state.roots, jobs.QUEUE)
+    token = drive_call.make_token(request.app.state.roots, jobs.QUEUE)
     inside = httpx.ASGITransport(app=penstock, raise_app_exceptions=False)
     async with httpx.AsyncClient(
         transport=inside, base_url="http://inside", timeout=CALL_SECONDS

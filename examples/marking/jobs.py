@@ -15,7 +15,7 @@ from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong
 from marking.marks import mark_of
 from penstock import Ended
-from penstock.app.toml import load
+from penstock.client.config.toml import load
 
 QUEUE = "marking"
 # A worker stands by, unless it is said that calls over HTTP drive the queue.

@@ -11,8 +11,8 @@ import httpx
 from pydantic import Field
 
 from penstock import Ended, Fail, Job, Penstock, Retries
-from penstock.app.batch import BatchTicket
-from penstock.providers.verdict import Charge
+from penstock.client.batch import BatchTicket
+from penstock.failures.verdict import Charge
 from studio import model, store
 from studio.forms import Order
 from studio.kinds import IMAGES_PER_JOB, JOB_SECONDS, LONGEST_PROMPT, MOST_IMAGES, SOLD, Quality

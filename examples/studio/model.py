@@ -10,8 +10,8 @@ import zlib
 import httpx
 
 from penstock import PenstockError
-from penstock.providers.classify import classify
-from penstock.providers.verdict import Charge
+from penstock.failures.classify import classify
+from penstock.failures.verdict import Charge
 from studio.errors import Wrong
 from studio.kinds import IMAGES_PER_JOB, JOB_SECONDS, Quality
 

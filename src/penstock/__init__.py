@@ -4,19 +4,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.app import (
-        Batch,
-        BatchTicket,
-        Constant,
-        Field,
-        Kind,
-        Penstock,
-        Plan,
-        Queue,
-        Retries,
-        Ticket,
-    )
-    from penstock.engine.hooks import Ended
+    from penstock.client.app import Penstock
+    from penstock.client.batch import Batch, BatchTicket
+    from penstock.client.config.plan import Plan
+    from penstock.client.config.queue import Queue, Retries
+    from penstock.client.kind import Kind
+    from penstock.client.prices import Field
+    from penstock.client.sources import Constant
+    from penstock.client.ticket import Ticket
+    from penstock.engine.jobs.on_finish import Ended
     from penstock.errors import (
         Conflict,
         DiskFull,
@@ -39,8 +35,8 @@ if TYPE_CHECKING:
         Unavailable,
         WrongApp,
     )
-    from penstock.worker.context import Job
-    from penstock.worker.outcomes import Cancel, Fail, Retry, Snooze
+    from penstock.worker.handlers.control import Cancel, Fail, Retry, Snooze
+    from penstock.worker.handlers.job import Job
 
 __all__ = [
     "Batch",
@@ -84,13 +80,17 @@ __all__ = [
 # Where each name is. Loaded when it is first asked for: the command line imports this package at
 # each start, and most commands need no driver and no type checker.
 _MODULES = {
-    "penstock.app": (
-        *("Batch", "BatchTicket", "Ticket"),
-        *("Constant", "Field", "Kind", "Penstock", "Plan", "Queue", "Retries"),
-    ),
-    "penstock.engine.hooks": ("Ended",),
-    "penstock.worker.context": ("Job",),
-    "penstock.worker.outcomes": ("Cancel", "Fail", "Retry", "Snooze"),
+    "penstock.client.app": ("Penstock",),
+    "penstock.client.batch": ("Batch", "BatchTicket"),
+    "penstock.client.config.plan": ("Plan",),
+    "penstock.client.config.queue": ("Queue", "Retries"),
+    "penstock.client.kind": ("Kind",),
+    "penstock.client.prices": ("Field",),
+    "penstock.client.sources": ("Constant",),
+    "penstock.client.ticket": ("Ticket",),
+    "penstock.engine.jobs.on_finish": ("Ended",),
+    "penstock.worker.handlers.job": ("Job",),
+    "penstock.worker.handlers.control": ("Cancel", "Fail", "Retry", "Snooze"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -12,22 +12,22 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from penstock.api.app import create
-from penstock.api.auth import Auth
-from penstock.api.backend import Backend, Worked
-from penstock.api.hub import Hub
-from penstock.app.drive import Drives
-from penstock.app.penstock import Penstock
+from penstock.client.app import Penstock
+from penstock.client.drive import Drives
 from penstock.dashboard import app as dashboard
-from penstock.db.call import fetching
-from penstock.db.listen import open_session
-from penstock.engine import Engine
-from penstock.engine.drive import Drive
+from penstock.db.connections.driver_errors import fetching
+from penstock.db.connections.listener import open_session
+from penstock.engine.driven_queues import Drive
+from penstock.engine.engine import Engine
 from penstock.errors import Invalid
-from penstock.providers.roots import read_roots
-from penstock.worker.beside import for_ever
-from penstock.worker.hooks import Telling
-from penstock.worker.upkeep import Keeper
+from penstock.http.app import create
+from penstock.http.auth.caller import Auth
+from penstock.http.backend import Backend, Worked
+from penstock.http.live.hub import Hub
+from penstock.security.roots import read_roots
+from penstock.worker.background import for_ever
+from penstock.worker.maintenance.upkeep import Keeper
+from penstock.worker.reporting.on_finish import Telling
 from penstock.worker.worker import Options, Worker
 
 # How long the database may take to answer a request. A commit that waits for a standby that hangs

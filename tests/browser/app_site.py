@@ -8,8 +8,8 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, Response
 
-from api.serving import free_port
-from waiting import eventually
+from support.http.serving import free_port
+from support.waiting import eventually
 
 JAVASCRIPT = "text/javascript"
 

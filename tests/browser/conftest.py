@@ -20,15 +20,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
-from api.site import SECRET
 from browser.live import Live
 from browser.scene import Scene
 from browser.stand_in import StandIn, standing_in
 from browser.watched import Windows, in_one_loop, open_browser, open_windows
-from clock import Clock
-from connections import connections
 from penstock import Penstock
-from shapes import Connect
+from support.clock import Clock
+from support.connections import connections
+from support.http.site import SECRET
+from support.shapes import Connect
 
 HERE = Path(__file__).parent
 Looks = Callable[[Page, str], Awaitable[None]]

@@ -6,14 +6,14 @@ import uvicorn
 from playwright.async_api import Page, expect
 from starlette.applications import Starlette
 
-from api.serving import free_port
-from api.site import SECRET
-from clock import Clock
 from penstock import Penstock
-from penstock.engine import Engine
+from penstock.engine.engine import Engine
 from penstock.server import api, leave
 from penstock.worker.worker import Options, Worker
-from waiting import eventually
+from support.clock import Clock
+from support.http.serving import free_port
+from support.http.site import SECRET
+from support.waiting import eventually
 
 GRACEFUL_SECONDS = 3
 

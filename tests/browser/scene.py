@@ -12,10 +12,9 @@ from uuid import UUID
 
 import asyncpg
 
-import circuits
-import factory
-from clock import Clock
-from factory import Row
+from support import circuits, factory
+from support.clock import Clock
+from support.factory import Row
 
 LEASE = "100 days"
 ADDRESS = "127.0.0.1:11434"

@@ -21,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import penstock
 from journeys.browser import served
-from waiting import eventually
+from support.waiting import eventually
 
 STATIC = Path(penstock.__file__).parent / "dashboard" / "static"
 LOOK_SECONDS = 0.02

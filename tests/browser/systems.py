@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import factory
 from browser.scene import Scene
+from support import factory
 
 FAULTS = (
     ("timeout", "TimeoutError: no answer within 120 s"),

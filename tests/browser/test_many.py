@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from browser.stand_in import StandIn
-from waiting import eventually
+from support.waiting import eventually
 
 MOST = 4
 JOBS = [f"j{n}" for n in range(10)]

@@ -14,7 +14,7 @@ from browser.live import Live
 from browser.scene import Scene
 from browser.systems import System
 from browser.watched import Windows, fits_sideways
-from dashboard.walk import Things
+from support.dashboard.walk import Things
 
 
 @dataclass(frozen=True)

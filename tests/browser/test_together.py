@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 
 from browser.stand_in import StandIn, job, standing_in
 from browser.watched import Windows, in_one_loop
-from waiting import eventually
+from support.waiting import eventually
 
 TOPIC = "/v1/topics/a1"
 ROW = f'<penstock-job src="/v1/jobs/{{}}" stream="{TOPIC}" token="pt_1"></penstock-job>'

@@ -12,7 +12,7 @@ from browser.live import Live
 from browser.scene import Scene
 from browser.watched import Windows, fits_sideways
 from journeys.browser import served
-from waiting import eventually
+from support.waiting import eventually
 
 SOUND = (
     "<!doctype html><html lang=en><title>A page</title><link rel=icon href='data:,'>"

@@ -5,7 +5,7 @@ from typing import Any
 from playwright.async_api import Page
 
 from browser.stand_in import StandIn
-from waiting import eventually
+from support.waiting import eventually
 
 STREAM = "GET /v1/jobs/a/events"
 LOOK = "GET /v1/jobs/a"

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.cli import main
-from shapes import Done, Penstock
+from penstock.cli.main import main
+from support.shapes import Done, Penstock
 
 APP = """
 from penstock import Fail, Job, Penstock

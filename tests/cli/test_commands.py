@@ -13,9 +13,9 @@ import psycopg
 import pytest
 import typer
 
-from penstock.cli import app
-from penstock.cli.console import print_json
-from shapes import Penstock
+from penstock.cli.main import app
+from penstock.cli.output.console import print_json
+from support.shapes import Penstock
 from upgrade import packages
 
 JOB = "0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05"
@@ -242,7 +242,7 @@ def test_a_wrong_env_file_is_one_sentence(penstock: Penstock, tmp_path: Path) ->
 def test_a_bug_is_a_sentence_too_and_debug_shows_where(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.db.version.packaged", lambda: 1 / 0)
+    monkeypatch.setattr("penstock.db.schema.version.packaged", lambda: 1 / 0)
     done = penstock("migrate", "status")
     assert done.code == 1
     assert "Traceback" not in done.err
@@ -276,9 +276,20 @@ def test_where_only_the_demo_is_commands_look_into_its_database(
 
 # What takes long to load, and a short command has no use for.
 HEAVY = (
-    *("penstock.app", "penstock.api", "penstock.worker", "penstock.dashboard", "penstock.server"),
+    *(
+        "penstock.client",
+        "penstock.http",
+        "penstock.worker",
+        "penstock.dashboard",
+        "penstock.server",
+    ),
     *("fastapi", "starlette", "uvicorn", "jinja2", "httptools", "uvloop", "sqlalchemy", "psycopg"),
-    *("rich.progress", "rich.live", "penstock.providers.transport", "penstock.cli.measuring"),
+    *(
+        "rich.progress",
+        "rich.live",
+        "penstock.net.transport",
+        "penstock.cli.commands.database.measuring",
+    ),
 )
 
 
@@ -290,7 +301,7 @@ def test_a_short_command_loads_little(words: list[str]) -> None:
     """Within 0.6 s: a quarter of a second of processor time, on 2 cores in November 2026."""
     script = (
         "import sys\n"
-        "from penstock.cli import main\n"
+        "from penstock.cli.main import main\n"
         "try:\n"
         "    main()\n"
         "finally:\n"

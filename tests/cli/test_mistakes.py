@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from signing import SECRET
+from support.signing import SECRET
 from upgrade import packages
 
 # Each command is a process of its own.

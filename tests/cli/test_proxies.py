@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from api.serving import serving
-from penstock.api.failures import FAILURES
-from penstock.cli.serving import with_mapped
+from penstock.base.settings import Settings
+from penstock.cli.serving.serving import with_mapped
 from penstock.errors import Misconfigured
-from penstock.settings import Settings
+from penstock.http.auth.wrong_keys import FAILURES
+from support.http.serving import serving
 
 Ask = Callable[[str | None], Awaitable[int]]
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 import penstock
 from _generate import calls, functions
 from _generate.surface import BESIDE, members
-from penstock.cli import app as program
+from penstock.cli.main import app as program
 from penstock.errors import PenstockError
 from penstock.server import api
 

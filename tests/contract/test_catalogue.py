@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 import penstock
-from penstock.states import LIVE, JobStatus
+from penstock.engine.states import LIVE, JobStatus
 
 SRC = Path(penstock.__file__).parent
 

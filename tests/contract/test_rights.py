@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from cluster import Cluster
-from later import later_schema
-from penstock.db import migrate
-from penstock.db.postgres_files import TENANT
+from penstock.db.embedded.files import TENANT
+from penstock.db.schema import migrations
+from support.cluster import Cluster
+from support.later_schema import later_schema
 
 # What tenants may read: tables whose rows are held back by a policy, views of those, and columns.
 TABLES = ("account", "batch", "ledger", "resolution")
@@ -330,7 +330,7 @@ async def test_the_way_up_repairs_what_it_gives(conn: asyncpg.Connection) -> Non
         "revoke usage on schema penstock from penstock_tenant",
     ):
         await conn.execute(spoil)
-        await migrate.up(conn)
+        await migrations.up(conn)
         assert await faults(conn) == set(), spoil
 
 
@@ -343,7 +343,7 @@ async def test_a_way_up_that_finds_all_given_writes_nothing(
         async with other.transaction():
             await other.execute("lock table penstock.job, penstock.account in access share mode")
             before = await conn.fetchval(LAST_WRITTEN)
-            await migrate.up(conn)
+            await migrations.up(conn)
             assert await conn.fetchval(LAST_WRITTEN) == before
     finally:
         await other.close()
@@ -352,11 +352,11 @@ async def test_a_way_up_that_finds_all_given_writes_nothing(
 async def test_on_the_way_down_tenants_lose_what_they_were_given(conn: asyncpg.Connection) -> None:
     """G14: a way down may take policies along, and what they held back must not stay open"""
     later = later_schema()
-    await migrate.up(conn, later)
-    await migrate.down(conn, schema=later)
+    await migrations.up(conn, later)
+    await migrations.down(conn, schema=later)
     assert await conn.fetch(GIVEN, TENANT) == []
     assert not await conn.fetchval("select has_schema_privilege($1, 'penstock', 'usage')", TENANT)
-    await migrate.up(conn)
+    await migrations.up(conn)
     assert await faults(conn) == set()
 
 

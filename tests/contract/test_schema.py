@@ -7,8 +7,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from cluster import Cluster, wheel_binaries
-from penstock.db import migrate
+from penstock.db.schema import migrations
+from support.cluster import Cluster, wheel_binaries
 
 SNAPSHOT = Path(__file__).with_name("schema.sql")
 
@@ -62,8 +62,8 @@ async def test_down_and_up_again_is_the_same_schema(migrated: str) -> None:
     """F10"""
     before = dump(migrated)
     conn = await asyncpg.connect(migrated)
-    await migrate.down(conn, to=0)
-    await migrate.up(conn)
+    await migrations.down(conn, to=0)
+    await migrations.up(conn)
     await conn.close()
     assert dump(migrated) == before
 
@@ -72,6 +72,6 @@ async def test_loading_the_functions_again_changes_nothing(migrated: str) -> Non
     before = dump(migrated)
     conn = await asyncpg.connect(migrated)
     await conn.execute("update penstock.schema_info set functions_checksum = null")
-    assert (await migrate.up(conn)).functions_loaded
+    assert (await migrations.up(conn)).functions_loaded
     await conn.close()
     assert dump(migrated) == before

@@ -17,12 +17,12 @@ SQL = re.compile(
 )
 # Where a statement is put together from names of ours, which cannot be parameters.
 OWN_NAMES = {
-    "db/pinned.py": "settings and values of a table of ours",
-    "db/objects.py": "names that the catalogue has quoted",
+    "db/connections/session_settings.py": "settings and values of a table of ours",
+    "db/schema/objects.py": "names that the catalogue has quoted",
     "db/scratch.py": "databases for a while, by names that it makes up",
     "engine/doctor/data.py": "a length of time of ours",
-    "engine/texts.py": "which of our functions is called",
-    "testing.py": "databases for tests, by names that it makes up",
+    "engine/queries/json_texts.py": "which of our functions is called",
+    "client/testing.py": "databases for tests, by names that it makes up",
 }
 
 

@@ -17,22 +17,22 @@ from penstock import errors
 KEPT = Path(__file__).with_name("surface")
 
 PUBLIC = {
-    "Penstock": "penstock.app.penstock",
-    "Queue": "penstock.app.queue",
-    "Retries": "penstock.app.queue",
-    "Constant": "penstock.app.sources",
-    "Plan": "penstock.app.plan",
-    "Kind": "penstock.app.kind",
-    "Ticket": "penstock.app.ticket",
-    "Batch": "penstock.app.batch",
-    "BatchTicket": "penstock.app.batch",
-    "Job": "penstock.worker.context",
-    "Ended": "penstock.engine.hooks",
-    "Retry": "penstock.worker.outcomes",
-    "Fail": "penstock.worker.outcomes",
-    "Field": "penstock.app.prices",
-    "Snooze": "penstock.worker.outcomes",
-    "Cancel": "penstock.worker.outcomes",
+    "Penstock": "penstock.client.app",
+    "Queue": "penstock.client.config.queue",
+    "Retries": "penstock.client.config.queue",
+    "Constant": "penstock.client.sources",
+    "Plan": "penstock.client.config.plan",
+    "Kind": "penstock.client.kind",
+    "Ticket": "penstock.client.ticket",
+    "Batch": "penstock.client.batch",
+    "BatchTicket": "penstock.client.batch",
+    "Job": "penstock.worker.handlers.job",
+    "Ended": "penstock.engine.jobs.on_finish",
+    "Retry": "penstock.worker.handlers.control",
+    "Fail": "penstock.worker.handlers.control",
+    "Field": "penstock.client.prices",
+    "Snooze": "penstock.worker.handlers.control",
+    "Cancel": "penstock.worker.handlers.control",
 }
 
 # Their signatures, as the contract has them.

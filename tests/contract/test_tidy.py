@@ -98,14 +98,14 @@ def test_functions_live_in_functions_and_tables_in_migrations() -> None:
         text = code(path.read_text())
         if "migrations" in path.parts:
             assert not re.search(r"create (or replace )?(function|procedure|view)\b", text), path
-        elif path.parent.name == "functions":
+        elif path.parent.parent.name == "functions":
             top = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
             assert not re.search(r"\b(create|alter) table\b", top), path
 
 
 def test_only_the_lifecycle_files_move_a_job() -> None:
     for path in SQL_FILES:
-        if path.parent.name == "functions" and path.name not in MOVERS:
+        if path.parent.parent.name == "functions" and path.name not in MOVERS:
             moves = re.findall(
                 r"update penstock\.job\b[^;]*?\bset\b(?:(?!\bwhere\b|\bfrom\b)[^;])*?\bstatus\s*=",
                 code(path.read_text()),
@@ -118,7 +118,7 @@ def test_there_is_one_insert_into_job() -> None:
     found = [
         path.name
         for path in SQL_FILES
-        if path.parent.name == "functions"
+        if path.parent.parent.name == "functions"
         for _ in re.finditer(r"insert into penstock\.job\b", code(path.read_text()))
     ]
     assert found == ["insert.sql"]
@@ -127,7 +127,7 @@ def test_there_is_one_insert_into_job() -> None:
 def test_nothing_asks_another_clock() -> None:
     """F9: `penstock.clock()` is the only "now", or tests could not move it."""
     for path in SQL_FILES:
-        if path.parent.name == "functions" and path.name != "clock.sql":
+        if path.parent.parent.name == "functions" and path.name != "clock.sql":
             found = re.findall(
                 r"\bnow\(\)|\bclock_timestamp\(\)|\bcurrent_timestamp\b|\bstatement_timestamp\(\)",
                 code(path.read_text()),

@@ -3,12 +3,12 @@
 import asyncpg
 import pytest
 
-from api.conftest import no_environment, site
-from api.site import Site
 from browser.scene import Scene
-from clock import Clock
-from dashboard.visitor import Visitor
-from dashboard.walk import Things
+from support.clock import Clock
+from support.dashboard.visitor import Visitor
+from support.dashboard.walk import Things
+from support.http.fixtures import no_environment, site
+from support.http.site import Site
 
 __all__ = ["no_environment", "site"]
 

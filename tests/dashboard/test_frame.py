@@ -8,12 +8,12 @@ from uuid import UUID
 import asyncpg
 from starlette.applications import Starlette
 
-import factory
-from api.site import Site
 from browser.scene import Scene
-from dashboard.visitor import Visitor, text, token_of
-from dashboard.walk import OPEN, STREAM, Things
-from penstock.api import signed
+from penstock.http.auth import signed
+from support import factory
+from support.dashboard.visitor import Visitor, text, token_of
+from support.dashboard.walk import OPEN, STREAM, Things
+from support.http.site import Site
 
 # --- who sees it -----------------------------------------------------------------------------
 

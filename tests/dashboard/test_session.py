@@ -7,15 +7,15 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from api.site import SECRET, Site
-from dashboard.visitor import Visitor, text, token_of
-from penstock.api import auth, failures
 from penstock.dashboard import session
 from penstock.dashboard.session import Doors
-from penstock.engine.keys import parts
-from penstock.providers.roots import Roots
-from signing import NEXT_SECRET
-from waiting import eventually
+from penstock.engine.accounts.keys import parts
+from penstock.http.auth import caller, wrong_keys
+from penstock.security.roots import Roots
+from support.dashboard.visitor import Visitor, text, token_of
+from support.http.site import SECRET, Site
+from support.signing import NEXT_SECRET
+from support.waiting import eventually
 
 OURS = Doors(Roots((SECRET,)))
 
@@ -64,10 +64,10 @@ async def test_a_wrong_key_is_refused_with_a_sentence(visitor: Visitor, given: s
 async def test_wrong_keys_are_counted_together_with_those_of_the_api(
     site: Site, visitor: Visitor
 ) -> None:
-    for _ in range(failures.FAILURES // 2):
+    for _ in range(wrong_keys.FAILURES // 2):
         assert (await site.client("nonsense").get("/v1/jobs")).status_code == 401
     form = token_of(await visitor.get("/login"))
-    for _ in range(failures.FAILURES - failures.FAILURES // 2):
+    for _ in range(wrong_keys.FAILURES - wrong_keys.FAILURES // 2):
         wrong = await visitor.send("/login", {"form_token": form, "key": "nonsense"})
         assert wrong.status_code == 401
     refused = await visitor.send("/login", {"form_token": form, "key": "nonsense"})
@@ -277,7 +277,7 @@ async def test_a_revoked_key_ends_its_sessions(site: Site, visitor: Visitor) -> 
     async def out() -> bool:
         return not await is_in(visitor)
 
-    await eventually(out, "the revoked key opens no page", seconds=auth.FRESH_SECONDS + 2)
+    await eventually(out, "the revoked key opens no page", seconds=caller.FRESH_SECONDS + 2)
     refused = await visitor.send("/logout", {})
     assert refused.headers["location"] == "./login"
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.listening import listening
-from api.serving import Served
-from api.site import Site, problem
 from browser.scene import Scene
-from dashboard.visitor import ACCEPT, Visitor, token_of
-from dashboard.walk import STREAM, Things, routes
 from penstock.dashboard.session import Doors
-from penstock.providers.roots import Roots
-from signing import SECRET
+from penstock.security.roots import Roots
+from support.dashboard.visitor import ACCEPT, Visitor, token_of
+from support.dashboard.walk import STREAM, Things, routes
+from support.http.listening import listening
+from support.http.serving import Served
+from support.http.site import Site, problem
+from support.signing import SECRET
 
 NAME = Doors(Roots((SECRET,))).cookie
 ID = "0199c2f0-7c1e-7b3a-9d52-5f7a3c1e8b44"

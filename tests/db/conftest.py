@@ -11,11 +11,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from connections import connections
-from db.embedded_uses import QUICK, end_servers, put
-from db.small_schemas import Folder
-from penstock.db.embedded import Embedded
-from shapes import Connect
+from penstock.db.embedded.database import Embedded
+from support.connections import connections
+from support.db.embedded_uses import QUICK, end_servers, put
+from support.db.small_schemas import Folder
+from support.engine_fixtures import engine, stranger  # noqa: F401  # fixtures
+from support.shapes import Connect
 
 
 @pytest.fixture

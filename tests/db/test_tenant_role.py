@@ -10,12 +10,13 @@ import asyncpg
 import psycopg
 import pytest
 
-from cluster import DEBIAN, SETTINGS
-from penstock.db import migrate
-from penstock.db.embedded import Embedded
-from penstock.db.postgres_files import ROLE, TENANT
-from penstock.engine.doctor import Finding, examine
-from penstock.settings import Settings
+from penstock.base.settings import Settings
+from penstock.db.embedded.database import Embedded
+from penstock.db.embedded.files import ROLE, TENANT
+from penstock.db.schema import migrations
+from penstock.engine.doctor.doctor import examine
+from penstock.engine.doctor.finding import Finding
+from support.cluster import DEBIAN, SETTINGS
 
 OPENED = Finding("tenants", "ok", f"role {TENANT} sees the rows of its own account and no others")
 
@@ -34,10 +35,10 @@ def ask(server: Embedded, sql: str) -> None:
         admin.execute(sql.encode())
 
 
-async def move_up(server: Embedded) -> migrate.Moved:
+async def move_up(server: Embedded) -> migrations.Moved:
     conn = await asyncpg.connect(server.dsn)
     try:
-        return await migrate.up(conn)
+        return await migrations.up(conn)
     finally:
         await conn.close()
 
@@ -66,7 +67,7 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
         " and then `penstock migrate up` opens them.",
     )
     # Another way up changes nothing, and fails at nothing.
-    assert await move_up(server) == migrate.Moved(moved.current, ())
+    assert await move_up(server) == migrations.Moved(moved.current, ())
 
     ask(server, f"create role {TENANT}; grant {TENANT} to {ROLE}")
     assert await said(server) == Finding(
@@ -75,7 +76,7 @@ async def test_without_the_role_all_is_closed_until_someone_makes_it(server: Emb
         f"role {TENANT} was not given anything to see yet",
         "Run `penstock migrate up` as the owner of the schema.",
     )
-    assert await move_up(server) == migrate.Moved(moved.current, ())
+    assert await move_up(server) == migrations.Moved(moved.current, ())
     assert await said(server) == OPENED
 
     # The owner can now be a tenant on the same connection.
@@ -119,7 +120,7 @@ async def test_an_owner_who_may_make_roles_makes_it(server: Embedded) -> None:
     )
     plain = await asyncpg.connect(server.dsn.replace(ROLE, "plain", 1))
     try:
-        assert (await migrate.up(plain)).migrations == ()
+        assert (await migrations.up(plain)).migrations == ()
     finally:
         await plain.close()
     assert (await said(server)).advice == "Run `penstock migrate up` as the owner of the schema."

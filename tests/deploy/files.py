@@ -12,7 +12,7 @@ import typer.main
 import yaml
 
 import penstock
-from penstock.cli import app
+from penstock.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -91,7 +91,7 @@ def main_container(name: str, sort: str) -> Document:
 @cache
 def known_variables() -> set[str]:
     """The settings that the program reads from its environment."""
-    source = (Path(penstock.__file__).parent / "settings.py").read_text()
+    source = (Path(penstock.__file__).parent / "base" / "settings.py").read_text()
     return set(re.findall(r'"(PENSTOCK_[A-Z_]+)"', source))
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from deploy.files import DEPLOY, TOML, check, compose, instruction, known_variables
-from penstock.cli.children import _LEAVE_SECONDS
-from penstock.cli.serving import GRACEFUL_SECONDS
-from penstock.settings import Settings, duration
+from penstock.base.settings import Settings, duration
+from penstock.cli.serving.processes import _LEAVE_SECONDS
+from penstock.cli.serving.serving import GRACEFUL_SECONDS
 from penstock.worker.worker import LAST_WORDS_SECONDS, STOP_SECONDS, Options
-from signing import SECRET
+from support.signing import SECRET
 
 OURS = ("migrate", "api", "worker")
 SERVICES = compose()["services"]

@@ -23,7 +23,6 @@ import httpx
 import psycopg
 import pytest
 
-from cluster import SETTINGS, wheel_binaries
 from deploy.files import (
     DEPLOY,
     ROOT,
@@ -35,8 +34,9 @@ from deploy.files import (
     known_variables,
     main_container,
 )
-from penstock.db.embedded import Embedded
-from signing import SECRET
+from penstock.db.embedded.database import Embedded
+from support.cluster import SETTINGS, wheel_binaries
+from support.signing import SECRET
 
 # Its steps fetch what this machine does not have yet, in the set-up of whichever test is first.
 pytestmark = pytest.mark.timeout(300)

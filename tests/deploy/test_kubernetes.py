@@ -20,9 +20,9 @@ from deploy.files import (
     manifests,
     pods,
 )
-from penstock.api import ops
-from penstock.cli.children import _LEAVE_SECONDS
-from penstock.cli.serving import GRACEFUL_SECONDS
+from penstock.cli.serving.processes import _LEAVE_SECONDS
+from penstock.cli.serving.serving import GRACEFUL_SECONDS
+from penstock.http.routes import operations
 from penstock.worker.worker import LAST_WORDS_SECONDS, STOP_SECONDS, Options
 
 # The first with `sleep` in a hook, and the newest that we have the schemas of.
@@ -146,7 +146,7 @@ def _lines(container: Document) -> list[str]:
 
 def test_probes_ask_what_the_api_answers() -> None:
     api = main("penstock-api")
-    known = {route.path for route in ops.routes}
+    known = {route.path for route in operations.routes}
     asked = {kind: api[kind]["httpGet"] for kind in api if kind.endswith("Probe")}
     assert {kind: get["path"] for kind, get in asked.items()} == {
         "startupProbe": "/healthz",
@@ -168,7 +168,7 @@ def test_a_database_that_is_away_ends_nobody() -> None:
     assert "livenessProbe" not in main("penstock-worker")
     assert "readinessProbe" not in main("penstock-worker")
     readiness = main("penstock-api")["readinessProbe"]
-    assert readiness["timeoutSeconds"] > ops.READY_SECONDS
+    assert readiness["timeoutSeconds"] > operations.READY_SECONDS
 
 
 def test_who_is_told_to_stop_has_the_time_it_takes() -> None:

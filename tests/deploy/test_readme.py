@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from deploy.files import DEPLOY, ROOT, known_variables
-from penstock.settings import read_env_file
+from penstock.base.settings import read_env_file
 
 README = (DEPLOY / "README.md").read_text()
 

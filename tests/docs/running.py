@@ -18,8 +18,8 @@ import yaml
 
 from docs.pages import ROOT, Block, Ending, Page, Wrong
 from docs.shims import write_shims
-from penstock.app.toml import load
-from signing import SECRET
+from penstock.client.config.toml import load
+from support.signing import SECRET
 
 BLOCK_SECONDS = 90
 READY_SECONDS = 60

@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from cluster import MIGRATED, Cluster
 from docs.pages import ROOT, documents, read_page
 from docs.running import Reader
+from support.cluster import MIGRATED, Cluster
 
 PAGE_SECONDS = 300
 

@@ -71,7 +71,7 @@ SAID = {
         "reaches all (p99) | {streams} MB; {change} ms | idle {no_streams} MB |",
         "wait for a model in one process | {waiting} MB, 0.01 core | idle {idle} MB |",
     ),
-    "ARCHITECTURE.md": (
+    "bench/RESULTS.md": (
         "one process | {one}/s | {bare}/s bare SQL: {of_bare} ",
         "may run one job each | {accounts}/s |",
         "behind 200,000 of one | {behind} s | {without} s without",

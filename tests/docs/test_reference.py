@@ -14,8 +14,8 @@ from typer.main import get_command
 import penstock
 from _generate import calls, commands, functions, metrics, options, pages, problems, surface
 from _generate.page import Undocumented, described, sentence, slug, table
-from penstock.cli import app
-from penstock.providers.verdict import CLASSES
+from penstock.cli.main import app
+from penstock.failures.verdict import CLASSES
 
 LIFECYCLE = pages.FOLDER.parent / "explanation" / "lifecycle.md"
 
@@ -146,10 +146,12 @@ def test_the_lifecycle_names_the_functions_that_sql_draws() -> None:
     sql = files("penstock") / "sql" / "functions"
     there = {
         name
-        for path in Path(str(sql)).glob("*.sql")
+        for path in Path(str(sql)).rglob("*.sql")
         for name in re.findall(r"function penstock\.(\w+)\(", path.read_text(encoding="utf-8"))
     }
-    drawing = (sql / "lifecycle.sql").read_text(encoding="utf-8").partition("Invariants")[0]
+    drawing = (
+        (sql / "lifecycle" / "lifecycle.sql").read_text(encoding="utf-8").partition("Invariants")[0]
+    )
     drawn = {name for name in re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", drawing) if name in there}
     rows = [line for line in LIFECYCLE.read_text().splitlines() if re.match(r"\| \d+ \|", line)]
     named = {name for row in rows for name in re.findall(r"`(\w+_\w+)`", row)}

@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-from penstock.engine import Engine
-from penstock.engine.asked import NewJob
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.requests import NewJob
 from penstock.errors import Conflict, Invalid, NotFound, Unavailable
 
 

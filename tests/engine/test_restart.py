@@ -8,12 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-from penstock.db import migrate
-from penstock.db.connect import open_connection
-from penstock.db.embedded import Embedded
-from penstock.engine import Engine
-from penstock.engine.asked import NewJob
-from penstock.engine.outcomes import Error, Retry, Succeeded
+from penstock.db.connections.connect import open_connection
+from penstock.db.embedded.database import Embedded
+from penstock.db.schema import migrations
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.outcomes import Error, Retry, Succeeded
+from penstock.engine.jobs.requests import NewJob
 
 DEADLINE_SECONDS = 20
 
@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20
 async def work_a_little(dsn: str) -> list[UUID]:
     """Three jobs: one succeeded, one backing off after an error, one running at the end."""
     conn = await open_connection(dsn)
-    await migrate.up(conn)
+    await migrations.up(conn)
     await conn.close()
     async with await Engine.open(dsn) as engine:
         await engine.queues.declare("q", concurrency=1)

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from penstock.engine import Engine
+from penstock.engine.engine import Engine
 from penstock.errors import Unavailable
 
 WITHIN_SECONDS = 0.3

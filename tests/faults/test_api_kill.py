@@ -17,10 +17,10 @@ import asyncpg
 import httpx
 import pytest
 
-import factory
-from api.serving import Served, serving
-from shapes import Connect, Scale
-from waiting import eventually
+from support import factory
+from support.http.serving import Served, serving
+from support.shapes import Connect, Scale
+from support.waiting import eventually
 
 PRICE = 3
 MONEY = 1_000_000

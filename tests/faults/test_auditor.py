@@ -3,8 +3,8 @@
 import asyncpg
 import pytest
 
-import factory
-from auditor import Auditor
+from support import factory
+from support.storms.auditor import Auditor
 
 OPEN = (
     "alter table penstock.ledger disable trigger user",

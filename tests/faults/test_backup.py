@@ -16,15 +16,15 @@ import asyncpg
 import httpx
 import pytest
 
-import factory
-from cluster import assert_sound
-from factory import submit_rows
-from failover import ask, until
-from postmaster import Postmaster, room
-from shapes import Scale
-from strained import Ground, ground
-from waiting import eventually
-from worker.crew import submit_many
+from support import factory
+from support.cluster import assert_sound
+from support.factory import submit_rows
+from support.servers.failover import ask, until
+from support.servers.faulty_machines import Ground, ground
+from support.servers.postmaster import Postmaster, room
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import submit_many
 
 POINT = "here"
 RECEIVER = "https://receiver.invalid/hook"

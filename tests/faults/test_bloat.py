@@ -6,12 +6,12 @@ import time
 import asyncpg
 import pytest
 
-import factory
-from connections import connections
-from penstock.db.call import fetching
-from penstock.db.pool import connect_plainly
+from penstock.db.connections.driver_errors import fetching
+from penstock.db.connections.pool import connect_plainly
 from penstock.engine.doctor import server
-from shapes import Scale
+from support import factory
+from support.connections import connections
+from support.shapes import Scale
 
 JOBS_A_SECOND = 500
 BATCH = 25

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster import wheel_binaries
 from fire import figures
 from fire.campaign import Campaign
 from fire.referee import judge
 from fire.weather.forecast import IMPOSSIBLE, POSSIBLE, SHORT, Forecast
 from fire.world import World
-from postmaster import room
-from shapes import Scale
+from support.cluster import wheel_binaries
+from support.servers.postmaster import room
+from support.shapes import Scale
 
 SECONDS = 25.0
 QUIET_SECONDS = (60.0, 180.0)

@@ -8,18 +8,18 @@ from uuid import UUID
 import httpx
 import pytest
 
-import factory
-from postmaster import room
-from shapes import Scale
-from strained import Ground, Watch, ground, need
-from waiting import eventually
-from worker.crew import outcomes, submit_many
+from support import factory
+from support.servers.faulty_machines import Ground, Watch, ground, need
+from support.servers.postmaster import room
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import outcomes, submit_many
 
 HOUR, DAY = 3_600, 86_400
 WAIT_SECONDS = 1.5
 # Later than this a retry or a takeover is late: polls, graces and a busy machine are in it.
 LATE_SECONDS = 12.0
-# After a step nobody is judged for a while (worker/clocks.py), and then passes come again.
+# After a step no lease expires for a while (worker/membership/clocks.py); then upkeep goes on.
 SETTLED_SECONDS = 9.0
 
 pytestmark = pytest.mark.timeout(300)

@@ -10,10 +10,10 @@ import asyncpg
 import httpx
 import pytest
 
-from shapes import Scale
-from strained import Ground, ground
-from waiting import eventually
-from worker.crew import Process, outcomes, submit_many
+from support.servers.faulty_machines import Ground, ground
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import Process, outcomes, submit_many
 
 MOST = 30
 LEAKS = 18

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from credit_storm import CALM_SECONDS, CreditStorm
-from killable import Killable
-from shapes import Scale
+from support.servers.killable import Killable
+from support.shapes import Scale
+from support.storms.credit_storm import CALM_SECONDS, CreditStorm
 
 SECONDS = (20, 600)
 KILLS = (3, 40)

@@ -10,13 +10,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.engine import Engine
-from penstock.engine.asked import NewJob
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.requests import NewJob
 from penstock.errors import Unavailable
 from penstock.server import ANSWER_SECONDS
-from shapes import Scale
-from strained import AGAIN_SECONDS, Ballast, Ground, ground, injected, need, supervised
-from waiting import eventually
+from support.servers.faulty_machines import (
+    AGAIN_SECONDS,
+    Ballast,
+    Ground,
+    ground,
+    injected,
+    need,
+    supervised,
+)
+from support.shapes import Scale
+from support.waiting import eventually
 
 BACK_SECONDS = 10
 # Beside other tests; a server replays its log first, and that takes the processor.

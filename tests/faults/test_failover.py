@@ -14,13 +14,13 @@ import asyncpg
 import psycopg
 import pytest
 
-from cluster import assert_sound
-from failover import Client, Pair, Programs, ask, clients, pair, programs, run
-from hosts import hosts
-from postmaster import Postmaster, room
-from shapes import Scale
-from waiting import eventually
-from worker.crew import noted_in
+from support.cluster import assert_sound
+from support.servers.failover import Client, Pair, Programs, ask, clients, pair, programs, run
+from support.servers.hosts import hosts
+from support.servers.postmaster import Postmaster, room
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import noted_in
 
 CLIENTS = 6
 FIRST_SECONDS = 3.0

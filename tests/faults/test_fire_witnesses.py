@@ -14,14 +14,14 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-import factory
-from api.serving import free_port
-from clock import Clock
 from fire.logs import Log, Message, Sample
 from fire.sampler import Sampler
-from liveness import accept, standing
-from penstock.providers.signature import written
-from waiting import eventually
+from penstock.security.signature import written
+from support import factory
+from support.clock import Clock
+from support.http.serving import free_port
+from support.liveness import accept, standing
+from support.waiting import eventually
 
 TESTS = Path(__file__).resolve().parents[1]
 SECRET = written(b"a key that only these tests know")

@@ -17,18 +17,24 @@ import asyncpg
 import httpx
 import pytest
 
-from apart import have_noted, install, ready, until_it_works, until_started
-from api.listening import listening
-from api.serving import Served
-from cluster import assert_sound
-from factory import submit_rows
-from hosts import Net, hosts
-from penstock.db.pool import prepare
+from penstock.db.connections.pool import prepare
 from penstock.server import ANSWER_SECONDS
-from postmaster import Postmaster, room
-from shapes import Scale
-from waiting import eventually
-from worker.crew import Crew, Process
+from support.cluster import assert_sound
+from support.factory import submit_rows
+from support.http.listening import listening
+from support.http.serving import Served
+from support.servers.hosts import Net, hosts
+from support.servers.postmaster import Postmaster, room
+from support.servers.separate_hosts import (
+    have_noted,
+    install,
+    ready,
+    until_it_works,
+    until_started,
+)
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import Crew, Process
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -317,7 +323,7 @@ async def _few(conn: asyncpg.Connection, net: Net, most: int) -> bool:
 
 HOLDER = f"""
 import asyncio, sys
-from penstock.engine import Engine
+from penstock.engine.engine import Engine
 
 async def main() -> None:
     async with await Engine.open(sys.argv[1]) as engine, engine.transaction() as conn:

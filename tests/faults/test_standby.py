@@ -13,16 +13,28 @@ import asyncpg
 import httpx
 import pytest
 
-from cluster import assert_sound
-from failover import Client, Pair, Programs, ask, clients, configure, pair, programs, run, until
-from penstock.engine import Engine
-from penstock.engine.asked import NewJob
-from penstock.engine.doctor import Finding, examine
+from penstock.base.settings import Settings
+from penstock.engine.doctor.doctor import examine
+from penstock.engine.doctor.finding import Finding
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.requests import NewJob
 from penstock.errors import Unavailable
-from penstock.settings import Settings
-from shapes import Scale
-from waiting import eventually
-from worker.crew import Process, noted_in
+from support.cluster import assert_sound
+from support.servers.failover import (
+    Client,
+    Pair,
+    Programs,
+    ask,
+    clients,
+    configure,
+    pair,
+    programs,
+    run,
+    until,
+)
+from support.shapes import Scale
+from support.waiting import eventually
+from support.worker.crew import Process, noted_in
 
 NAP = {"seconds": 0.01}
 HELD = 4

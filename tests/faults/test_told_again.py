@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-import factory
-from api.serving import free_port
-from failover import configure
-from penstock.db import migrate
-from penstock.db.connect import open_connection
-from penstock.engine import Engine
-from penstock.engine.outcomes import Succeeded
+from penstock.db.connections.connect import open_connection
+from penstock.db.schema import migrations
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.outcomes import Succeeded
 from penstock.errors import Unavailable
-from postmaster import Postmaster, room
+from support import factory
+from support.http.serving import free_port
+from support.servers.failover import configure
+from support.servers.postmaster import Postmaster, room
 
 ANSWER_SECONDS = 1.0
 
@@ -28,7 +28,7 @@ async def test_an_end_and_a_cancel_that_are_told_again_wait_for_the_standby_too(
         try:
             await asyncio.to_thread(lambda: server.make().start())
             conn = await open_connection(server.dsn)
-            await migrate.up(conn)
+            await migrations.up(conn)
             await factory.queue(conn)
             worker = await factory.worker(conn)
             await factory.submit(conn)

@@ -15,15 +15,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from cluster import assert_sound
-from connections import connections
-from penstock.db import migrate
-from shapes import Connect, Scale
+from penstock.db.schema import migrations
+from support.cluster import assert_sound
+from support.connections import connections
+from support.shapes import Connect, Scale
+from support.waiting import eventually
 from upgrade import packages
 from upgrade.packages import Package
 from upgrade.programs import Program, Server, Site, site
 from upgrade.traffic import Traffic
-from waiting import eventually
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -226,7 +226,7 @@ async def prints(conn: asyncpg.Connection) -> str:
 _AT_WORK = f"""
 select exists (select from pg_locks where locktype = 'advisory' and granted
   and database = (select oid from pg_database where datname = current_database())
-  and (classid::bigint << 32) | objid::bigint = {migrate.LOCK_KEY})
+  and (classid::bigint << 32) | objid::bigint = {migrations.LOCK_KEY})
 """
 _HOLDS = """
 select exists (select from pg_locks where granted and mode = 'AccessExclusiveLock'

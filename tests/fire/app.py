@@ -24,8 +24,8 @@ import httpx
 
 from fire.logs import Act, Log, Word, model_name
 from penstock import Fail, Job, Retries
-from penstock.app.toml import load
-from penstock.engine.hooks import Ended
+from penstock.client.config.toml import load
+from penstock.engine.jobs.on_finish import Ended
 
 FOLDER = Path(os.environ["FIRE_FOLDER"])
 MODEL = os.environ["FIRE_MODEL"]

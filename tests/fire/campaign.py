@@ -16,7 +16,7 @@ from fire.clients.watching import Watcher
 from fire.sampler import Sampler
 from fire.weather.forecast import Forecast
 from fire.world import SUBMITTER, World
-from waiting import eventually
+from support.waiting import eventually
 
 SUBMITTERS, SQL_CALLERS, CANCELLERS, WATCHERS = 5, 2, 1, 6
 CLIENTS_SECONDS = 90.0

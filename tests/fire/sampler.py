@@ -11,9 +11,9 @@ from datetime import timedelta
 
 import asyncpg
 
-from auditor import Auditor
 from fire.logs import Log, Sample
-from wire import Cut, Wire
+from support.broken_connection import Cut, Wire
+from support.storms.auditor import Auditor
 
 PAUSE_SECONDS = 0.25
 # In a storm much is held up for some seconds: what is found has stood still for so long, and for

@@ -16,7 +16,6 @@ from uuid import UUID
 
 import asyncpg
 
-import factory
 from fire.logs import (
     OUTPUTS,
     Ack,
@@ -33,6 +32,7 @@ from fire.logs import (
     model_name,
 )
 from fire.sampler import Sampler
+from support import factory
 
 RECEIVER = "http://127.0.0.1:1/hook"
 ACCOUNT = "u1"

@@ -8,7 +8,7 @@ import signal
 from fire.app import FOLDER, app
 from fire.clients.wanted import Wanted, wanted
 from fire.logs import Ack, Fate, Log
-from penstock.db.listen import AWAY
+from penstock.db.connections.listener import AWAY
 from penstock.errors import Refused
 
 NAME = "submitter"

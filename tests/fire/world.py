@@ -16,19 +16,19 @@ from typing import Any
 import asyncpg
 import httpx
 
-from api.serving import free_port
 from fire import pgbouncer
 from fire.logs import OUTPUTS, Log
 from fire.processes import Child
 from fire.relay import Relay
-from penstock.db import migrate
-from penstock.db.pool import prepare
-from penstock.db.postgres_files import TENANT
-from penstock.providers.roots import Roots
-from penstock.providers.signature import of_webhooks
-from postmaster import Postmaster
-from signing import SECRET as SECRET  # noqa: PLC0414  # others take it from here
-from waiting import eventually
+from penstock.db.connections.pool import prepare
+from penstock.db.embedded.files import TENANT
+from penstock.db.schema import migrations
+from penstock.security.roots import Roots
+from penstock.security.signature import of_webhooks
+from support.http.serving import free_port
+from support.servers.postmaster import Postmaster
+from support.signing import SECRET as SECRET  # noqa: PLC0414  # others take it from here
+from support.waiting import eventually
 
 ROLE = DATABASE = "fire"
 WORKERS = ("w1", "w2", "w3")
@@ -153,7 +153,7 @@ class World:
         await admin.execute(f"create database {DATABASE} owner {ROLE}")
         await admin.close()
         conn = await asyncpg.connect(self.app_dsn)
-        await migrate.up(conn)
+        await migrations.up(conn)
         await conn.execute(_TABLES)
         await conn.close()
 

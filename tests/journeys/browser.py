@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from playwright.async_api import Page
 
 from journeys.processes import free_port
-from waiting import eventually
+from support.waiting import eventually
 
 # For what takes no time at all, on a machine that others use as well.
 ACTION_SECONDS = 30

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from browser.watched import Windows, open_windows
-from clock import Clock
-from cluster import Cluster, assert_sound
 from journeys.essays_site import Essays, Person, browser
 from journeys.processes import EXAMPLES, close_up
+from support.clock import Clock
+from support.cluster import Cluster, assert_sound
 
 
 @pytest.fixture

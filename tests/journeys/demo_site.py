@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from waiting import eventually
+from support.waiting import eventually
 
 SYSTEMS = ("marking", "essays", "scanner", "feedback", "studio")
 # Five programs and a database start on two cores that others use as well.

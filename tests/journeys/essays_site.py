@@ -11,8 +11,8 @@ from uuid import uuid4
 import httpx
 
 from journeys.processes import LOOK_SECONDS, Program, close_up, free_port
-from signing import SECRET
-from waiting import eventually
+from support.signing import SECRET
+from support.waiting import eventually
 
 ESSAY = "However, the sea is blue because light scatters. Therefore it looks cold in winter."
 TASK = "task-2"

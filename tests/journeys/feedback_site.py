@@ -11,8 +11,8 @@ import httpx
 import psycopg
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
-from signing import SECRET
-from waiting import eventually
+from support.signing import SECRET
+from support.waiting import eventually
 
 FOLDER = EXAMPLES / "feedback"
 # Nothing that pupils write may be printed by any program: `Feedback.end` looks for this word.

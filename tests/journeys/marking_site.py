@@ -11,8 +11,8 @@ import asyncpg
 import httpx
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
-from signing import SECRET
-from waiting import eventually
+from support.signing import SECRET
+from support.waiting import eventually
 
 FOLDER = EXAMPLES / "marking"
 # A word of many answers: nothing that pupils write may be printed by any program.

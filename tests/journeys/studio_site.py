@@ -10,8 +10,8 @@ from uuid import uuid4
 import httpx
 
 from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, drain, free_port
-from signing import SECRET
-from waiting import eventually
+from support.signing import SECRET
+from support.waiting import eventually
 
 FOLDER = EXAMPLES / "studio"
 # Nothing that customers write may be printed by any program: `Studio.end` looks for this word.

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 import penstock
 from journeys.browser import served
 from journeys.studio_site import FOLDER, FREE
-from penstock.providers.simulated.scenes import picture
+from penstock.models.simulated.content.scenes import picture
 
 STATIC = FOLDER / "static"
 COMPONENT = Path(penstock.__file__).parent / "dashboard" / "static"

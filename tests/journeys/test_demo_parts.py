@@ -17,8 +17,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from penstock.settings import Settings
-from waiting import eventually
+from penstock.base.settings import Settings
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from demo.children import Child, End

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from waiting import eventually
+from support.waiting import eventually
 
 VALUES: dict[str, Any] = {
     "pid": 4711,

@@ -27,7 +27,7 @@ from journeys.essays_site import (
     browser,
 )
 from journeys.processes import EXAMPLES, Program, free_port
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -20,7 +20,7 @@ from browser.watched import Windows
 from journeys.browser import ACTION_SECONDS, served, stop_clock
 from journeys.essays_site import Person
 from journeys.processes import EXAMPLES
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

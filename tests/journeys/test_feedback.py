@@ -13,7 +13,6 @@ from statistics import median
 import asyncpg
 import pytest
 
-from clock import Clock
 from journeys.feedback_site import (
     ANSWER,
     PATIENCE_SECONDS,
@@ -25,9 +24,10 @@ from journeys.feedback_site import (
     teacher,
 )
 from journeys.processes import end_workers
-from penstock.engine.waiting import settled
-from penstock.providers.simulated import simulated
-from waiting import eventually
+from penstock.engine.queries.eta import settled
+from penstock.models.simulated.model import simulated
+from support.clock import Clock
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

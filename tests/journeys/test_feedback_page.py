@@ -22,7 +22,7 @@ from browser.watched import Windows, fits_sideways
 from journeys.browser import ACTION_SECONDS, served, stop_clock
 from journeys.feedback_site import FOLDER, Feedback, pupil, running
 from journeys.processes import EXAMPLES
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

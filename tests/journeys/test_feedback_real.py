@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from journeys.feedback_site import PATIENCE_SECONDS, Feedback, Shown, pupil
-from providers.tiny_gguf import write_tiny_gguf
-from waiting import eventually
+from support.models.tiny_gguf import write_tiny_gguf
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -19,7 +19,7 @@ from journeys.feedback_site import (
     teacher,
 )
 from journeys.processes import Program, end_workers, free_port
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

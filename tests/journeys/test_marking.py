@@ -25,7 +25,7 @@ from journeys.marking_site import (
     teacher,
 )
 from journeys.processes import Program
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -19,7 +19,7 @@ from journeys.marking_site import (
     assert_each_marked_once,
     running,
 )
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -14,7 +14,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from journeys.marking_site import HEADERS, PATIENCE_SECONDS, Marking, running, teacher
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,7 +13,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from clock import Clock
 from journeys.processes import Program
 from journeys.scanner_site import (
     CODE,
@@ -24,7 +23,8 @@ from journeys.scanner_site import (
     author,
     running,
 )
-from waiting import eventually
+from support.clock import Clock
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -12,9 +12,9 @@ from playwright.async_api import Page, expect
 
 from browser.axe import axe
 from browser.watched import DESK, PHONE, Windows, fits_sideways
-from clock import Clock
 from journeys.scanner_site import CODE, MARK, PATIENCE_SECONDS, Scanner, running
-from waiting import eventually
+from support.clock import Clock
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

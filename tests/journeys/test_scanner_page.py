@@ -15,7 +15,7 @@ from playwright.async_api import Page, expect
 from browser.watched import Windows
 from journeys.browser import stop_clock
 from journeys.scanner_site import FOLDER, Scanner, author, running
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

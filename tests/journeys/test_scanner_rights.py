@@ -11,9 +11,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from clock import Clock
 from journeys.processes import EXAMPLES, free_port
 from journeys.scanner_site import CODE, FOLDER, Scanner, author, running
+from support.clock import Clock
 
 pytestmark = pytest.mark.timeout(120)
 

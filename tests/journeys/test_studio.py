@@ -28,7 +28,7 @@ from journeys.studio_site import (
     running,
     urls_of,
 )
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
 

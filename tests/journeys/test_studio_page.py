@@ -35,7 +35,7 @@ from journeys.studio_stage import (
     WAITS,
     Stage,
 )
-from waiting import eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -128,7 +128,10 @@ def test_the_page_asks_every_three_seconds_until_all_has_ended() -> None:
     assert 'const ENDED = new Set(["completed", "failed", "cancelled"]);' in script
     assert "interval" not in script
     assert "setInterval" not in script
-    assert "interval: Number(this.getAttribute" in (COMPONENT / "penstock/element.js").read_text()
+    assert (
+        "interval: Number(this.getAttribute"
+        in (COMPONENT / "penstock/element/element.js").read_text()
+    )
 
 
 @pytest.mark.parametrize(

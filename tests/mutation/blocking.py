@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import factory
-from factory import Row
 from mutation.scene import Scene, catches
+from support import factory
+from support.factory import Row
 
 
 async def report(

@@ -4,12 +4,12 @@ from typing import Any
 
 import asyncpg
 
-import factory
-from circuits import circuit, end, fail, noticed, opened
-from factory import Row
-from interleave import Step
 from mutation.guards import Edit
 from mutation.scene import Scene, catches
+from support import factory
+from support.circuits import circuit, end, fail, noticed, opened
+from support.factory import Row
+from support.interleave import Step
 
 # The claim's first look, without a lock, says the same as what is asked under the gate.
 NO_FIRST_LOOK = Edit("claim_jobs", "or v_look.stopped or", "or")

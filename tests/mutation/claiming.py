@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import asyncpg
 
-import factory
-from interleave import Step
 from mutation.guards import Edit
 from mutation.scene import Scene, catches
+from support import factory
+from support.interleave import Step
 
 
 @catches("_pass_gate: queue limit")

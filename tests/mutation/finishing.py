@@ -2,9 +2,9 @@
 
 import asyncpg
 
-import factory
 from mutation.guards import Edit
 from mutation.scene import SIGN, Scene, catches
+from support import factory
 
 # Jobs that may be given back are picked and locked by two conditions that _give_back repeats.
 UNPICKED = ("_settle_jobs: theirs", "_settle_jobs: account held")

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import penstock
-from penstock.db.script import Script
+from penstock.db.schema.script import Script
 
 FUNCTIONS = Path(penstock.__file__).parent / "sql" / "functions"
 
@@ -53,7 +53,7 @@ class Edit:
 def sources() -> dict[str, tuple[str, str]]:
     """The file and the text of every function."""
     found = {}
-    for path in sorted(FUNCTIONS.glob("*.sql")):
+    for path in sorted(FUNCTIONS.rglob("*.sql")):
         for statement in Script(path.name, path.read_text(encoding="utf-8")).statements():
             if made := _FUNCTION.match(statement.text):
                 found[made[1]] = (path.name, statement.text)
@@ -77,7 +77,9 @@ def guards() -> dict[str, Guard]:
 
 def marks() -> int:
     """How many lines bear the word, wherever they stand."""
-    return sum(path.read_text(encoding="utf-8").count("guard:") for path in FUNCTIONS.glob("*.sql"))
+    return sum(
+        path.read_text(encoding="utf-8").count("guard:") for path in FUNCTIONS.rglob("*.sql")
+    )
 
 
 def mutants(changes: Iterable[str | Edit]) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Guards of liveness.sql: what waits for a good reason is not reported as stuck."""
 
-import factory
-from circuits import circuit, opened
-from liveness import RULES, accept, beat, found, passes, standing
 from mutation.scene import Scene, catches
+from support import factory
+from support.circuits import circuit, opened
+from support.liveness import RULES, accept, beat, found, passes, standing
 
 
 async def _quiet(s: Scene, worker: int, seconds: int = 20) -> None:

@@ -1,9 +1,9 @@
-"""Guards of position.sql, wait.sql, waiting_for.sql, staleness.sql and measure.sql."""
+"""Guards of position.sql, eta.sql, waiting_for.sql, staleness.sql and measure.sql."""
 
 from typing import Any
 
-import factory
 from mutation.scene import Scene, catches
+from support import factory
 
 
 async def _told(s: Scene, job: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 
-import factory
 from mutation.scene import Scene, catches
+from support import factory
 
 COUNT = "select coalesce(sum(count), 0)::integer from penstock.hourly"
 

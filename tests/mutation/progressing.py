@@ -1,14 +1,14 @@
-"""Guards of progress.sql, hooks.sql, and of one job claimed by its id."""
+"""Guards of progress.sql, on_finish.sql, and of one job claimed by its id."""
 
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-import factory
-from factory import Row
-from interleave import Step
 from mutation.scene import Scene, catches
+from support import factory
+from support.factory import Row
+from support.interleave import Step
 
 
 async def _report(s: Scene, worker: int, job: UUID, attempt: int) -> str:

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import asyncpg
 
-import factory
-from clock import Clock
-from factory import Row
-from interleave import Step
 from mutation.guards import Edit
+from support import factory
+from support.clock import Clock
+from support.factory import Row
+from support.interleave import Step
 
 LONG_LEASE = "100 days"
 # What a callback has to show.

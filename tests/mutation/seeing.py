@@ -4,8 +4,8 @@ from uuid import UUID
 
 import asyncpg
 
-import factory
 from mutation.scene import Scene, catches
+from support import factory
 
 _READ = "select penstock.read_job_of($1, $2, $3, $4)"
 _READ_BATCH = "select penstock.read_batch_of($1, $2)"

@@ -3,9 +3,9 @@
 import asyncpg
 import pytest
 
-import factory
-from interleave import Step
 from mutation.scene import Scene, catches
+from support import factory
+from support.interleave import Step
 
 GRANT = "select penstock.grant_credits($1, $2)"
 DEDUCT = "select penstock.deduct_credits('u1', $1, null, $2)"

@@ -1,7 +1,7 @@
-"""Guards of steps.sql: what is measured anew when the server's clock was set, and what is not."""
+"""Guards of clock_steps.sql: what is measured anew when the server's clock was set."""
 
-import factory
 from mutation.scene import SIGN, Scene, catches
+from support import factory
 
 BACK = "update penstock.test_clock set moved = moved - interval '1 hour'"
 STEP = "select penstock.clock_went_back()"

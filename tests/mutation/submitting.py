@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import asyncpg
 
-import factory
-from interleave import Step
 from mutation.scene import WAKING, Scene, catches
+from support import factory
+from support.interleave import Step
 
 _SUBMIT_ONCE = "select id from penstock.submit_one('q', $1, p_key => 'once')"
 

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import asyncpg
 
-import factory
-from factory import Row
 from mutation.scene import SIGN, Scene, catches
+from support import factory
+from support.factory import Row
 
 THEIRS = "https://caller.example.com/told"
 

@@ -12,8 +12,6 @@ import asyncpg
 import psycopg
 import pytest
 
-from clock import Clock
-from cluster import Cluster
 from mutation import (
     blocking,
     circuits,
@@ -33,7 +31,9 @@ from mutation import (
 )
 from mutation.guards import Edit, guards, marks, mutants, sources
 from mutation.scene import CASES, Case, Scenario, Scene
-from penstock.db.pool import prepare
+from penstock.db.connections.pool import prepare
+from support.clock import Clock
+from support.cluster import Cluster
 
 # Imported for their scenarios.
 assert {blocking, circuits, claiming, finishing, living, measuring, operating}

@@ -1,8 +1,8 @@
 """Guards of recover.sql, workers.sql and retry.sql: who is given up, and who gets a second go."""
 
-import factory
-from interleave import Step
 from mutation.scene import Scene, catches
+from support import factory
+from support.interleave import Step
 
 
 @catches("_give_up_workers: lease over")

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import factory
-from interleave import Step
 from mutation.scene import SIGN, Scene, catches
+from support import factory
+from support.interleave import Step
 
 
 @catches("_end_waiting: waits")

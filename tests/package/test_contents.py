@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_package_and_the_examples_and_nothing_else(
     "name",
     [
         "penstock/py.typed",
-        "penstock/sql/functions/lifecycle.sql",
+        "penstock/sql/functions/lifecycle/lifecycle.sql",
         "penstock/cli/demo.toml",
         "penstock/dashboard/templates/overview.html",
         "penstock/dashboard/static/penstock.js",

@@ -22,12 +22,12 @@ from hypothesis.stateful import (
 )
 from psycopg.types.json import Jsonb
 
-from circuits import EFFECTS
-from cluster import Cluster
 from properties.base import TICK, pick, which
 from properties.settings import EPOCH
 from properties.world import World
-from shapes import Scale
+from support.circuits import EFFECTS
+from support.cluster import Cluster
+from support.shapes import Scale
 
 LONG_RUN = 2_000
 STEPS = 40

@@ -9,12 +9,12 @@ import hypothesis
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from cluster import Cluster
 from properties.callers import Callers
 from properties.upkeep import Upkeep
 from properties.workers import Workers
 from properties.world import World
-from shapes import Scale
+from support.cluster import Cluster
+from support.shapes import Scale
 
 LONG_RUN = 3_000
 STEPS = 50

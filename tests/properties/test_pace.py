@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 
-from cluster import Cluster
+from support.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(1_800)  # --hypothesis-profile=nightly tries thousands
 

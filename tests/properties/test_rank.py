@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import Cluster
+from support.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(1_800)  # --hypothesis-profile=nightly tries thousands
 

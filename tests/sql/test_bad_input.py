@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-import factory
-from factory import refused
+from support import factory
+from support.factory import refused
 
 MEGABYTE = 1024 * 1024
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from clock import Clock
-from shapes import Connect
+from support.clock import Clock
+from support.shapes import Connect
 
 
 async def test_time_moves_for_everyone_when_told_to(clock: Clock, connect: Connect) -> None:

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import asyncpg
 import pytest
 
-import factory
-from interleave import Step
-from shapes import Connect
+from support import factory
+from support.interleave import Step
+from support.shapes import Connect
 
 Call = tuple[Any, ...]
 Level = Literal["repeatable_read", "serializable"]

@@ -5,9 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
-import factory
-from effort import fill, measured
-from shapes import Connect
+from support import factory
+from support.effort import fill, measured
+from support.shapes import Connect
 
 
 @pytest.fixture

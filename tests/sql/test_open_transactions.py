@@ -3,10 +3,10 @@
 import asyncpg
 import pytest
 
-import factory
-from clock import Clock
-from interleave import Step
-from shapes import Connect
+from support import factory
+from support.clock import Clock
+from support.interleave import Step
+from support.shapes import Connect
 
 
 async def test_a_new_retention_stops_no_finish(conn: asyncpg.Connection, connect: Connect) -> None:

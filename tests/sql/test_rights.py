@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-import factory
-from cluster import OWNER, Cluster
-from factory import refused
-from penstock.db.pool import prepare
+from penstock.db.connections.pool import prepare
+from support import factory
+from support.cluster import OWNER, Cluster
+from support.factory import refused
 
 
 @pytest.fixture

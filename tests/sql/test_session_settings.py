@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-import factory
 import penstock
-from clock import Clock
-from penstock.db.pool import prepare
+from penstock.db.connections.pool import prepare
+from support import factory
+from support.clock import Clock
 
-FUNCTIONS = sorted((Path(penstock.__file__).parent / "sql" / "functions").glob("*.sql"))
+FUNCTIONS = sorted((Path(penstock.__file__).parent / "sql" / "functions").rglob("*.sql"))
 ODD = {
     "standard_conforming_strings": "off",
     "backslash_quote": "off",

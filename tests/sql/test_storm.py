@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-import factory
-from clock import Clock
-from shapes import Connect, Scale
-from storm import Storm
+from support import factory
+from support.clock import Clock
+from support.shapes import Connect, Scale
+from support.storms.storm import Storm
 
 pytestmark = pytest.mark.one_version
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-import factory
-from clock import Clock
-from cluster import OWNER, Cluster
-from penstock.db.pool import prepare
-from penstock.db.postgres_files import TENANT
+from penstock.db.connections.pool import prepare
+from penstock.db.embedded.files import TENANT
+from support import factory
+from support.clock import Clock
+from support.cluster import OWNER, Cluster
 
 # Each table with what tells its rows apart, and whose they are.
 TABLES = {

@@ -2,8 +2,8 @@
 
 import asyncpg
 
-import factory
-from clock import Clock
+from support import factory
+from support.clock import Clock
 
 
 async def test_health_and_statistics_are_plain_views(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import penstock
-from api.site import SECRET
-from penstock.db.schema import Schema, read
+from penstock.db.schema.files import Schema, read
+from support.http.site import SECRET
 
 HERE = Path(__file__).parent
 LAST = HERE / "last.tar.xz"
@@ -128,7 +128,7 @@ def _change_body(folder: Path, function: str) -> None:
 
 def _edit(folder: Path, pattern: re.Pattern[str], to: str) -> None:
     edited = 0
-    for file in folder.glob("*.sql"):
+    for file in folder.rglob("*.sql"):
         text, n = pattern.subn(to, file.read_text(), count=1)
         if n:
             file.write_text(text)

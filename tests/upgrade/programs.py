@@ -11,10 +11,10 @@ from pathlib import Path
 
 import httpx
 
-from api.serving import free_port
-from api.site import SECRET
+from support.http.serving import free_port
+from support.http.site import SECRET
+from support.waiting import eventually
 from upgrade.packages import Package
-from waiting import eventually
 
 START_SECONDS, STOP_SECONDS = 30.0, 40.0
 

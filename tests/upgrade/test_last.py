@@ -13,8 +13,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from connections import connections
-from penstock.db import migrate
+from penstock.db.schema import migrations
+from support.connections import connections
 from upgrade import packages
 from upgrade.packages import Package
 
@@ -41,7 +41,7 @@ async def at_old(blank: str, old: Package) -> AsyncIterator[asyncpg.Connection]:
     """A database as the old version wants it."""
     async with connections(blank) as connect:
         conn = await connect()
-        await migrate.up(conn, old.schema)
+        await migrations.up(conn, old.schema)
         yield conn
 
 
@@ -52,7 +52,7 @@ async def at_new(
     """One as the new version wants it."""
     async with connections(migrated) as connect:
         conn = await connect()
-        await migrate.up(conn, versions[1].schema)
+        await migrations.up(conn, versions[1].schema)
         yield conn
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import asyncpg
 import httpx
 
+from support.waiting import eventually
 from upgrade.programs import Server, Site
 from upgrade.upgraded import PRICE
-from waiting import eventually
 
 ACCOUNTS = ("u1", "u2", "u3")
 MONEY = 1_000_000

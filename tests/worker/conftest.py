@@ -6,8 +6,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from worker.apps import app
-from worker.crew import Crew, declare
+from support.worker.apps import app
+from support.worker.crew import Crew, declare
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""The pages that operators keep open."""
+"""The operators' pages. What they show comes from the engine; nothing is decided here."""

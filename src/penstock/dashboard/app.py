@@ -6,30 +6,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from penstock.api import problems
-from penstock.dashboard import (  # noqa: F401  # each registers its pages
+from penstock.dashboard.files import Static
+from penstock.dashboard.frame import ROUTES, go, here, outside, render
+from penstock.dashboard.pages import live, login, overview  # noqa: F401
+from penstock.dashboard.pages.accounts import (  # noqa: F401
     account,
     accounts,
-    batch,
-    bulk,
+    credits,  # noqa: A004
     erasure,
-    job,
-    jobs,
     keys,
     ledger,
-    live,
-    login,
-    moves,
-    overview,
     plans,
-    queue,
-    queues,
-    stuck,
-    workers,
 )
-from penstock.dashboard.frame import ROUTES, go, here, outside, render
+from penstock.dashboard.pages.jobs import batch, bulk, job, jobs  # noqa: F401
+from penstock.dashboard.pages.queues import queue, queues, stuck, workers  # noqa: F401
 from penstock.dashboard.session import signed_in
-from penstock.dashboard.static import Static
+from penstock.http.middleware import problems
 
 # Where programs talk: their errors are problems, whatever they say they accept.
 _PROGRAMS = ("v1/", "openapi.json", "metrics", "healthz", "readyz")
@@ -57,6 +49,6 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
     async def show(request: Request) -> Response:
         request.state.session = await signed_in(request)
-        return render(request, "not_there.html", status=error.status_code)
+        return render(request, "errors/not_there.html", status=error.status_code)
 
     return await outside(show)(request)

@@ -17,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from penstock.api.backend import Backend
-from penstock.api.body import read_body
-from penstock.dashboard import words
+from penstock.dashboard.components import words
 from penstock.dashboard.session import Session, doors, remember, signed_in
 from penstock.errors import PenstockError, Refused, Unavailable
+from penstock.http.backend import Backend
+from penstock.http.schemas.body import read_body
 
 ROUTES: list[Route] = []
 HEADERS = {
@@ -118,7 +118,7 @@ async def told(request: Request, work: Awaitable[Response]) -> Response:
     try:
         return await work
     except Refused as error:
-        return render(request, "refused.html", status=error.status, error=error)
+        return render(request, "errors/refused.html", status=error.status, error=error)
 
 
 async def read_form(request: Request) -> FormData:
@@ -140,7 +140,7 @@ async def refuse_form(request: Request) -> Response:
     error = PenstockError(
         "This form did not come from a page of yours that is still good, so nothing was done."
     )
-    return render(request, "refused.html", status=HTTPStatus.FORBIDDEN, error=error)
+    return render(request, "errors/refused.html", status=HTTPStatus.FORBIDDEN, error=error)
 
 
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
@@ -207,6 +207,6 @@ def _raw_path(request: Request) -> str:
 
 
 def _away(request: Request) -> Response:
-    response = render(request, "away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
+    response = render(request, "errors/away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
     response.headers["Retry-After"] = "2"
     return response

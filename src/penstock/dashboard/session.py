@@ -16,11 +16,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.api import signed
-from penstock.api.auth import Auth, Principal, know_caller
-from penstock.api.backend import Backend
-from penstock.engine.grants import Grant
-from penstock.providers.roots import Roots
+from penstock.engine.accounts.sessions import Grant
+from penstock.http.auth import signed
+from penstock.http.auth.caller import Auth, Principal, know_caller
+from penstock.http.backend import Backend
+from penstock.security.roots import Roots
 
 SESSION_SECONDS = 12 * 3_600
 # A link is printed when a server starts, and used in the next minutes.

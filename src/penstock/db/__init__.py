@@ -1,1 +1,1 @@
-"""The way to Postgres: finding it, connecting, keeping the schema, turning its errors into ours."""
+"""The way to Postgres: connections, the embedded server, the schema. It knows nothing of jobs."""

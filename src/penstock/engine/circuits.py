@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.db.borrowed import Fetch
-from penstock.engine.encode import refuse_nul
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import refuse_nul
 
 
 class Circuits:

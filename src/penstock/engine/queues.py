@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.db.borrowed import Fetch
-from penstock.engine.encode import encode, refuse_nul
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import encode, refuse_nul
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.db.borrowed import Fetch, borrow
-from penstock.db.call import fetching
-from penstock.engine.asked import Batch
-from penstock.engine.encode import encode, refuse_nul
+from penstock.db.adapters.caller_connection import Fetch, borrow
+from penstock.db.connections.driver_errors import fetching
+from penstock.engine.encoding.encode import encode, refuse_nul
+from penstock.engine.jobs.requests import Batch
 from penstock.errors import Invalid, TooLarge
 
 PIECE_BYTES = 256 * 1024

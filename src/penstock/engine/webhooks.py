@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.db.borrowed import Fetch
-from penstock.engine.encode import refuse_nul
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import refuse_nul
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from penstock.db.borrowed import Fetch
+from penstock.db.adapters.caller_connection import Fetch
 
 LEASE = timedelta(seconds=15)
 

@@ -1,1 +1,1 @@
-"""Runs jobs: claims them, calls their handlers, reports how they ended."""
+"""Runs jobs: claims them, calls their handlers, records how they finished."""

@@ -2,7 +2,7 @@
 
     claims     a loop per queue (claims.py): claim, begin, wait for news or the poll
     begin      a task per start; its outcome goes to Ends (or Hooks), which tell the database
-    beside     heartbeat (a thread) and listener (life.py), upkeep, reports, cancels
+    beside     heartbeat (a thread) and listener (registration.py), upkeep, reports, cancels
 
 Poll is the truth, NOTIFY only makes it quick. Whatever the database does, the worker goes on:
 handlers run through an outage, and the fence decides afterwards what counts.
@@ -17,31 +17,31 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from penstock.db.call import POOLED
-from penstock.db.listen import AWAY
-from penstock.db.pooler import is_pooled
-from penstock.engine import Engine
-from penstock.engine.starts import Claimed
+from penstock.db.connections.driver_errors import POOLED
+from penstock.db.connections.listener import AWAY
+from penstock.db.connections.pooler import is_pooled
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.attempts import Claimed
 from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
-from penstock.worker.beside import for_ever
-from penstock.worker.claims import Claims
-from penstock.worker.handlers import Handler, modes_by_queue
-from penstock.worker.idle import run_only, run_until_idle
-from penstock.worker.life import RENEW_SECONDS, Life
-from penstock.worker.lookout import Lookout
-from penstock.worker.loop_watch import LoopWatch
-from penstock.worker.outcomes import whereabouts
-from penstock.worker.processes import Processes
-from penstock.worker.reports import Desk
-from penstock.worker.run import Runner
-from penstock.worker.running import Running
-from penstock.worker.slots import Slots
-from penstock.worker.stint import Stint
-from penstock.worker.threads import Threads
-from penstock.worker.upkeep import Keeper, tidy
-from penstock.worker.wake import Wake
-from penstock.worker.webhooks import Webhooks
+from penstock.worker.background import for_ever
+from penstock.worker.bounded_run import Stint
+from penstock.worker.claiming.claims import Claims
+from penstock.worker.claiming.idle import run_only, run_until_idle
+from penstock.worker.claiming.slots import Slots
+from penstock.worker.claiming.wakeup import Wake
+from penstock.worker.execution.processes import Processes
+from penstock.worker.execution.run import Runner
+from penstock.worker.execution.running import Running
+from penstock.worker.execution.threads import Threads
+from penstock.worker.handlers.control import whereabouts
+from penstock.worker.handlers.handler import Handler, modes_by_queue
+from penstock.worker.maintenance.provider_watch import Lookout
+from penstock.worker.maintenance.upkeep import Keeper, tidy
+from penstock.worker.maintenance.webhooks import Webhooks
+from penstock.worker.membership.loop_watch import LoopWatch
+from penstock.worker.membership.registration import RENEW_SECONDS, Life
+from penstock.worker.reporting.progress import Desk
 
 # How long an answer may take before its connection counts as gone. A claim or an end is bounded in
 # SQL; what takes longer is a network that swallows everything.

@@ -11,7 +11,7 @@ from fire.clients.http import IDLE
 from fire.clients.wanted import Known, Wanted, wanted
 from fire.logs import Ack, Fate
 from fire.world import World
-from wire import Cut, Wire
+from support.broken_connection import Cut, Wire
 
 ROLL_BACK = 0.15
 CUT = 0.03

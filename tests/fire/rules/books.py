@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import asyncpg
 
-from auditor import Auditor
 from fire.record import Record
 from fire.rules.jobs import GRANT
+from support.storms.auditor import Auditor
 
 LOOKS = 2
 

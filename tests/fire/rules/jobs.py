@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from fire.logs import Ack
 from fire.record import Job, Record
-from penstock.providers.verdict import CLASSES, Fault
+from penstock.failures.verdict import CLASSES, Fault
 
 GRANT = "grant"
 """The kind of an ack that tells of credits bought: its tag is the ref. Rule 7 looks at those."""

@@ -8,9 +8,9 @@
 
    This is the only address to import; what lies in penstock/ may change. */
 
-import { PenstockJob } from "./penstock/element.js";
-import { WatchError } from "./penstock/request.js";
-import { watch } from "./penstock/watch.js";
+import { PenstockJob } from "./penstock/element/element.js";
+import { WatchError } from "./penstock/connection/request.js";
+import { watch } from "./penstock/connection/watch.js";
 
 // A page may load this from two places; the first one counts.
 if (!customElements.get("penstock-job")) {

@@ -5,12 +5,12 @@ from typing import Any
 
 import asyncpg
 
-from penstock.db import version
-from penstock.db.borrowed import Fetch
-from penstock.db.call import translated
-from penstock.db.postgres_files import TENANT
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.db.connections.driver_errors import translated
+from penstock.db.embedded.files import TENANT
+from penstock.db.schema import version
 from penstock.engine.doctor.finding import Finding, count
-from penstock.engine.lists import Lists
+from penstock.engine.queries.lists import Lists
 from penstock.errors import RolledBack, SchemaMismatch
 
 AHEAD_DAYS = 7

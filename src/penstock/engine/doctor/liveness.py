@@ -7,9 +7,9 @@ from typing import Any
 
 import asyncpg
 
-from penstock.db.borrowed import Rows
+from penstock.db.adapters.caller_connection import Rows
 from penstock.engine.doctor.finding import Finding, count
-from penstock.engine.lists import Lists
+from penstock.engine.queries.lists import Lists
 
 OLDER_THAN = timedelta(seconds=10)
 # What is found twice, so far apart, was not just about to move.

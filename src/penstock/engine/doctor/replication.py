@@ -4,7 +4,7 @@ from typing import Any
 
 import asyncpg
 
-from penstock.db.borrowed import Fetch
+from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.doctor.finding import Finding, count
 from penstock.errors import PenstockError
 

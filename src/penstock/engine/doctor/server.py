@@ -5,9 +5,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from penstock.db.borrowed import Fetch
-from penstock.db.place import place
-from penstock.db.pooler import is_pooled
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.db.connections.display_address import place
+from penstock.db.connections.pooler import is_pooled
 from penstock.engine.doctor.finding import Finding, count
 
 OLDEST, NEWEST = 15, 18

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from penstock.db.borrowed import Fetch
-from penstock.db.pinned import PINNED
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.db.connections.session_settings import PINNED
 from penstock.engine.doctor.finding import Finding
 
 # The first number of Penstock's advisory locks, and what each keeps apart.

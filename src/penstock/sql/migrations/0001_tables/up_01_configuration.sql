@@ -30,9 +30,10 @@ create table penstock.retention_class (
 );
 
 -- In queue, plan and kind, `declared` is what the app's code says, `overrides` what an operator
--- set; both together give the other columns, which only functions/declare.sql writes. declared_in
--- is the place in the code ({"file", "line", "host", "app"}): it tells a declaration that moved
--- from one that another app makes, and names both files where two apps contradict each other.
+-- set; both together give the other columns, which only functions/config/declare.sql writes.
+-- declared_in is the location in the code ({"file", "line", "host", "app"}): it tells a declaration
+-- that moved from one that another app makes, and names both files where two apps contradict each
+-- other.
 create table penstock.queue (
   id integer generated always as identity primary key,
   name text not null unique,

@@ -1,0 +1,1 @@
+"""Plain values that every layer may use: settings, logs, how times and names are written."""

@@ -1,0 +1,1 @@
+"""Commands about accounts: plans, credits, keys, erasure, webhooks."""

@@ -1,0 +1,1 @@
+"""Commands about the database: migrations, checks, pruning, measurements."""

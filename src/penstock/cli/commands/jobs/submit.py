@@ -1,0 +1,285 @@
+"""`penstock submit`: hand in a job, and perhaps wait for its end."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from penstock.base.settings import duration
+from penstock.base.suggestions import did_you_mean
+from penstock.base.wording import between, count, seconds
+from penstock.cli.commands.jobs.jobs import why
+from penstock.cli.output.console import FAILED, Calls, Json, print_json, with_calls
+from penstock.cli.output.render import clean
+from penstock.engine.encoding.encode import encode, refuse_nul
+from penstock.engine.engine import Engine
+from penstock.engine.states import FINISHED, JobStatus
+from penstock.errors import NotFound
+
+if TYPE_CHECKING:
+    from penstock.cli.output.waiting import Reads
+    from penstock.client.kind import Kind
+
+Told = Callable[[Calls | Engine, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def submit(  # noqa: PLR0913  # one per option of the contract
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of job.")],
+    *,
+    data: Annotated[
+        str,
+        typer.Option(metavar="JSON", help="The payload: '{...}', @file, or - for standard input."),
+    ] = "{}",
+    account: Annotated[str | None, typer.Option(help="Whose job it is.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help='Start it so much later, like "5m".')
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=-1000,
+            max=1000,
+            help="-1000 to 1000, lower first, instead of the plan's.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="What it belongs to, to watch many together.")
+    ] = None,
+    dedupe_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="While a job of the kind with this key lives, get that."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="A repetition with this key gets the first one's job."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; 1 if it failed.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Wait so long at most; 1 if it is not over then."),
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(
+            metavar="APP",
+            help="module:app or a penstock.toml: check the payload by its types; without it, that "
+            "is done when the job runs.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Submit a job of a kind that the database knows, or that APP declares."""
+    payload = _payload(data)
+    options = {
+        "account": account,
+        "delay": None if delay is None else duration(delay, field="--delay"),
+        "priority": priority,
+        "topic": topic,
+        "dedupe_key": dedupe_key,
+        "idempotency_key": idempotency_key,
+    }
+    for name, text in (("kind", kind), *options.items()):
+        refuse_nul(text if isinstance(text, str) else None, name)
+
+    limit = _limit(timeout, wait=wait)
+
+    async def follow(on: Calls | Engine, job: dict[str, Any]) -> dict[str, Any]:
+        read: "Reads" = on.jobs.read
+        if job["batch"] and not job["deduplicated"]:
+            # Of a kind with `split`: into however many jobs it went, it was one request.
+            read = on.jobs.read_batch
+            job = {**await read(UUID(job["batch"])), **_how(job)}
+        if wait:
+            from penstock.cli.output.waiting import until_finished  # the bars take long to load
+
+            if not as_json:
+                typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)
+            ended = await until_finished(read, on.lists, UUID(job["id"]), limit)
+            return {**ended, **_how(job)}
+        return job
+
+    if app is None:
+        job = with_calls(lambda calls: _by_sql(calls, kind, payload, options, follow))
+    else:
+        declared = _declared(app, kind)  # before the loop: a module may use one of its own
+        job = asyncio.run(_by_app(declared, payload, options, follow))
+    if as_json:
+        print_json(job)
+    elif not wait:
+        typer.echo(_accepted(job))
+    if wait:
+        _tell_end(job, limit, as_json=as_json)
+
+
+async def _by_sql(
+    calls: Calls, kind: str, payload: dict[str, Any], options: dict[str, Any], follow: Told
+) -> dict[str, Any]:
+    delay = options["delay"]
+    [row] = await calls.fetch(
+        "select penstock.submit_job($1, $2::text::jsonb, account => $3, delay_seconds => $4,"
+        " priority => $5, topic => $6, dedupe_key => $7,"
+        " idempotency_key => $8) as job",
+        (
+            kind,
+            encode(payload, "payload"),
+            options["account"],
+            None if delay is None else delay.total_seconds(),
+            options["priority"],
+            options["topic"],
+            options["dedupe_key"],
+            options["idempotency_key"],
+        ),
+    )
+    return await follow(calls, row["job"])
+
+
+def _declared(name: str, kind: str) -> "Kind[..., Any]":
+    from penstock.client.config.find import find_app
+
+    app = find_app(name)
+    if kind not in app.kinds:
+        known = ", ".join(sorted(app.kinds)) or "none"
+        raise NotFound(
+            f"{name} declares no job kind {kind}; it has {known}.{did_you_mean(kind, app.kinds)}",
+            code="unknown_kind",
+            field="kind",
+        )
+    return app.kinds[kind]
+
+
+async def _by_app(
+    declared: "Kind[..., Any]", payload: dict[str, Any], options: dict[str, Any], follow: Told
+) -> dict[str, Any]:
+    app = declared.app
+    try:
+        ticket = await declared.using(**options).submit(**payload)
+        engine = await app.engine()
+        how = {name: getattr(ticket, name) for name in _HOW}
+        return await follow(engine, {**await engine.jobs.read(ticket.id), **how})
+    finally:
+        await app.close()
+
+
+def _limit(timeout: str | None, *, wait: bool) -> timedelta | None:
+    if timeout is None:
+        return None
+    if not wait:
+        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
+    return duration(timeout, field="--timeout")
+
+
+def _payload(data: str) -> dict[str, Any]:
+    """The JSON object that was given; its content is in no message."""
+    try:
+        value = json.loads(_text(data))
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(
+            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+            param_hint="--data",
+        ) from None
+    except RecursionError:
+        raise typer.BadParameter("is nested too deep.", param_hint="--data") from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter('must be a JSON object, like {"n": 1}.', param_hint="--data")
+    return value
+
+
+def _text(data: str) -> str:
+    try:
+        if data == "-":
+            return sys.stdin.buffer.read().decode()
+        if data.startswith("@"):
+            return Path(data[1:]).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise typer.BadParameter("is not UTF-8 text.", param_hint="--data") from None
+    except OSError as error:
+        raise typer.BadParameter(
+            f"cannot read {data[1:] or 'a file without a name'}: {error.strerror or error}.",
+            param_hint="--data",
+        ) from None
+    return data
+
+
+# What only the answer to a submit says.
+_HOW = ("deduplicated", "replayed", "balance")
+
+
+def _how(job: dict[str, Any]) -> dict[str, Any]:
+    return {name: job[name] for name in _HOW if name in job}
+
+
+# What the person who submits can do something about.
+_NO_WORKER = {
+    "no_worker": " No worker that serves its queue is alive: `penstock worker APP` starts one.",
+    "no_handler": " No worker has a handler for its kind: start one of the app that declares it.",
+}
+
+
+def _nobody(job: dict[str, Any]) -> str:
+    return _NO_WORKER.get(str(job.get("waiting_for")), "")
+
+
+def _accepted(job: dict[str, Any]) -> str:
+    if job["deduplicated"]:
+        return f"Job {job['id']} does the same already; it is {job['status']}."
+    of = f" of {count(job['total'], 'job')}" if "items" in job else ""
+    paid = f" The balance is {job['balance']:,}." if job["credits"] else ""
+    named = _named(job)
+    return f"Submitted {named[0].lower()}{named[1:]}{of}, now {job['status']}.{paid}"
+
+
+def _named(job: dict[str, Any]) -> str:
+    return f"{'Batch' if 'items' in job else 'Job'} {job['id']}"
+
+
+def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) -> None:
+    if job["status"] not in FINISHED:
+        assert limit is not None  # noqa: S101  # nothing else ends the waiting before
+        typer.echo(
+            f"{_named(job)} has not ended within {seconds(limit.total_seconds())}: it is"
+            f" {job['status']} and goes on;"
+            f" `penstock show {job['id']}` tells how.{_nobody(job)}",
+            err=True,
+        )
+    elif not as_json:
+        _print_end(job)
+    if job["status"] != JobStatus.SUCCEEDED:
+        raise typer.Exit(FAILED)
+
+
+def _print_end(job: dict[str, Any]) -> None:
+    if "items" in job:
+        _print_batch_end(job)
+    elif job["status"] == JobStatus.SUCCEEDED:
+        took = between(job["started_at"], job["finished_at"])
+        typer.echo(f"Job {job['id']} succeeded in {took}.", err=True)
+        print_json(job["result"], indent=2)
+    else:
+        typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
+
+
+def _print_batch_end(batch: dict[str, Any]) -> None:
+    """Results in order, null for a job that has none, and why it has none."""
+    took = between(batch["created_at"], batch["finished_at"])
+    typer.echo(
+        f"Batch {batch['id']} {batch['status']} after {took}:"
+        f" {batch['succeeded']:,} of {count(batch['total'], 'job')} succeeded.",
+        err=True,
+    )
+    for job in batch["items"]:
+        if job["status"] != JobStatus.SUCCEEDED:
+            typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
+    if batch["status"] == JobStatus.SUCCEEDED:
+        print_json([job["result"] for job in batch["items"]], indent=2)
+
+
+def _because(job: dict[str, Any]) -> str:
+    told = clean(why(job["error"], job["status"])) if job["error"] else ""
+    return f": {told}" if told else ""

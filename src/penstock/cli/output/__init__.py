@@ -1,0 +1,1 @@
+"""What every command shares: opening the database, and printing for people or as JSON."""

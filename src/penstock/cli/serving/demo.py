@@ -1,0 +1,85 @@
+"""The demo of `penstock dev`: API, dashboard and a page at /demo here, five systems beside.
+
+The systems are the example apps. What runs them is `demo.stage`, among them: here is only how it is
+found, and the addresses.
+"""
+
+import importlib
+import importlib.util
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import penstock
+from penstock.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from penstock.base.settings import Settings
+    from penstock.client.app import Penstock
+
+# What they need beside the server's own.
+_NEEDED = ("fastapi", "httpx")
+_LARGEST_PORT = 65_535
+
+Greet = Callable[["Penstock", str, str, dict[str, str]], None]
+"""Of the app, its address, the database's, and those of the systems."""
+
+
+def find_folder() -> Path | None:
+    """The examples: in an installed package inside of it, in a checkout beside `src`."""
+    package = Path(penstock.__file__).resolve().parent
+    for folder in (package / "examples", package.parent.parent / "examples"):
+        if (folder / "demo" / "stage.py").exists():
+            return folder
+    return None
+
+
+def why_not(folder: Path | None, settings: "Settings") -> str | None:
+    """A sentence about what keeps the five systems away; None: nothing."""
+    if settings.dsn is not None:
+        return "PENSTOCK_DSN names a database of yours, which they would fill"
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing or folder is None:
+        what = ", ".join(missing) or "the examples"
+        return f"{what}: not installed here; pip install 'penstock[server]' brings it"
+    return None
+
+
+def run(folder: Path, own: Path, host: str, port: int, greet: Greet) -> None:
+    """Until told to stop. `own`: the file with the kind that the demo has itself."""
+    from penstock.cli.serving.serving import listen, run, url_of
+
+    # First of all places: modules of the working folder may have the same names.
+    sys.path.insert(0, str(folder))
+    stages = importlib.import_module("demo.stage")
+    setting = importlib.import_module("demo.setting")
+    with ExitStack() as opened:
+        sock = opened.enter_context(listen(host, port))
+        first = sock.getsockname()[1]
+        sites = {
+            key: opened.enter_context(_listen_near(host, wanted))
+            for key, wanted in setting.wanted_ports(first).items()
+        }
+        stage = stages.Stage(own, url_of(sock), sites)
+        run(
+            stage.app,
+            sock,
+            worker=False,
+            beside=stage.running,
+            install=stage.install,
+            on_told=stage.told,
+            on_ready=lambda dsn: greet(stage.app, url_of(sock), dsn, stage.urls),
+        )
+
+
+def _listen_near(host: str, port: int) -> socket.socket:
+    """That port, or any where it is taken."""
+    from penstock.cli.serving.serving import listen
+
+    try:
+        return listen(host, port if port <= _LARGEST_PORT else 0)
+    except Misconfigured:
+        return listen(host, 0)

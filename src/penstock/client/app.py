@@ -1,0 +1,392 @@
+"""`Penstock`: what an app declares, and its way to the database."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from os import environ
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from penstock.base.settings import Settings
+from penstock.client.accounts import Accounts
+from penstock.client.batch import Batch
+from penstock.client.config import options, source_location
+from penstock.client.config.database import Location
+from penstock.client.config.declare import declarations, declare
+from penstock.client.config.options import Duration
+from penstock.client.config.plan import Plan, make_plan
+from penstock.client.config.queue import Drive, Order, Queue, Retries, make_queue, name_of
+from penstock.client.drive import driver, refuse_unreachable
+from penstock.client.engines import Engines, connect
+from penstock.client.kind import Kind, P, R, make_kind
+from penstock.client.prices import Price, Split
+from penstock.client.sources import Source
+from penstock.client.sync import Sync
+from penstock.client.testing import Testing
+from penstock.client.ticket import Ticket, read_id
+from penstock.client.token import Right, make_token
+from penstock.engine.engine import Engine
+from penstock.errors import Misconfigured
+from penstock.failures.classify import Extension
+from penstock.security.callback_token import DEFAULT_URL, Outside
+from penstock.security.roots import moved, read_roots
+from penstock.worker.handlers.handler import Handler
+
+BACKGROUND_SECONDS = 5.0
+"""How long jobs that run here (`inline`) may go on when the app is closed."""
+
+Classifier = TypeVar("Classifier", bound=Extension)
+
+
+class Penstock:
+    """The queues, plans and kinds of job of one app. Nothing is opened before the first use.
+
+    dsn       the database, instead of PENSTOCK_DSN; without either, an embedded one
+    home      where the embedded one lies, instead of PENSTOCK_HOME (./.penstock)
+    name      what declarations are signed with; the module's name unless said
+    accounts  "strict" refuses accounts that were not created before, "open" makes them at their
+              first submit. It counts for all apps of the database; None leaves it as it is (open)
+    """
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        home: str | Path | None = None,
+        name: str | None = None,
+        accounts: Literal["open", "strict"] | None = None,
+    ) -> None:
+        options.word(accounts, "accounts", ("open", "strict"))
+        self.place = source_location.of_caller()
+        self.name = options.text(name, "name") or self.place.app
+        self.queues: dict[str, Queue] = {}
+        self.plans: dict[str, Plan] = {}
+        self.kinds: dict[str, Kind[..., Any]] = {}
+        self.accounts = Accounts(self.engine)
+        self.sync = Sync(self)
+        self.base = DEFAULT_URL
+        """Where this process serves the API, if it does: callbacks come in there by default."""
+        self._dsn = options.address(dsn, "dsn")
+        self._home = home
+        self._strict = None if accounts is None else accounts == "strict"
+        self._settings: Settings | None = None
+        self._location = Location(lambda: self.settings)
+        self._engines = Engines(self._connect, lambda: driver(self.settings))
+        self._extensions: list[Extension] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._version = 0  # goes up with each declaration
+        self._declared = 0  # the version that the database knows
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment and the arguments say, read at the first use."""
+        if self._settings is None:
+            found = Settings.from_environment(environ, Path.cwd())
+            if self._dsn is not None:
+                found = replace(found, dsn=self._dsn)
+            if self._home is not None:
+                found = replace(found, home=Path.cwd() / Path(self._home).expanduser())
+            self._settings = found
+        return self._settings
+
+    def queue(  # noqa: PLR0913  # one per option of the contract
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        order: Order | None = None,
+        aging_step: Duration | None = None,
+        timeout: Duration | None = None,
+        stale_after: Duration | None = None,
+        stuck_after: Duration | None = None,
+        retry: Retries | None = None,
+        recovery: int | None = None,
+        retention: Duration | None = None,
+        retention_failed: Duration | None = None,
+        inline: bool = False,
+        local_only: bool = False,
+        drive: Drive | None = None,
+    ) -> Queue:
+        """Declare a queue.
+
+        concurrency       how many of its jobs may run at once; None: no limit
+        rate, burst       how many may start, like "500/min", and how many of them at once
+        order             aging (a priority point is worth one aging_step of waiting), strict, fair
+        aging_step        10s
+        timeout           how long one start may take; 2m
+        stale_after       no progress for so long is shown as stale; 3m
+        stuck_after       and for so long, is taken for dead; 5m, or the time-out if longer
+        retry             Retries(attempts=3, backoff="linear", delay="5m")
+        recovery          how often a job may lose its worker; 3
+        retention         how long ended jobs are kept, or "forever"; 7d
+        retention_failed  and failed ones; 90d
+        inline            run its jobs in the process that submits them
+        local_only        its model jobs may call addresses of private networks only
+        drive             worker, or "http" where no worker stands by: calls of the API run its
+                          jobs, and a submit starts the first one
+        """
+        queue = make_queue(
+            name,
+            source_location.of_caller(),
+            concurrency=concurrency,
+            rate=rate,
+            burst=burst,
+            order=order,
+            aging_step=aging_step,
+            timeout=timeout,
+            stale_after=stale_after,
+            stuck_after=stuck_after,
+            retry=retry,
+            recovery=recovery,
+            retention=retention,
+            retention_failed=retention_failed,
+            inline=inline,
+            local_only=local_only,
+            drive=drive,
+        )
+        self._add("queue", self.queues, queue)
+        return queue
+
+    def plan(  # noqa: PLR0913  # one per option of the contract
+        self,
+        name: str,
+        *,
+        priority: int | None = None,
+        concurrency: int | None = None,
+        per_hour: int | None = None,
+        weight: int | None = None,
+        first_job: int | None = None,
+        default: bool = False,
+    ) -> Plan:
+        """Declare a plan, which accounts follow.
+
+        priority     of its accounts' jobs, -1000 to 1000, lower first; 0
+        concurrency  how many jobs of one account may run at once; None: no limit
+        per_hour     how many one account may submit in an hour; None: no limit
+        weight       its share of a queue with order="fair"; 1
+        first_job    added to the priority of an account's first job ever, like -20; 0
+        default      accounts not seen before get it; else the first plan declared
+        """
+        plan = make_plan(
+            name,
+            source_location.of_caller(),
+            priority=priority,
+            concurrency=concurrency,
+            per_hour=per_hour,
+            weight=weight,
+            first_job=first_job,
+            default=default,
+        )
+        self._add("plan", self.plans, plan)
+        return plan
+
+    def job(  # noqa: PLR0913  # one per option of the contract
+        self,
+        queue: Queue | str,
+        *,
+        name: str | None = None,
+        dedupe: Source | None = None,
+        topic: Source | None = None,
+        account: Source | None = None,
+        priority_offset: int = 0,
+        timeout: Duration | None = None,
+        attempts: int | None = None,
+        isolation: Literal["process"] | None = None,
+        memory: str | int | None = None,
+        price: Price | None = None,
+        split: Split | None = None,
+        webhook: str | None = None,
+    ) -> Callable[[Callable[P, R]], Kind[P, R]]:
+        """Declare a kind of job; the function under it is its handler.
+
+        A plain `def` runs in a thread. An `async def` shares the event loop of its worker with all
+        others: it has to await what takes long, or no other job there goes on meanwhile.
+
+        queue            where its jobs wait: a queue, or its name
+        name             the function's name unless said
+        dedupe           a parameter, Constant("…") or function of the payload: one live job per
+                         value
+        topic, account   a parameter, Constant("…"), or a function of the payload
+        priority_offset  added to the priority of each of its jobs
+        timeout          instead of the queue's
+        attempts         instead of the queue's
+        isolation        "process": a plain `def` runs in a process of its own
+        memory           what that process may use, like "512MB"
+        price            in credits: a number, a function of the payload, Field("…", trusted=True),
+                         or {"per": "images", "by": "quality", "standard": 1, "high": 3}
+        split            ("images", 4): a request for more becomes a batch of jobs with so many
+        webhook          an address of yours that is told of each end, signed
+        """
+        waits_in = name_of(queue, self.queues)
+
+        def declared(function: Callable[P, R]) -> Kind[P, R]:
+            kind = make_kind(
+                self,
+                function,
+                waits_in,
+                name=name,
+                dedupe=dedupe,
+                topic=topic,
+                account=account,
+                priority_offset=priority_offset,
+                timeout=timeout,
+                attempts=attempts,
+                isolation=isolation,
+                memory=memory,
+                price=price,
+                split=split,
+                webhook=webhook,
+            )
+            kind.handler.extensions = self._extensions
+            kind.handler.outside = self.outside
+            self._add("job kind", self.kinds, kind)
+            return kind
+
+        return declared
+
+    def outside(self) -> Outside:
+        """What workers sign with, and where callbacks come in; Misconfigured without a secret."""
+        found = self.settings
+        base = found.public_url or self.base
+        return Outside(read_roots(found), base, found.allow_private)
+
+    def ticket(self, job_id: UUID | str) -> Ticket:
+        """The ticket of a job whose id was kept."""
+        return Ticket(read_id(job_id, "job"), app=self)
+
+    def batch(self, batch_id: UUID | str) -> Batch:
+        """Jobs that were submitted together, by the id that was kept (`ticket.batch`)."""
+        return Batch(read_id(batch_id, "batch"), app=self)
+
+    def token(
+        self,
+        *,
+        job: UUID | str | None = None,
+        topic: str | None = None,
+        account: str | None = None,
+        ttl: Duration = "1h",
+        allow: Sequence[Right] = ("read",),
+    ) -> str:
+        """A short token for a page: it opens this one job, topic or account, until it is over."""
+        roots = read_roots(self.settings)
+        return make_token(roots, job=job, topic=topic, account=account, ttl=ttl, allow=allow)
+
+    def handlers(self) -> dict[str, Handler]:
+        """What a worker needs to run its jobs."""
+        return {name: kind.handler for name, kind in self.kinds.items()}
+
+    def classify(self, extension: Classifier) -> Classifier:
+        """Teach the classifier an error of yours: a class, a verdict, or None if it is not known.
+
+            @app.classify
+            def ours(error):
+                return "overloaded" if isinstance(error, vendor.Busy) else None
+
+        It is asked about each exception of a chain, before all that Penstock knows itself. The
+        classes are those of `penstock.failures.verdict.CLASSES`.
+        """
+        try:
+            inspect.signature(extension).bind(None)
+        except TypeError:
+            raise Misconfigured(
+                "app.classify needs a function of one argument, the exception, that returns a class"
+                ' like "overloaded", or None'
+            ) from None
+        self._extensions.append(extension)
+        return extension
+
+    async def dsn(self) -> str:
+        """Where the database is; an embedded one runs then."""
+        return await self._location.dsn()
+
+    async def engine(self) -> Engine:
+        """The engine of the running loop, on a database that knows what is declared.
+
+        The first use connects, starts an embedded database and brings its schema up, safely from
+        several loops, threads and processes at once; on a server an old schema is refused.
+        """
+        engine = await self._engines.get()
+        if self._declared != self._version:
+            await self.declare(engine)
+        return engine
+
+    async def declare(self, engine: Engine) -> None:
+        """Tell the database what is declared here. Cheap where it knows already."""
+        version = self._version
+        wanted = declarations(
+            self.queues.values(), self.plans.values(), self.kinds.values(), strict=self._strict
+        )
+        await declare(engine, wanted, self.name, self.place)
+        self._declared = version
+
+    def changed(self) -> None:
+        """Something is declared otherwise than the database was told."""
+        self._version += 1
+
+    def may_ride(self, queue: str) -> bool:
+        """Whether a hint to workers may go with the next commit: it has been quiet for a moment."""
+        return self._engines.may_ride(queue)
+
+    def wake(self, queue: str) -> None:
+        """Tell resting workers that a queue has work, in the background of the running loop."""
+        self._engines.wake(queue)
+
+    def drive(self, queue: str) -> None:
+        """Start a call that drives a queue, in the background of the running loop."""
+        self._engines.drive(queue)
+
+    def refuse_undriven(self, queue: str) -> None:
+        """Refuse a submit that could not start a call. A test runs its jobs itself."""
+        if not self.is_tested:
+            refuse_unreachable(queue, self.settings)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something run beside, in the running loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether it uses a test's database now."""
+        return Testing.is_open(self)
+
+    def testing(self) -> Testing:
+        """`async with app.testing() as t: …`: a database of its own, and time that moves."""
+        return Testing(self)
+
+    async def move(self, dsn: str | None) -> None:
+        """Use another database from now on; None goes back to the app's own."""
+        await self.close()
+        self._settings = None if dsn is None else moved(self.settings, dsn)
+        self._declared = -1
+
+    async def close(self) -> None:
+        """Send what is still to be sent, and let go of connections and the embedded database.
+
+        Of this loop and of `sync`; other loops close theirs when they end. Using the app again
+        opens it again.
+        """
+        if self._background:
+            _, late = await asyncio.wait(self._background, timeout=BACKGROUND_SECONDS)
+            for task in late:
+                task.cancel()
+        await self._engines.close()
+        await self.sync.close_from_loop()
+        if not self._engines.any_open:
+            await self._location.leave()
+
+    async def _connect(self) -> Engine:
+        return await connect(
+            await self._location.dsn(), self.declare, own=self.settings.dsn is None
+        )
+
+    def _add(self, what: str, known: dict[str, Any], new: Queue | Plan | Kind[..., Any]) -> None:
+        if new.name in known:
+            source_location.refuse_twice(what, new.name, known[new.name].place, new.place)
+        known[new.name] = new
+        self.changed()

@@ -1,0 +1,1 @@
+"""What an app declares, in Python or in penstock.toml, and how it reaches the database."""

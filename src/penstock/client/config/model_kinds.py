@@ -1,0 +1,369 @@
+"""Jobs without Python: what `handler = "ollama" | "openai" | "http" | "dispatch"` makes of them.
+
+Everything is read and checked here, at start. A secret is taken from the environment and held by
+the handler alone: what is declared to the database are the options of `@app.job`.
+"""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.base.settings import Settings
+from penstock.client.app import Penstock
+from penstock.client.config import options
+from penstock.client.config.options import Duration
+from penstock.client.config.source_location import Place
+from penstock.client.config.table import Table, taken
+from penstock.errors import Invalid
+from penstock.models import dispatch, http, ollama, openai
+from penstock.models.fields import Fields, read_fields
+from penstock.models.job_protocol import Handler
+from penstock.models.output import Output
+from penstock.models.prompt import Prompt, read_prompt
+from penstock.net.endpoint import Endpoint, read_endpoint
+from penstock.security.callback_token import Outside
+from penstock.security.roots import Roots
+from penstock.security.secret import Secret
+from penstock.security.signature import Signer, of_functions
+from penstock.worker.handlers.job import Job
+
+# A payload's field cannot begin so.
+_JOB = "_job"
+_LONGEST_WINDOW = 10_000_000
+_LARGEST_SEED = 2**53
+# A queue's, where nothing is said (declare.sql).
+_TIMEOUT_SECONDS = 120.0
+# Parts of a job's timeout after which a provider that stopped in its answer is given up, where
+# nothing is set. The first token may take as long as the job (providers.stream.paced).
+_STALL_PART = 0.75
+_WHOLE_PART = 0.9
+# Ours, or the connection's.
+_OWN_HEADERS = (
+    *("content-type", "content-length", "transfer-encoding", "connection", "host", "expect"),
+    *("accept-encoding", "idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature"),
+)
+_SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key", "api-key")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The table a job is read from, and what all handlers have in common."""
+
+    table: Table
+    fields: Fields
+    local_only: bool
+    timeout: float
+    """Seconds that a job may take."""
+    outside: Callable[[], Outside]
+
+    def wait(self, value: Any, option: str, unless_said: float) -> float:
+        """How long to wait for a provider: less than the job may take."""
+        found = self.shorter(value, option)
+        return unless_said if found is None else found
+
+    def shorter(self, value: Any, option: str) -> float | None:
+        """The option in seconds, if it is given: less than the job may take."""
+        found = options.seconds(value, option)
+        if found is not None and found >= self.timeout:
+            raise self.table.wrong(
+                option,
+                f"is {value!r}, but the job is stopped after its timeout of {self.timeout:g} s: "
+                f"make {option} shorter, or the timeout of the job or its queue longer",
+            )
+        return found
+
+    def stall(self, value: Any, unless_said: float) -> float:
+        part = self.timeout * _STALL_PART
+        return self.wait(value, "stall_timeout", min(unless_said, part))
+
+    def endpoint(self, url: str, proxy: Secret | None) -> Endpoint:
+        written = str(self.table.options.get("url"))
+        return read_endpoint(
+            url,
+            from_variable=written.startswith("$"),
+            local_only=self.local_only,
+            proxy=proxy,
+        )
+
+    def prompts(
+        self, prompt: str | None, prompt_file: str | None, system: str | None
+    ) -> tuple[Prompt, Prompt | None]:
+        """The prompt, from here or from its file, and what is said before it."""
+        option = "prompt" if prompt_file is None else "prompt_file"
+        if (prompt is None) == (prompt_file is None):
+            raise self.table.wrong("prompt", "give one of prompt and prompt_file")
+        text = prompt if prompt_file is None else self.table.beside(option, prompt_file)
+        known = tuple(self.fields.types)
+        first = None if system is None else read_prompt(system, known, option="system")
+        return read_prompt(text, known, option=option), first
+
+    def output(self, form: str | None, schema: Any) -> Output:
+        """What the answer must be: `schema` is a table, or a file beside this one."""
+        if form is not None and schema is not None:
+            raise self.table.wrong("format", "is not needed beside schema: leave it out")
+        options.word(form, "format", ("json",))
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(self.table.beside("schema", schema))
+            except (ValueError, RecursionError):
+                raise self.table.wrong("schema", f"{schema} is not JSON") from None
+        return Output(json=form is not None, schema=schema)
+
+
+def _ollama(  # noqa: PLR0913  # one per option of the contract
+    read: _Read,
+    *,
+    url: str,
+    model: str,
+    prompt: str | None = None,
+    prompt_file: str | None = None,
+    system: str | None = None,
+    format: str | None = None,  # noqa: A002  # Ollama's own word
+    schema: dict[str, Any] | str | None = None,
+    num_ctx: int = ollama.NUM_CTX,
+    num_predict: int = ollama.NUM_PREDICT,
+    temperature: float | None = None,
+    seed: int | None = None,
+    keep_alive: Duration | None = None,
+    first_token_timeout: Duration | None = None,
+    stall_timeout: Duration | None = None,
+    proxy: Secret | None = None,
+) -> Handler:
+    asked, first = read.prompts(prompt, prompt_file, system)
+    if read.local_only and _model(model).endswith(("-cloud", ":cloud")):
+        raise read.table.wrong(
+            "model", f"{model} runs in Ollama's cloud, and the queue is local_only: use another"
+        )
+    kept = options.kept(keep_alive, "keep_alive")
+    return ollama.build(
+        ollama.Ollama(
+            endpoint=_chat_of_ollama(read.endpoint(url, proxy)),
+            model=_model(model),
+            prompt=asked,
+            system=first,
+            output=read.output(format, schema),
+            num_ctx=_whole(num_ctx, "num_ctx", 1, _LONGEST_WINDOW),
+            num_predict=_whole(num_predict, "num_predict", 1, _LONGEST_WINDOW),
+            temperature=_number(temperature, "temperature"),
+            seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
+            keep_alive=-1 if kept == "forever" else kept,
+            first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
+            stall_seconds=read.stall(stall_timeout, ollama.STALL_SECONDS),
+        )
+    )
+
+
+def _openai(  # noqa: PLR0913  # one per option of the contract
+    read: _Read,
+    *,
+    url: str,
+    model: str,
+    api_key: Secret | None = None,
+    prompt: str | None = None,
+    prompt_file: str | None = None,
+    system: str | None = None,
+    format: str | None = None,  # noqa: A002  # as Ollama's
+    schema: dict[str, Any] | str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    max_completion_tokens: int | None = None,
+    seed: int | None = None,
+    first_token_timeout: Duration | None = None,
+    stall_timeout: Duration | None = None,
+    proxy: Secret | None = None,
+) -> Handler:
+    asked, first = read.prompts(prompt, prompt_file, system)
+    most = options.whole(max_completion_tokens, "max_completion_tokens", 1, _LONGEST_WINDOW)
+    return openai.build(
+        openai.OpenAI(
+            endpoint=openai.endpoint_of(read.endpoint(url, proxy)),
+            model=_model(model),
+            api_key=api_key,
+            prompt=asked,
+            system=first,
+            output=read.output(format, schema),
+            temperature=_number(temperature, "temperature"),
+            max_tokens=options.whole(max_tokens, "max_tokens", 1, _LONGEST_WINDOW),
+            max_completion_tokens=most,
+            seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
+            first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
+            stall_seconds=read.stall(stall_timeout, openai.STALL_SECONDS),
+        )
+    )
+
+
+def _http(  # noqa: PLR0913  # one per option of the contract
+    read: _Read,
+    *,
+    url: str,
+    headers: dict[str, str] | None = None,
+    secret: Secret | None = None,
+    answer_timeout: Duration | None = None,
+    proxy: Secret | None = None,
+) -> Handler:
+    # Without a secret the call is not signed: there is nothing to sign with.
+    signer = None if secret is None else Signer(secret)
+    roots = Settings.from_environment(read.table.environ, Path.cwd()).secrets
+    if signer is None and roots:
+        signer = of_functions(Roots(roots))
+    return http.build(
+        http.Http(
+            endpoint=read.endpoint(url, proxy),
+            headers=_headers(read.table, headers or {}),
+            signer=signer,
+            answer_seconds=read.wait(answer_timeout, "answer_timeout", read.timeout * _WHOLE_PART),
+        )
+    )
+
+
+def _dispatch(  # noqa: PLR0913  # one per option of the contract
+    read: _Read,
+    *,
+    url: str,
+    headers: dict[str, str] | None = None,
+    secret: Secret | None = None,
+    answer_timeout: Duration | None = None,
+    proxy: Secret | None = None,
+) -> Handler:
+    part = min(dispatch.ANSWER_SECONDS, read.timeout * _WHOLE_PART)
+    return dispatch.build(
+        dispatch.Dispatch(
+            endpoint=read.endpoint(url, proxy),
+            outside=read.outside,
+            headers=_headers(read.table, headers or {}),
+            signer=None if secret is None else Signer(secret),
+            answer_seconds=read.wait(answer_timeout, "answer_timeout", part),
+        )
+    )
+
+
+HANDLERS: Mapping[str, Callable[..., Handler]] = {
+    "ollama": _ollama,
+    "openai": _openai,
+    "http": _http,
+    "dispatch": _dispatch,
+}
+
+
+def takes(handler: str) -> dict[str, Any]:
+    """The options of such a job, with their types."""
+    common = taken(Penstock.job, "isolation", "memory")
+    return {**common, **taken(HANDLERS[handler], "read"), "fields": dict}
+
+
+def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping[str, Any]) -> None:
+    """Make a kind of job of a table."""
+    own = {key: value for key, value in given.items() if key in taken(HANDLERS[handler], "read")}
+    for key, one in inspect.signature(HANDLERS[handler]).parameters.items():
+        if one.kind is one.KEYWORD_ONLY and one.default is one.empty and key not in own:
+            raise table.wrong(key, "is missing")
+    if "fields" not in given:
+        raise table.wrong(
+            "fields", 'is missing: name them, like { answer = "str", level = "int?" }'
+        )
+    queue = app.queues[given["queue"]]
+    timeout = options.seconds(given.get("timeout"), "timeout")
+    if timeout is None:
+        timeout = queue.declared.get("timeout_seconds", _TIMEOUT_SECONDS)
+    read = _Read(table, read_fields(given["fields"]), queue.local_only, timeout, app.outside)
+    function = _function(HANDLERS[handler](read, **own), read.fields, name)
+    rest = {key: value for key, value in given.items() if key not in own and key != "fields"}
+    kind = app.job(name=name, **rest)(function)
+    kind.place = Place(table.path.stem, str(table.path), None)
+    kind.handler.warm = _load_transport
+    if handler == "dispatch":
+        kind.handler.hands_over = True
+        kind.handler.signer = Signer(own["secret"]) if "secret" in own else None
+        # A worker without the secret could hand nothing over: it says so before it takes a job.
+        kind.handler.warm = functools.partial(_load_outside, app)
+
+
+def _load_transport() -> None:
+    """Takes a quarter of a second: at a worker's start, and not with the first job in its loop."""
+    import penstock.net.transport  # noqa: F401
+
+
+def _load_outside(app: Penstock) -> None:
+    _load_transport()
+    app.outside()
+
+
+def _function(handler: Handler, fields: Fields, name: str) -> Callable[..., Any]:
+    """The handler as a function with these fields for parameters: what a kind is made of."""
+
+    async def call(**arguments: Any) -> Any:
+        job: Job = arguments.pop(_JOB)
+        return await handler(job, fields.complete(arguments))
+
+    only = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            field,
+            only,
+            annotation=wanted,
+            default=fields.defaults.get(field, inspect.Parameter.empty),
+        )
+        for field, wanted in fields.types.items()
+    ]
+    parameters.append(inspect.Parameter(_JOB, only, annotation=Job))
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _chat_of_ollama(endpoint: Endpoint) -> Endpoint:
+    path = endpoint.path.rstrip("/")
+    if path.endswith("/v1"):
+        raise Invalid(
+            "url ends in /v1, which is Ollama's OpenAI side: leave it out, or use "
+            'handler = "openai"',
+            code="invalid_option",
+            field="url",
+        )
+    if "/api/" in path and not path.endswith("/api/chat"):
+        raise Invalid(
+            "url must be the address alone, like http://127.0.0.1:11434: /api/chat is added to it",
+            code="invalid_option",
+            field="url",
+        )
+    return endpoint.under(f"{path.removesuffix('/api/chat').removesuffix('/api')}/api/chat")
+
+
+def _headers(table: Table, said: Any) -> dict[str, Secret]:
+    if not isinstance(said, dict):
+        raise table.wrong("headers", 'must be a table like { X-Tenant = "school", X-Key = "$KEY" }')
+    found = {}
+    for name, value in said.items():
+        key = f"headers.{name}"
+        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+            raise table.wrong(key, "is not the name of a header")
+        if name.lower() in _OWN_HEADERS:
+            raise table.wrong(key, "is set by Penstock itself: leave it out")
+        if name.lower() in _SECRET_HEADERS or (isinstance(value, str) and value.startswith("$")):
+            found[name] = table.secret(key, value)
+        elif isinstance(value, str) and value.isascii() and value.isprintable():
+            found[name] = Secret(value)
+        else:
+            raise table.wrong(key, "must be a text of one line, in ASCII")
+    return found
+
+
+def _model(value: Any) -> str:
+    return options.text(value, "model") or ""
+
+
+def _whole(value: Any, option: str, least: int, most: int) -> int:
+    found = options.whole(value, option, least, most)
+    return least if found is None else found
+
+
+def _number(value: Any, option: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:  # noqa: PLR2004
+        raise options.wrong(option, value, "it may be a number from 0 to 100")
+    return value

@@ -1,0 +1,69 @@
+"""Where in the app's code something was declared, for messages that name both of two."""
+
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import Misconfigured
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a module."""
+
+    module: str
+    file: str
+    line: int | None
+    """None for a whole file."""
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def again(self, other: "Place") -> bool:
+        """Whether the same line is run again, as a notebook's cell or a reloaded module is.
+
+        An edited cell is another file of the same module, `__main__`.
+        """
+        return self.module == other.module and (self.file != other.file or self.line == other.line)
+
+    @property
+    def app(self) -> str:
+        """The name of the module, however it was started."""
+        if self.module != "__main__":
+            return self.module
+        started = getattr(sys.modules.get("__main__"), "__spec__", None)  # by `python -m`
+        name = Path(self.file).stem if started is None else str(started.name)
+        return name.removesuffix(".__main__")
+
+    def parts(self, app: "Place") -> dict[str, str | int]:
+        """As the database keeps it, with where the app itself is made."""
+        line = {} if self.line is None else {"line": self.line}
+        return {"file": self.file, **line, "host": socket.gethostname(), "app": app.file}
+
+
+def of_caller() -> Place:
+    """The line outside of this package that called into it."""
+    frame = sys._getframe(1)  # noqa: SLF001  # documented, and a hundredth of inspect.stack()
+    while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return Place(frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, frame.f_lineno)
+
+
+def of_function(function: Callable[..., Any]) -> Place:
+    code = function.__code__
+    return Place(function.__module__, code.co_filename, code.co_firstlineno)
+
+
+def refuse_twice(what: str, name: str, first: Place, second: Place) -> None:
+    if not second.again(first):
+        raise Misconfigured(
+            f"{what} {name} is declared twice: at {first} and at {second}. "
+            "Give one of them another name."
+        )
+
+
+def _ours(module: str) -> bool:
+    return module == "penstock.client" or module.startswith("penstock.client.")

@@ -1,0 +1,103 @@
+"""One table of a `penstock.toml`: its options as they are taken, and how to speak about it."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.base.suggestions import did_you_mean
+from penstock.errors import PenstockError, Refused, WrongApp
+from penstock.security.secret import Secret
+
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the file, and how to speak about it."""
+
+    path: Path
+    name: str
+    options: Mapping[str, Any]
+    environ: Mapping[str, str] = field(repr=False)
+
+    def wrong(self, key: str, said: str) -> WrongApp:
+        table = f", [{self.name}]" if self.name else ""
+        named = f", {key}" if key else ""
+        return WrongApp(f"{self.path}{table}{named}: {said}")
+
+    @contextmanager
+    def telling(self, prefix: str = "") -> Iterator[None]:
+        """Say of what goes wrong in which table it stands, and at which key if that is known."""
+        try:
+            yield
+        except Refused as error:
+            raise self.wrong(f"{prefix}{error.field or ''}", str(error)) from error
+        except PenstockError as error:
+            if str(error).startswith(str(self.path)):
+                raise
+            raise self.wrong("", str(error)) from error
+
+    def checked(self, takes: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, of which these are known, with their types; variables are read."""
+        for key in self.options:
+            if key not in takes:
+                near = did_you_mean(key, takes)
+                raise self.wrong(key, f"is not an option.{near} Known are {', '.join(takes)}")
+        return {key: self.expanded(key, value, takes[key]) for key, value in self.options.items()}
+
+    def secret(self, key: str, value: Any) -> Secret:
+        """What a variable of the environment says, and nothing else does. Never quoted."""
+        if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+            raise self.wrong(
+                key,
+                "must name a variable of the environment, like $NAME: a secret in this file is "
+                "read by everyone who reads the file",
+            )
+        said = self.expanded(key, value, str)
+        if not said.isprintable() or not said.isascii():
+            raise self.wrong(key, f"{value} holds what cannot be sent: a line break, perhaps")
+        return Secret(said)
+
+    def beside(self, key: str, name: Any) -> str:
+        """The text of a file in the folder of this one."""
+        if not isinstance(name, str) or not name:
+            raise self.wrong(key, "must be the name of a file beside this one")
+        path = self.path.parent / name
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            raise self.wrong(key, f"{path} cannot be read: {type(error).__name__}") from None
+
+    def expanded(self, key: str, value: Any, wanted: Any) -> Any:
+        """`"$NAME"` is what the environment says, in the form the option has; `$$` is one `$`."""
+        types = typing.get_args(wanted) or (wanted,)
+        if Secret in types:
+            return self.secret(key, value)
+        if not isinstance(value, str) or not value.startswith("$"):
+            return value
+        if value.startswith("$$"):
+            return value[1:]
+        variable = _VARIABLE.fullmatch(value)
+        if variable is None:
+            raise self.wrong(key, f"{value!r} names no variable of the environment, like $NAME")
+        said = self.environ.get(variable[1])
+        if not said:
+            raise self.wrong(key, f"{value} is not set in the environment: export {value[1:]}=...")
+        if int in types and re.fullmatch(r"-?[0-9]{1,9}", said):
+            return int(said)
+        if str in types or not isinstance(said, str):
+            return said
+        return _TRUTH.get(said.lower(), said) if bool in types else said
+
+
+def taken(function: Callable[..., Any], *without: str) -> dict[str, Any]:
+    """The options a function takes, with their types."""
+    parameters = inspect.signature(function).parameters
+    left_out = ("self", "name", *without)
+    return {key: one.annotation for key, one in parameters.items() if key not in left_out}

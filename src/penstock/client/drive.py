@@ -1,0 +1,158 @@
+"""Starting the calls of queues that no worker stands by (`drive="http"`).
+
+A submit begins the first call after its commit, and waits for nothing: a call that gets lost costs
+time and no job, since the next submit, any call and every standing server begin one again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock.base.settings import Settings
+from penstock.client.inline import is_committed
+from penstock.client.ticket import Ticket
+from penstock.client.wakeup import Waker
+from penstock.engine.engine import Engine
+from penstock.errors import Misconfigured, PenstockError
+from penstock.net.drive_call import call, warn
+from penstock.security.roots import Roots, read_roots
+
+if TYPE_CHECKING:
+    from penstock.client.kind import Kind
+
+# Calls for one queue, by one process: a second one while the first works is answered at once.
+PAUSE_SECONDS = 0.5
+# How long what is known of a database's driven queues is taken for true.
+FRESH_SECONDS = 5.0
+MOST_KNOWN = 10_000
+# How often a server that stands looks for work that nobody drives.
+LOOK_SECONDS = 3.0
+
+
+def refuse_unreachable(queue: str, settings: Settings) -> None:
+    """Without an address of the API, nobody could be called."""
+    if settings.public_url is None:
+        raise Misconfigured(
+            f'queue {queue} is driven by calls (drive="http"), and PENSTOCK_PUBLIC_URL is not set: '
+            "set it to the address at which the API is reached, like https://queue.example.org"
+        )
+
+
+def driver(settings: Settings) -> Waker:
+    """What tells the API of queues with work, as the waker tells workers: few times, and late.
+
+    It knows nothing of the app, which may be dropped before it.
+    """
+
+    async def send(queues: Sequence[str]) -> None:
+        if settings.public_url is not None:
+            roots = read_roots(settings)
+            for queue in queues:
+                await call(roots, settings.public_url, queue)
+
+    return Waker(send, pause_seconds=PAUSE_SECONDS)
+
+
+async def drive_soon(kind: "Kind[..., Any]", tickets: Sequence[Ticket], *, committed: bool) -> None:
+    """Begin a call for what was submitted; of the caller's own transaction, once it committed."""
+    if committed or (tickets and await is_committed(tickets[0])):
+        kind.app.drive(kind.queue)
+
+
+class Drives:
+    """The same in a server, which learns from the database which queues are driven."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        roots: Roots,
+        base: str | None,
+        own: Collection[str] | None = None,
+        *,
+        kinds: Callable[[], Sequence[str]],
+    ) -> None:
+        """`own`: the queues that are worked on at `base`, where that is this server itself.
+
+        `kinds`: those that this server has handlers for.
+        """
+        self._own = own
+        self._kinds = kinds
+        self._engine = engine
+        self._roots = roots
+        self._base = base
+        self._waker = Waker(self._send, pause_seconds=PAUSE_SECONDS)
+        self._known: dict[tuple[str, str], tuple[float, list[str]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submitted(self, kinds: Collection[str]) -> None:
+        """Jobs of these kinds may be due now; after commit. Comes back at once."""
+        for kind in kinds:
+            self._tell("kind", kind)
+
+    def due(self, queues: Collection[str | None]) -> None:
+        """The same of these queues."""
+        for queue in queues:
+            if queue is not None:
+                self._tell("queue", queue)
+
+    def _tell(self, what: str, name: str) -> None:
+        if self._base is None:
+            return
+        until, driven = self._known.get((what, name), (0.0, []))
+        if until <= time.monotonic():
+            self._in_background(self._learn(what, name))
+        for queue in driven:
+            self._waker.tell(queue)
+
+    @property
+    def knows_address(self) -> bool:
+        return self._base is not None
+
+    async def call(self, queue: str, *, body: dict[str, object] | None = None) -> bool:
+        """Begin a call now, at the address that is configured; without one, nothing is called."""
+        if self._base is None:
+            warn(queue, "PENSTOCK_PUBLIC_URL is not set, so this server cannot call the API")
+            return False
+        return await call(self._roots, self._base, queue, body)
+
+    async def look(self) -> None:
+        """For ever: begin calls for driven queues with work that nobody drives."""
+        while True:
+            with suppress(PenstockError, OSError):
+                for queue in await self._engine.drive.due(self._kinds()):
+                    self._waker.tell(queue)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def close(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._waker.close()
+
+    async def _learn(self, what: str, name: str) -> None:
+        """Whether it is driven; then it is told at once."""
+        until = time.monotonic() + FRESH_SECONDS
+        # At once known as not known: a storm of submits asks once.
+        self._known[what, name] = (until, self._known.get((what, name), (0.0, []))[1])
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        with suppress(PenstockError, OSError):
+            drive = self._engine.drive
+            if what == "kind":
+                queues = await drive.driven([name])
+            else:
+                queues = [name] if await drive.is_driven(name) else []
+            self._known[what, name] = (until, queues)
+            for queue in queues:
+                self._waker.tell(queue)
+
+    async def _send(self, queues: Sequence[str]) -> None:
+        for queue in queues:
+            if self._own is None or queue in self._own:
+                await self.call(queue)
+
+    def _in_background(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

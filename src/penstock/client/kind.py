@@ -1,0 +1,198 @@
+"""A kind of job: what `@app.job` makes of a function."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from penstock.client.config import options
+from penstock.client.config.options import Duration
+from penstock.client.config.source_location import Place, of_function
+from penstock.client.prices import Price, Split
+from penstock.client.sources import Source, Sources, read_sources
+from penstock.client.submission import Submission, Using
+from penstock.errors import Misconfigured
+from penstock.worker.handlers.handler import Handler
+from penstock.worker.handlers.parameters import Parameters
+
+if TYPE_CHECKING:
+    from penstock.client.app import Penstock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = TypeVar("Hook", bound=Callable[..., Awaitable[None]])
+
+
+class Kind(Submission, Generic[P, R]):
+    """Called, it is the function it was made of; `submit` makes a job of the same arguments."""
+
+    __name__: str  # the function's, with all else that `update_wrapper` takes over
+
+    def __init__(  # noqa: PLR0913  # the parts, checked by `make_kind`
+        self,
+        *,
+        app: "Penstock",
+        function: Callable[P, R],
+        handler: Handler,
+        declared: dict[str, Any],
+        sources: Sources,
+        place: Place,
+    ) -> None:
+        """Use `@app.job(...)`."""
+        functools.update_wrapper(self, function)
+        super().__init__(self, Using())
+        self.app = app
+        self.name = handler.kind
+        self.queue = handler.queue
+        self.function = function
+        self.parameters = handler.parameters
+        self.handler = handler
+        self._declared = declared
+        self.sources = sources
+        self.place = place
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<job kind {self.name} of queue {self.queue}, {self.place}>"
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Its options as `declare_kind` takes them."""
+        hooked = {"hooked": True} if self.handler.on_finish is not None else {}
+        return {**self._declared, **hooked}
+
+    @property
+    def inline(self) -> bool:
+        """Whether its jobs run in the process that submits them."""
+        queue = self.app.queues.get(self.queue)
+        return (queue is not None and queue.inline) or self.app.settings.inline
+
+    @property
+    def driven(self) -> bool:
+        """Whether calls of the API run its jobs, and not workers that stand by."""
+        queue = self.app.queues.get(self.queue)
+        return queue is not None and queue.driven and not self.inline
+
+    def on_finish(self, hook: Hook) -> Hook:
+        """`async def store(job, conn)`: runs when a job has ended; what it writes counts once.
+
+        Where a worker ends the job, what it writes with `conn` is committed together with the end.
+        Of other ends (a waiting job is cancelled or expires, upkeep times it out, a callback comes)
+        a worker or API of the app tells it shortly after, in a transaction of its own.
+        """
+        written: Any = hook
+        if not inspect.iscoroutinefunction(written):
+            raise Misconfigured(
+                f"on_finish of job kind {self.name} must be `async def store(job, conn)`: it runs "
+                "inside the finishing transaction, on a connection that is used with await"
+            )
+        try:
+            inspect.signature(hook).bind(None, None)
+        except TypeError:
+            raise Misconfigured(
+                f"on_finish of job kind {self.name} must take two arguments, the job and the "
+                "connection: `async def store(job, conn)`"
+            ) from None
+        if self.handler.on_finish is not None:
+            raise Misconfigured(f"job kind {self.name} has an on_finish already: put both in one")
+        self.handler.on_finish = hook
+        self.app.changed()
+        return hook
+
+
+def make_kind(  # noqa: PLR0913  # one per option of the contract
+    app: "Penstock",
+    function: Callable[P, R],
+    queue: str,
+    *,
+    name: str | None,
+    dedupe: Source | None,
+    topic: Source | None,
+    account: Source | None,
+    priority_offset: int,
+    timeout: Duration | None,
+    attempts: int | None,
+    isolation: str | None,
+    memory: str | int | None,
+    price: Price | None,
+    split: Split | None,
+    webhook: str | None,
+) -> Kind[P, R]:
+    """Check every option and the function's signature, and leave to SQL what was not said."""
+    _refuse_no_handler(function)
+    kind = options.name(function.__name__ if name is None else name, "kind")
+    parameters = Parameters.of(function, kind)
+    sources = read_sources(
+        parameters, dedupe=dedupe, topic=topic, account=account, price=price, split=split
+    )
+    offset = options.whole(priority_offset, "priority_offset", -1000, 1000)
+    declared = options.given(
+        {
+            "attempts": options.whole(attempts, "attempts", 1, 1000),
+            "timeout_seconds": options.seconds(timeout, "timeout"),
+            "priority_offset": offset or None,
+            "webhook": options.link(webhook, "webhook"),
+            **sources.declared,
+        }
+    )
+    handler = Handler(
+        kind=kind,
+        queue=queue,
+        function=function,
+        parameters=parameters,
+        mode="async" if _is_async(function) else "thread",
+        memory_bytes=options.memory(memory, "memory"),
+    )
+    if options.word(isolation, "isolation", ("process",)):
+        handler.mode = "process"
+        handler.origin = _origin(function, kind)
+    elif memory is not None:
+        raise options.wrong("memory", memory, 'it needs isolation="process"')
+    return Kind(
+        app=app,
+        function=function,
+        handler=handler,
+        declared=declared,
+        sources=sources,
+        place=of_function(inspect.unwrap(function)),
+    )
+
+
+def _refuse_no_handler(function: Any) -> None:
+    if isinstance(function, Kind):
+        raise Misconfigured(
+            f"job kind {function.name} is one already: a function can be one kind of job"
+        )
+    if not inspect.isfunction(inspect.unwrap(function)) and not inspect.ismethod(function):
+        raise Misconfigured(
+            f"a handler must be a function, not {type(function).__name__}: put @app.job(...) "
+            "above `def` or `async def`"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise Misconfigured(
+            f"handler {function.__name__} has a `yield`: return the result, and send what comes "
+            "before with `job.emit(...)` or `job.progress(...)`"
+        )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    # Also below a plain decorator, which then hands on what has to be awaited.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        inspect.unwrap(function)
+    )
+
+
+def _origin(function: Callable[..., Any], kind: str) -> tuple[str, str]:
+    if _is_async(function):
+        raise Misconfigured(
+            f'isolation="process" of job kind {kind} needs a plain `def`: an `async def` shares '
+            "the worker's loop"
+        )
+    if "<" in function.__qualname__:
+        raise Misconfigured(
+            f'isolation="process" of job kind {kind} needs a function at the top level of a '
+            "module: another process finds it there by its name"
+        )
+    return function.__module__, function.__qualname__

@@ -1,0 +1,335 @@
+"""A submit and its options: `mark.using(account="u1", delay="5m").submit(answer="…")`."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Never
+
+from penstock.base.settings import duration
+from penstock.client.batch import BatchTicket
+from penstock.client.config.options import Duration
+from penstock.client.drive import drive_soon
+from penstock.client.inline import run_here, run_when_committed
+from penstock.client.ticket import Ticket
+from penstock.db.adapters.caller_connection import borrow
+from penstock.db.adapters.caller_errors import is_two_phase
+from penstock.engine.encoding.encode import encode, encode_checked, refuse_nul
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.jobs import Submitted
+from penstock.engine.jobs.requests import Batch, NewJob, refuse_odd
+from penstock.engine.states import JobStatus
+from penstock.errors import Invalid, Refused
+from penstock.net.public_addresses import read_public, refuse_private
+
+if TYPE_CHECKING:
+    from penstock.client.kind import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Using:
+    """What one submit says beyond the payload; None leaves it to kind, plan and queue."""
+
+    account: str | None = None
+    priority: int | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    dedupe_key: str | None = None
+    topic: str | None = None
+    price: int | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    metadata: Mapping[str, Any] | None = None
+    webhook_url: str | None = None
+    idempotency_key: str | None = None
+    conn: Any = None
+
+
+class Submission:
+    """A kind of job with options for the next submit. Can be kept and used again."""
+
+    def __init__(self, kind: "Kind[..., Any]", using: Using) -> None:
+        self.kind = kind
+        self._using = using
+        # The options that were given, by the names of NewJob.
+        given = ((option, getattr(using, option)) for option in _OPTIONS)
+        self._said = {option: value for option, value in given if value is not None}
+
+    def using(  # noqa: PLR0913  # one per option of the contract
+        self,
+        *,
+        account: str | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        dedupe_key: str | None = None,
+        topic: str | None = None,
+        price: int | None = None,
+        max_attempts: int | None = None,
+        timeout: Duration | None = None,
+        expires: Duration | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        webhook_url: str | None = None,
+        idempotency_key: str | None = None,
+        conn: Any = None,
+    ) -> "Submission":
+        """The same with more options; what is not said stays as it was.
+
+        account          whose job it is, instead of what the kind says
+        priority         -1000 to 1000, lower first, instead of the plan's
+        delay, run_at    when it is due: after a time, or at a moment with a time zone
+        dedupe_key       jobs of one kind and account with the same key are one while it lives
+        topic            what it belongs to, to watch many jobs together
+        price            in credits, instead of what the kind says; of a split request, for all
+        max_attempts     how often it may fail
+        timeout          how long one start may take
+        expires          not started by then: failed, `expired`
+        metadata         a small JSON object that comes back with the job
+        webhook_url      an https:// address that is told of its end; a public one, unless
+                         PENSTOCK_ALLOW_PRIVATE is set
+        idempotency_key  a repeated submit with this key answers the first one's job
+        conn             your own connection: the job exists when your transaction commits
+        """
+        said = {
+            "account": account,
+            "priority": priority,
+            "delay": _length(delay, "delay", zero=True),
+            "run_at": run_at,
+            "dedupe_key": dedupe_key,
+            "topic": topic,
+            "price": price,
+            "max_attempts": max_attempts,
+            "timeout": _length(timeout, "timeout"),
+            "expires": _length(expires, "expires"),
+            "metadata": metadata,
+            "webhook_url": webhook_url,
+            "idempotency_key": idempotency_key,
+            "conn": conn,
+        }
+        kept = {option: value for option, value in said.items() if value is not None}
+        if webhook_url is not None:
+            # Where its name leads is looked at when it is called.
+            read_public(webhook_url, allow_private=self.kind.app.settings.allow_private)
+        using = replace(self._using, **kept)
+        if using.delay is not None and using.run_at is not None:
+            raise Invalid(
+                "delay and run_at exclude one another: give a time to wait, or a moment",
+                code="invalid_job",
+                field="run_at",
+            )
+        return Submission(self.kind, using)
+
+    async def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
+        """Accept one job, and come back at once with its ticket; a BatchTicket with `split`."""
+        self.refuse_positions(positions)
+        job = self.new_job(payload)
+        await self.refuse_private_webhook()
+        ticket = await self.send(await self.kind.app.engine(), job)
+        await self._perhaps_run([ticket])
+        return ticket
+
+    async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
+        """Accept any number of jobs, all or none, in one transaction; tickets in order.
+
+        Those that are new form one batch, `ticket.batch`; one with a live twin is in none of it.
+        """
+        batch = self.new_batch(rows)
+        if not batch.kinds:
+            return []
+        await self.refuse_private_webhook()
+        tickets = await self.send_many(await self.kind.app.engine(), batch)
+        await self._perhaps_run(tickets)
+        return tickets
+
+    async def refuse_private_webhook(self) -> None:
+        """Before anything is written: an address whose name leads into the operator's network."""
+        url = self._using.webhook_url
+        if url is not None:
+            await refuse_private(url, allow_private=self.kind.app.settings.allow_private)
+
+    async def _perhaps_run(self, tickets: list[Ticket]) -> None:
+        """Run them here, where the queue is turned off (`inline`); or have a call run them."""
+        if self.kind.driven and self.conn is None:
+            self.kind.app.drive(self.kind.queue)
+        elif self.kind.driven:
+            self.kind.app.in_background(drive_soon(self.kind, tickets, committed=False))
+        if not self.kind.inline:
+            return
+        if self.conn is None:
+            await run_here(self.kind, tickets)
+        else:
+            self.kind.app.in_background(run_when_committed(self.kind, tickets))
+
+    @property
+    def conn(self) -> Any:
+        return self._using.conn
+
+    def refuse_positions(self, positions: tuple[Any, ...]) -> None:
+        """Later versions of a handler may have its fields in another order."""
+        if positions:
+            names = self.kind.parameters.names
+            like = f"submit({names[0]}=...)" if names else "submit()"
+            raise Invalid(
+                f"payloads are given by name: {like}, for a job of kind {self.kind.name}",
+                code="invalid_payload",
+                field="payload",
+            )
+
+    def new_job(self, payload: Mapping[str, Any]) -> NewJob:
+        """What is asked for, checked as far as it can be without the database."""
+        checked = self._checked(payload)
+        computed = self.kind.sources.compute(checked)
+        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._said})
+
+    def new_batch(self, rows: Iterable[Mapping[str, Any]]) -> Batch:
+        """The same for many. What is said for all of them is checked once."""
+        if self._using.idempotency_key is not None:
+            raise Invalid(
+                "idempotency_key is for one job: use submit, or give each of many a dedupe_key",
+                code="invalid_job",
+                field="idempotency_key",
+            )
+        with _naming_rows():
+            payloads = [self._checked(row, index) for index, row in enumerate(rows)]
+        n = len(payloads)
+        said = dict(self._said)
+        refuse_odd(NewJob(kind=self.kind.name, **said))
+        if "metadata" in said:
+            said["metadata"] = encode(said["metadata"], "metadata")
+        with _naming_rows():
+            columns: dict[str, Any] = self._computed(payloads)
+            texts = [
+                encode_checked(payload, "payload", index=index)
+                for index, payload in enumerate(payloads)
+            ]
+        columns.update({option: [value] * n for option, value in said.items()})
+        return Batch(kinds=[self.kind.name] * n, payloads=texts, **columns)
+
+    def _checked(self, payload: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
+        return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
+
+    def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | int | None]]:
+        """What the app's functions say for each payload, as columns."""
+        sources = self.kind.sources
+        if not sources.computed:
+            return {}
+        found = [sources.compute(payload, index=n) for n, payload in enumerate(payloads)]
+        for index, one in enumerate(found):
+            for option, value in one.items():
+                if isinstance(value, str):
+                    refuse_nul(value, option, index=index)
+        return {field: [one.get(field) for one in found] for field in sources.computed}
+
+    async def send(self, engine: Engine, job: NewJob) -> Ticket:
+        """Hand a checked job to the database."""
+        self._refuse_undriven()
+        await engine.uploads.refuse_foreign(job.kind, job.payload, job.account, conn=self.conn)
+        queue = self.kind.queue
+        # With the commit, which saves a way to the server and back; the caller's own commit too.
+        rides = self.conn is not None or self.kind.app.may_ride(queue)
+        wakes = rides and (self.conn is None or not is_two_phase(self.conn))
+        submitted = await engine.jobs.submit(
+            job,
+            idempotency_key=self._using.idempotency_key,
+            wake=queue if wakes else None,
+            conn=self.conn,
+        )
+        if not rides:
+            await self._wake([submitted])
+        return self._ticket(submitted) if not submitted.ids else self._batch_ticket(submitted)
+
+    async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
+        self._refuse_undriven()
+        with _naming_rows(but=self._said):
+            await engine.uploads.refuse_foreign_batch(batch, conn=self.conn)
+            submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
+        await self._wake(submitted)
+        return [self._ticket(one) for one in submitted]
+
+    def _refuse_undriven(self) -> None:
+        """Before anything is written: what nobody could be called for would wait for long."""
+        if self.kind.driven:
+            self.kind.app.refuse_undriven(self.kind.queue)
+
+    async def _wake(self, submitted: list[Submitted]) -> None:
+        """Tell resting workers, if there is anything to start now."""
+        if not any(
+            one.status is JobStatus.QUEUED and not one.deduplicated and not one.replayed
+            for one in submitted
+        ):
+            return
+        if self.conn is None:
+            self.kind.app.wake(self.kind.queue)
+        elif not is_two_phase(self.conn):
+            # Postgres sends it when the caller commits, and not at all when he rolls back.
+            await borrow(self.conn)(
+                "select penstock.wake_workers(cast($1 as text[])) as told", ([self.kind.queue],)
+            )
+
+    def _ticket(self, submitted: Submitted) -> Ticket:
+        # By position: for each of many, a dict of names would take as long as the ticket itself.
+        return Ticket(
+            submitted.id,
+            self.kind.name,
+            submitted.deduplicated,
+            submitted.replayed,
+            submitted.position,
+            submitted.eta_seconds,
+            submitted.balance,
+            submitted.batch,
+            app=self.kind.app,
+        )
+
+    def _batch_ticket(self, submitted: Submitted) -> BatchTicket:
+        told = self._told(submitted)
+        # Where a line is known, it is the first one's.
+        later = {**told, "position": None, "eta_seconds": None}
+        tickets = [Ticket(one, **later) for one in submitted.ids[1:]]
+        return BatchTicket(submitted.id, **told, tickets=(Ticket(submitted.id, **told), *tickets))
+
+    def _told(self, submitted: Submitted) -> dict[str, Any]:
+        return {
+            "kind": self.kind.name,
+            "deduplicated": submitted.deduplicated,
+            "replayed": submitted.replayed,
+            "position": submitted.position,
+            "eta_seconds": submitted.eta_seconds,
+            "balance": submitted.balance,
+            "batch": submitted.batch,
+            "app": self.kind.app,
+        }
+
+
+_OPTIONS = tuple(
+    field.name for field in fields(Using) if field.name not in ("idempotency_key", "conn")
+)
+
+
+@contextmanager
+def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
+    """Say of which row, from 1, a refusal is; not of the options in `but`, said for all of them."""
+    try:
+        yield
+    except Refused as error:
+        index = error.members.get("index")
+        if isinstance(index, int) and error.field not in (*but, "kind"):
+            error.message = f"row {index + 1}: {error.message}"
+            error.args = (error.message,)
+        raise
+
+
+def _length(value: Duration | None, option: str, *, zero: bool = False) -> timedelta | None:
+    """As SQL bounds it, by the name it has here."""
+    if value is None:
+        return None
+    length = duration(value, field=option)
+    if length > _LONGEST or (not length and not zero):
+        least = "0 or more" if zero else "more than 0"
+        raise Invalid(
+            f"{option} must be {least} and at most ten years", code="invalid_job", field=option
+        )
+    return length
+
+
+_LONGEST = timedelta(days=3650)

@@ -1,0 +1,1 @@
+"""Parts that several pages share: alerts, charts, filters, forms, and the words for states."""

@@ -1,0 +1,141 @@
+"""Bars over time, laid out for an SVG that stretches: templates/parts/charts.html draws them.
+
+Lengths are in units of the drawing, which is as wide as it has bars; words stay outside of it, so
+that they keep their size on a phone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+HEIGHT = 100
+BAR = 10
+_GAP = 1
+# What is there is to be seen, however small beside the rest.
+_LEAST = 0.8
+_LABELS = 5
+_DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One colour of the bars: `style` is its class in the stylesheet."""
+
+    name: str
+    style: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    style: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    begins: str
+    """Tells it from the others: an id of its own."""
+    label: str
+    x: float
+    width: float
+    counts: Sequence[int]
+    """One for each series."""
+    parts: Sequence[Part]
+    running: bool
+    """It is not over yet, so it will grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    series: Sequence[Series]
+    bars: Sequence[Bar]
+    top: int
+    """What the full height stands for."""
+    width: int
+    labels: Sequence[str]
+    """Of the time axis, evenly spread."""
+
+    @property
+    def total(self) -> int:
+        return sum(one.total for one in self.series)
+
+
+def stacked(
+    counts: Iterable[tuple[str, str, int]],
+    series: Mapping[str, tuple[str, str]],
+    *,
+    begins: str,
+    step: int,
+    now: str,
+) -> Chart:
+    """Bars from `begins` to `now`, one every `step` seconds, of (moment, series, count).
+
+    `series`: by its key the name and the style of each, from the bottom up.
+    """
+    found: dict[datetime, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for moment, key, count in counts:
+        found[datetime.fromisoformat(moment)][key] += count
+    moments = _moments(datetime.fromisoformat(begins), datetime.fromisoformat(now), step)
+    rows = [[found[at][key] for key in series] for at in moments]
+    top = nice(max((sum(row) for row in rows), default=0))
+    styles = [style for _, style in series.values()]
+    bars = [
+        Bar(
+            begins=f"{at:%Y%m%d%H}",
+            label=_label(at, step),
+            x=n * BAR + _GAP,
+            width=BAR - 2 * _GAP,
+            counts=row,
+            parts=_parts(row, styles, top),
+            running=n == len(rows) - 1,
+        )
+        for n, (at, row) in enumerate(zip(moments, rows, strict=True))
+    ]
+    totals = [sum(row[n] for row in rows) for n in range(len(series))]
+    return Chart(
+        series=[
+            Series(name, style, total)
+            for (name, style), total in zip(series.values(), totals, strict=True)
+        ],
+        bars=bars,
+        top=top,
+        width=BAR * len(bars),
+        labels=_axis(moments, step),
+    )
+
+
+def nice(most: int) -> int:
+    """The next round number, so that the scale does not move with every job."""
+    if most <= 1:
+        return 1
+    size: int = 10 ** (len(str(most)) - 1)
+    return next(top for times in (1, 2, 3, 4, 5, 6, 8, 10) if (top := times * size) >= most)
+
+
+def _parts(row: Sequence[int], styles: Sequence[str], top: int) -> list[Part]:
+    parts: list[Part] = []
+    y = float(HEIGHT)
+    for count, style in zip(row, styles, strict=True):
+        if count:
+            height = round(max(_LEAST, count * HEIGHT / top), 2)
+            y = round(max(0.0, y - height), 2)
+            parts.append(Part(style, y, height))
+    return parts
+
+
+def _moments(begins: datetime, now: datetime, step: int) -> list[datetime]:
+    bars = int((now - begins).total_seconds()) // step + 1
+    return [begins + timedelta(seconds=n * step) for n in range(bars)]
+
+
+def _label(at: datetime, step: int) -> str:
+    return f"{at:%d %b}" if step >= _DAY_SECONDS else f"{at:%d %b %H:%M}"
+
+
+def _axis(moments: Sequence[datetime], step: int) -> list[str]:
+    chosen = [moments[n * (len(moments) - 1) // (_LABELS - 1)] for n in range(_LABELS - 1)]
+    form = "%d %b" if (moments[-1] - moments[0]).total_seconds() > 2 * _DAY_SECONDS else "%H:%M"
+    return [*(f"{at:{form}}" for at in chosen), "today" if step >= _DAY_SECONDS else "now"]

@@ -1,0 +1,110 @@
+"""What states, classes and reasons are called on pages, and what can be done about them."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from penstock.base import wording
+
+STATUSES = {
+    "scheduled": "Scheduled",
+    "queued": "Queued",
+    "running": "Running",
+    "awaiting": "Awaiting its callback",
+    "succeeded": "Succeeded",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+}
+
+CLASSES = {
+    "timeout": "took longer than it may",
+    "stalled": "gave no sign of life for too long",
+    "rate_limited": "the provider asked to wait",
+    "overloaded": "the provider is overloaded",
+    "unavailable": "the provider cannot be reached",
+    "quota": "the provider's quota or credit is used up",
+    "auth": "the provider refuses the key",
+    "config": "the provider does not know the model, or refuses a setting",
+    "input_too_long": "the input is too long for the model",
+    "input_truncated": "the provider cut the input off",
+    "refused": "the model declined to answer",
+    "invalid_request": "the request is not valid",
+    "bad_output": "the answer of the model is not usable",
+    "interrupted": "the connection broke off",
+    "provider_error": "the provider failed",
+    "no_callback": "no callback came in time",
+    "worker_lost": "its worker died",
+    "bug": "the handler raised an error",
+    "cancelled": "cancelled",
+    "expired": "not started in time",
+}
+
+REASONS = {
+    "stuck_exhausted": "it got stuck each time and will not be started again",
+    "attempts_exhausted": "all attempts are used",
+    "expired": "it was not started in time",
+}
+
+WAITING = {
+    "queue_limit": "all places of its queue are taken",
+    "account_limit": "its account runs as many jobs as its plan allows",
+    "rate_limit": "the queue's rate limit; it goes on by itself",
+    "circuit_open": "the provider is not available; it goes on by itself when it is back",
+    "paused": "its queue is paused",
+    "no_worker": "no worker is there for it; penstock worker starts one",
+    "no_handler": "no live worker has a handler for its kind",
+    "backoff": "it failed before, and is tried again later",
+    "callback": "the function that it was handed to has not called back yet",
+}
+
+
+def moment(text: str | None) -> str:
+    """`2026-11-16 05:12:07 UTC`."""
+    return "" if text is None else f"{_read(text):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def ago(text: str | None) -> str:
+    """`3 min ago`, `just now`."""
+    if text is None:
+        return ""
+    since = (datetime.now(UTC) - _read(text)).total_seconds()
+    return "just now" if since < 1 else f"{wording.seconds(round(since))} ago"
+
+
+def number(value: float | None) -> str:
+    """`1,234`; nothing for None."""
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
+def short(identity: object) -> str:
+    """The end of an id, which differs; its beginning is the time."""
+    return str(identity)[-8:]
+
+
+def sentence(text: str) -> Markup:
+    """With a capital at its beginning, and `commands` set as such."""
+    parts = f"{text[:1].upper()}{text[1:]}".split("`")
+    marked = (
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
+        for n, part in enumerate(parts)
+    )
+    return Markup("").join(marked)
+
+
+def _read(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "moment": moment,
+    "ago": ago,
+    "number": number,
+    "short": short,
+    "seconds": lambda value: wording.seconds(value) or "",
+    "ahead": wording.ahead,
+    "between": lambda begun, ended: wording.between(begun, ended) or "",
+    "count": wording.count,
+    "sentence": sentence,
+}

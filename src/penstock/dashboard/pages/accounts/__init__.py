@@ -1,0 +1,1 @@
+"""Pages about accounts: plans, credits, keys, erasure."""

@@ -1,0 +1,1 @@
+"""Pages about jobs: the list, one job, a batch, many jobs at once."""

@@ -1,0 +1,1 @@
+"""Pages about queues and workers: limits, circuits, stuck jobs."""

@@ -1,0 +1,148 @@
+// One stream of a topic or an account for all its jobs on a page.
+
+import { takePlace, whenFree } from "./stream_slots.js";
+import { Stream } from "./stream.js";
+
+const AGAIN_MS = 120_000;
+// The snapshot comes in one piece; who is not in it ended a while ago, and reads for itself.
+const SNAPSHOT_MS = 2000;
+const GRACE_MS = 3000;
+
+const open = new Map();
+
+/** `id`: of a job; null: all that is told.
+    `told`: event(type, data), up(), down(), cut(), look(), hasNews(). Returns `{leave, hurry}`. */
+export function joinStream(address, token, id, told) {
+  const key = `${address.self}\n${token}`;
+  if (!open.has(key)) open.set(key, new SharedStream(address, token, () => open.delete(key)));
+  const stream = open.get(key);
+  const member = { id: id?.toLowerCase() ?? null, told, heard: false };
+  stream.join(member);
+  return { leave: () => stream.leave(member), hurry: () => stream.hurry() };
+}
+
+class SharedStream {
+  #address;
+  #token;
+  #onEmpty;
+  #members = new Set();
+  #stream = null;
+  #release = null;
+  #timers = new Set();
+  #forget = () => {};
+  #state = "closed";
+
+  constructor(address, token, onEmpty) {
+    this.#address = address;
+    this.#token = token;
+    this.#onEmpty = onEmpty;
+  }
+
+  join(member) {
+    this.#members.add(member);
+    if (this.#state === "closed") this.#open();
+    else if (this.#state === "live") this.#greet(member);
+    else if (this.#state === "down") queueMicrotask(() => member.told.down());
+  }
+
+  leave(member) {
+    if (!this.#members.delete(member) || this.#members.size > 0) return;
+    this.#close("over");
+    this.#onEmpty();
+  }
+
+  hurry() {
+    if (this.#state === "down") this.#open();
+  }
+
+  async #open() {
+    this.#close("opening");
+    const release = await takePlace();
+    if (this.#state !== "opening") return release?.();
+    if (release === null) {
+      this.#forget = whenFree(() => this.#open());
+      return this.#goDown();
+    }
+    this.#release = release;
+    const stream = (this.#stream = new Stream(this.#address.events(this.#token), {
+      opened: () => this.#goUp(),
+      event: (type, data) => this.#hear(type, data),
+      cut: () => this.#tell("cut"),
+      down: () => {
+        this.#close("down");
+        this.#goDown();
+      },
+      silent: () => this.#doubt(stream),
+    }));
+  }
+
+  #close(state) {
+    this.#state = state;
+    this.#stream?.close();
+    this.#release?.();
+    this.#forget();
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.clear();
+    this.#stream = this.#release = null;
+    this.#forget = () => {};
+  }
+
+  #goUp() {
+    this.#state = "live";
+    // Who hears everything had the snapshot.
+    for (const member of this.#members) member.heard = member.id === null;
+    this.#tell("up");
+    this.#after(SNAPSHOT_MS, () => {
+      for (const member of this.#members) if (!member.heard) member.told.look();
+    });
+  }
+
+  #goDown() {
+    this.#state = "down";
+    this.#after(AGAIN_MS, () => this.#open());
+    this.#tell("down");
+  }
+
+  #greet(member) {
+    queueMicrotask(() => {
+      member.told.up();
+      member.told.look();
+    });
+  }
+
+  #hear(type, data) {
+    if (type === "resync") return this.#tell("look");
+    for (const member of [...this.#members]) {
+      if (member.id !== null && (type !== "job" || member.id !== data.id.toLowerCase())) continue;
+      member.heard = true;
+      member.told.event(type, data);
+    }
+  }
+
+  /** One of them asks for all; each time another. */
+  async #doubt(stream) {
+    const [member] = this.#members;
+    const heard = stream.heard;
+    this.#members.delete(member);
+    this.#members.add(member);
+    const news = this.#state !== "live" || (await member.told.hasNews());
+    if (stream !== this.#stream || !news) return;
+    this.#after(this.#state === "live" ? GRACE_MS : 0, () => {
+      if (stream.heard !== heard) return;
+      this.#close("down");
+      this.#goDown();
+    });
+  }
+
+  #after(ms, work) {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      work();
+    }, ms);
+    this.#timers.add(timer);
+  }
+
+  #tell(what) {
+    for (const member of [...this.#members]) member.told[what]();
+  }
+}

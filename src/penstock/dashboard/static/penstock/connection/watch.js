@@ -1,0 +1,369 @@
+// watch(): tells how a job goes on, by a stream where that works and by polls where it does not.
+//
+//   begin ── a place is free ──> listen ── 2 errors in 30 s, refused, or it keeps news back ──┐
+//     │                            ^                                                         │
+//     └── none is free ──> poll ───┴──── every 2 min, or when the server was away <──────────┘
+//
+// A hidden tab does neither. The end of the job is the end of all of it.
+
+import { Address } from "./address.js";
+import { later } from "./turns.js";
+import { isFinal, isGood, look, print } from "./poll.js";
+import { takePlace, whenFree } from "./stream_slots.js";
+import { attend, isHidden } from "./presence.js";
+import { finalError, send, WatchError } from "./request.js";
+import { joinStream } from "./shared_stream.js";
+import { Stream } from "./stream.js";
+import { renewed } from "./tokens.js";
+
+const INTERVAL_MS = 3000;
+const LONGEST_MS = 30_000;
+const AGAIN_MS = 120_000;
+// So long a stream may lag behind what was just read.
+const GRACE_MS = 3000;
+const MOST_SEEN = 2000;
+
+/** Watch a job, a batch, or all jobs of a topic or an account. See docs/howto/browser.md. */
+export function watch(url, options = {}) {
+  const one = new Watch(url, options);
+  return {
+    stop: () => one.stop(),
+    cancel: () => one.cancel(),
+    get job() {
+      return one.job;
+    },
+    get token() {
+      return one.token;
+    },
+  };
+}
+
+class Watch {
+  #address;
+  #options;
+  #token;
+  #interval;
+  #shared;
+  #sharing = null;
+  #leave;
+  #turn = 0;
+  #closers = new Set();
+  #stopPolls = () => {};
+  #state = null;
+  #over = false;
+  #barredUntil = 0;
+  #failures = 0;
+  #mayRenew = true;
+  #memory = {};
+  #seen = new Map();
+  #last = "";
+  #chunk = [0, 0];
+  job = null;
+
+  constructor(url, options) {
+    this.#address = new Address(url);
+    this.#options = options;
+    this.#token = options.token ?? null;
+    this.#interval = Math.max(250, Number(options.interval) || INTERVAL_MS);
+    const many = options.stream ? new Address(options.stream) : null;
+    const isSame = this.#address.self === many?.self;
+    this.#shared = this.#address.kind === "job" || isSame ? many : null;
+    this.#leave = attend(this);
+    // Not before the caller has what we return.
+    queueMicrotask(() => (isHidden() ? this.sleep() : this.wake()));
+  }
+
+  /** The newest. */
+  get token() {
+    return this.#token;
+  }
+
+  stop() {
+    if (this.#over) return;
+    this.#over = true;
+    this.#end();
+    this.#leave();
+    this.#say("over");
+  }
+
+  async cancel() {
+    if (this.#address.isScope) {
+      throw new WatchError("not_possible", "only a job or a batch can be cancelled");
+    }
+    const post = () => send(this.#address.cancel(), { token: this.#token, method: "POST" });
+    let answer = await post();
+    if (answer.status === 401 && (await this.#renew()) === "renewed") answer = await post();
+    if (!isGood(answer)) {
+      throw finalError(answer) ?? new WatchError("unreachable", "no answer came", answer.status);
+    }
+    if (!this.#over) this.#hear(this.#address.kind, answer.body);
+    return answer.body;
+  }
+
+  // --- told by presence.js -----------------------------------------------------------------------
+
+  sleep() {
+    if (this.#over) return;
+    this.#end();
+    this.#say("hidden");
+  }
+
+  wake() {
+    if (!this.#over) this.#begin();
+  }
+
+  hurry() {
+    this.#barredUntil = 0;
+    this.#sharing?.hurry();
+    this.wake();
+  }
+
+  // --- where news come from ----------------------------------------------------------------------
+
+  async #begin() {
+    const turn = this.#end();
+    this.#say("connecting");
+    if (this.#shared) return this.#share(turn);
+    if (!(await this.#listen(turn))) this.#poll(turn, 0);
+  }
+
+  /** Whatever there was is over: answers that still come belong to an older turn. */
+  #end() {
+    this.#turn += 1;
+    this.#stopPolls();
+    for (const close of this.#closers) close();
+    this.#closers.clear();
+    this.#sharing = null;
+    return this.#turn;
+  }
+
+  /** False: not now. True: it listens, or nobody wants it to any more. */
+  async #listen(turn) {
+    if (this.#shared || Date.now() < this.#barredUntil) return turn !== this.#turn;
+    const release = await takePlace();
+    if (turn !== this.#turn) release?.();
+    if (turn !== this.#turn || !release) return turn !== this.#turn;
+    const stream = new Stream(this.#address.events(this.#token, this.#last), {
+      event: (type, data) => {
+        this.#last = stream.last;
+        this.#listens();
+        this.#hear(type, data);
+      },
+      opened: () => this.#address.isScope && this.#listens(),
+      cut: () => this.#lost(),
+      down: () => this.#fallBack(),
+      silent: () => this.#doubt(turn, stream),
+    });
+    this.#stopPolls();
+    this.#closers.add(() => stream.close()).add(release);
+    return true;
+  }
+
+  #listens() {
+    this.#failures = 0;
+    this.#mayRenew = true;
+    this.#say("live");
+  }
+
+  #fallBack() {
+    this.#barredUntil = Date.now() + AGAIN_MS;
+    this.#poll(this.#end(), 0);
+  }
+
+  /** Nothing came for a while: is there something that it should have told? */
+  async #doubt(turn, stream) {
+    const heard = stream.heard;
+    const began = this.#address.isScope ? stream.opened : heard > 0;
+    const found = await this.#look(turn);
+    if (turn !== this.#turn) return;
+    if (!began || found.failed) return this.#fallBack();
+    if (!found.news) return;
+    const timer = setTimeout(() => {
+      if (turn === this.#turn && stream.heard === heard) this.#fallBack();
+    }, GRACE_MS);
+    this.#closers.add(() => clearTimeout(timer));
+  }
+
+  #share(turn) {
+    const { isScope, id } = this.#address;
+    this.#sharing = joinStream(this.#shared, this.#token, isScope ? null : id, {
+      event: (type, data) => {
+        this.#listens();
+        this.#hear(type, data);
+      },
+      up: () => {
+        this.#stopPolls();
+        if (isScope || this.job !== null) this.#listens();
+      },
+      down: () => this.#poll(turn, 0),
+      cut: () => this.#lost(),
+      look: () => this.#lookSoon(turn, 0),
+      hasNews: async () => {
+        const found = await this.#look(turn);
+        return found.news || found.failed;
+      },
+    });
+    this.#closers.add(this.#sharing.leave);
+  }
+
+  #poll(turn, ms) {
+    if (turn !== this.#turn) return;
+    this.#stopPolls();
+    let on = true;
+    const remove = later(ms, async () => {
+      if (await this.#listen(turn)) return;
+      const found = await this.#look(turn);
+      if (turn !== this.#turn || !on) return;
+      if (!found.failed) this.#say("polling");
+      if (found.isBack) return this.#comeBack();
+      this.#poll(turn, found.ms);
+    });
+    const mayListen = !this.#shared && Date.now() >= this.#barredUntil;
+    const forget = mayListen ? whenFree(() => this.#begin()) : () => {};
+    this.#stopPolls = () => {
+      on = false;
+      remove();
+      forget();
+    };
+  }
+
+  /** The server was away, and with it the stream: now there may be one again. */
+  #comeBack() {
+    this.#barredUntil = 0;
+    if (!this.#sharing) return this.#begin();
+    this.#sharing.hurry();
+    this.#poll(this.#turn, this.#interval);
+  }
+
+  // --- one look ----------------------------------------------------------------------------------
+
+  /** Beside a stream, which does not tell everything: until it was answered. */
+  #lookSoon(turn, ms) {
+    const remove = later(ms, async () => {
+      this.#closers.delete(remove);
+      const found = await this.#look(turn);
+      if (turn !== this.#turn) return;
+      if (found.failed) this.#lookSoon(turn, found.ms);
+      else this.#listens();
+    });
+    this.#closers.add(remove);
+  }
+
+  async #look(turn) {
+    if (turn !== this.#turn) return {};
+    const abort = new AbortController();
+    const close = () => abort.abort();
+    this.#closers.add(close);
+    const answer = await look(this.#address, this.#token, this.#memory, abort.signal);
+    this.#closers.delete(close);
+    if (turn !== this.#turn) return {};
+    if (isGood(answer)) return this.#take(answer);
+    if (answer.status === 401) {
+      const renewal = await this.#renew();
+      if (turn !== this.#turn) return {};
+      if (renewal === "renewed") {
+        this.hurry();
+        return {};
+      }
+      if (renewal === "failed") return this.#miss(answer);
+    }
+    const error = finalError(answer);
+    if (error === null) return this.#miss(answer);
+    this.#finish("onerror", error);
+    return {};
+  }
+
+  #take({ items, retryAfterMs }) {
+    const isBack = this.#failures > 0;
+    this.#failures = 0;
+    this.#mayRenew = true;
+    let news = false;
+    for (const [type, data] of items) news = this.#hear(type, data, true) || news;
+    return { news, isBack, ms: Math.max(this.#interval, retryAfterMs) };
+  }
+
+  #miss({ retryAfterMs }) {
+    this.#failures += 1;
+    this.#lost();
+    const backoff = Math.min(LONGEST_MS, this.#interval * 2 ** Math.min(6, this.#failures - 1));
+    return { failed: true, ms: Math.max(backoff, retryAfterMs) };
+  }
+
+  async #renew() {
+    if (!this.#options.renew || !this.#mayRenew) return "refused";
+    try {
+      const token = await renewed(this.#options.renew, this.#token);
+      this.#mayRenew = false;
+      if (!token) return "refused";
+      this.#token = token;
+      return "renewed";
+    } catch {
+      return "failed"; // who gives tokens cannot be reached: later
+    }
+  }
+
+  // --- what is told ------------------------------------------------------------------------------
+
+  /** Whether it was news. `looked`: it was read, and lists leave out place and wait. */
+  #hear(type, data, looked = false) {
+    if (this.#over) return false;
+    if (type === "chunk") return this.#hearChunk(data);
+    if (type === "resync") return void this.#lookSoon(this.#turn, 0);
+    const many = this.#address.isScope;
+    const key = `${type} ${data.id}`;
+    const seen = this.#seen.get(key);
+    if (seen && data.version < seen.version) return false;
+    const ended = isFinal(type, data);
+    // Of many jobs, results are not kept: what has ended does not change.
+    const text = many && ended ? "ended" : JSON.stringify(data);
+    // The same job in a list, without its place: we know more.
+    const isPoorer = looked && many && type === "job" && data.version === seen?.version;
+    if (isPoorer || text === seen?.text) return false;
+    const now = { version: data.version, text, print: print(data) };
+    this.#remember(key, now);
+    if (!many || type === "account") this.job = data;
+    this.#call("onchange", data, type);
+    if (ended && !many) this.#finish("ondone", data);
+    // What ended before anybody watched is no news of a topic.
+    return seen ? seen.print !== now.print : !(many && ended);
+  }
+
+  #hearChunk(chunk) {
+    const [attempt, seq] = this.#chunk;
+    if (chunk.attempt < attempt || (chunk.attempt === attempt && chunk.seq <= seq)) return false;
+    this.#chunk = [chunk.attempt, chunk.seq];
+    this.#call("onchunk", chunk);
+    return true;
+  }
+
+  #remember(key, now) {
+    this.#seen.delete(key);
+    this.#seen.set(key, now);
+    if (this.#seen.size > MOST_SEEN) this.#seen.delete(this.#seen.keys().next().value);
+  }
+
+  #lost() {
+    this.#say(navigator.onLine === false ? "offline" : "reconnecting");
+  }
+
+  #finish(callback, told) {
+    if (this.#over) return;
+    this.stop();
+    this.#call(callback, told);
+  }
+
+  #say(state) {
+    if (state === this.#state) return;
+    this.#state = state;
+    this.#call("onstate", state);
+  }
+
+  /** An error in a page's own code is the page's, and shall not stop us. */
+  #call(name, ...told) {
+    try {
+      this.#options[name]?.(...told);
+    } catch (error) {
+      reportError(error);
+    }
+  }
+}

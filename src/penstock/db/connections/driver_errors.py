@@ -1,0 +1,114 @@
+"""Turn the driver's errors into ours, in one place, so that callers know one exception tree."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import asyncpg
+
+from penstock.db.adapters.caller_connection import Fetch, Rows
+from penstock.db.connections.pool import confirm
+from penstock.db.connections.transient_errors import rolled_back
+from penstock.errors import (
+    DiskFull,
+    Misconfigured,
+    PenstockError,
+    Unavailable,
+    refusal,
+)
+
+# Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
+# errors, operator intervention (shut-down, failover), too many connections, a server that only
+# reads (it is a standby now, or its disk is full), and a transaction that took too long.
+_GONE = ("08", "57P", "53300", "25006", "25P03", "25P04")
+
+
+POOLED = (
+    "Between this program and the database is a pooler that gives each transaction another "
+    "session, and this needs a session of its own: give it the address of the server itself, or "
+    "of a pool with pool_mode = session."
+)
+READS_ONLY = (
+    "If it is a standby, give the address of the primary, or of all servers with"
+    " ?target_session_attrs=read-write. If it is not, look at default_transaction_read_only"
+    " (`show default_transaction_read_only;`) of the server, the database and the role, and at the"
+    " server's log: a full disk may have made it so."
+)
+# A prepared statement that is another client's, or is gone: what such a pooler looks like.
+_STRANGERS = (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError)
+
+
+class translated:  # noqa: N801  # used as a function is
+    """Around anything that talks to the database. What it does not know is a bug and passes."""
+
+    # Not a generator, which takes three times as long: each call of the engine enters one.
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ours = None if error is None else _ours(error)
+        if ours is not None:
+            raise ours from error
+
+
+def fetching(conn: asyncpg.Connection) -> Fetch:
+    """How to run a statement on a connection of our own."""
+
+    async def fetch(sql: str, args: Sequence[Any]) -> Rows:
+        with translated():
+            rows = list(await conn.fetch(sql, *args))
+        confirm(conn)
+        return rows
+
+    return fetch
+
+
+def _ours(error: BaseException) -> PenstockError | None:
+    """What we call it; None where we do not know it."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_the_server(error)
+    if isinstance(error, OSError | asyncpg.InternalClientError):
+        # A stopped server's socket is no longer there, a host may have no route; and the driver
+        # itself stumbles ("cannot switch to state") when a server dies between two messages.
+        return Unavailable(
+            f"The connection to the database was lost: {str(error) or type(error).__name__}."
+        )
+    # The driver has one class for a connection that is gone and for wrong use of it.
+    if isinstance(error, asyncpg.InterfaceError) and "closed" in str(error):
+        return Unavailable("The connection to the database was lost.")
+    return None
+
+
+def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
+    state = error.sqlstate or ""
+    if state.startswith("PS"):
+        return refusal(state, error.message, error.detail, error.hint)
+    if isinstance(error, asyncpg.DiskFullError):
+        full = DiskFull("The database's disk is full, so nothing was written.")
+        full.hint = "Make room on the disk of the database; all goes on by itself then."
+        return full
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        reads = Unavailable(f"The database is read-only: {error.message}.")
+        reads.hint = READS_ONLY
+        return reads
+    if state.startswith(_GONE):
+        gone = Unavailable(f"The database is not available: {error.message}.")
+        if state == "25006":
+            gone.hint = (
+                "It is a standby, or default_transaction_read_only is on: `penstock doctor`."
+            )
+        return gone
+    if isinstance(error, _STRANGERS):
+        return Misconfigured(POOLED)
+    if undone := rolled_back(state, ours=True):
+        return undone
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return Misconfigured(f"The database role lacks a right: {error.message}.")
+    return None

@@ -1,0 +1,1 @@
+"""The embedded Postgres: its files, its server process, and the user it runs as."""

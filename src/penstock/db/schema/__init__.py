@@ -1,0 +1,1 @@
+"""Migrations and replaceable functions: what the schema should be, and how it gets there."""

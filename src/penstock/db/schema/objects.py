@@ -1,0 +1,220 @@
+"""Functions, views and triggers of the schema: load them from their files, drop what is left over.
+
+Why it is done this way is told in migrate.py.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import asyncpg
+
+from penstock.db.schema.script import Script, Statement
+
+_ROUTINE = re.compile(r"create\s+or\s+replace\s+(?:function|procedure)\s")
+_VIEW = re.compile(r"create\s+or\s+replace\s+view\s+penstock\.(\w+)")
+_TRIGGER = re.compile(r"create\s+or\s+replace\s+trigger\s")
+_CREATES = re.compile(r"create\s+or\s+replace\s+(?:function|procedure|view)\s+penstock\.(\w+)")
+
+# Everything in the schema that files own. `place` is where the catalogue keeps the definition:
+# replacing one always writes a new row there, so an unmoved row is a definition no file has.
+_OWNED = """
+select 'routine' as kind, p.oid, p.oid::regprocedure::text as name, p.proname as plain,
+       p.ctid::text as place
+from pg_proc p
+where p.pronamespace = to_regnamespace('penstock')
+union all
+select 'view', c.oid, c.oid::regclass::text, c.relname, r.ctid::text
+from pg_class c
+join pg_rewrite r on r.ev_class = c.oid and r.rulename = '_RETURN'
+where c.relnamespace = to_regnamespace('penstock') and c.relkind = 'v'
+"""
+
+# Of two with one name, ours and the one beside it.
+_SAME_VIEWS = """
+select c.relname as name
+from pg_class c
+join pg_class t on t.relname = c.relname and t.relkind = 'v'
+  and t.relnamespace = pg_my_temp_schema()
+where c.relnamespace = to_regnamespace('penstock') and c.relkind = 'v'
+  and pg_get_viewdef(c.oid) = pg_get_viewdef(t.oid)
+  and c.reloptions is not distinct from t.reloptions
+"""
+
+_TRIGGERS = """
+select pg_get_triggerdef(t.oid, true) as text
+from pg_trigger t
+join pg_class c on c.oid = t.tgrelid
+where c.relnamespace = to_regnamespace('penstock')
+  and not t.tgisinternal and t.tgparentid = 0 and t.tgenabled = 'O'
+"""
+
+# Who may call a routine that goes, and those of its name that stay.
+_HEIRS = """
+select heir.oid::regprocedure::text as name, quote_ident(r.rolname) as role
+from pg_proc gone
+cross join lateral aclexplode(gone.proacl) a
+join pg_roles r on r.oid = a.grantee and r.oid <> gone.proowner
+join pg_proc heir on heir.pronamespace = gone.pronamespace and heir.proname = gone.proname
+  and heir.prokind = gone.prokind and heir.oid <> all ($1::oid[])
+where gone.oid = any ($1::oid[])
+"""
+
+_TRIGGERS_OF = """
+select quote_ident(t.tgname) as name, t.tgrelid::regclass::text as relation
+from pg_trigger t
+join pg_class c on c.oid = t.tgrelid
+where t.tgfoid = any ($1::oid[]) and not t.tgisinternal and t.tgparentid = 0
+  and c.relnamespace = to_regnamespace('penstock')
+"""
+
+
+class Loading:
+    """The functions, views and triggers of the schema become those of `scripts`, in two steps.
+
+    `begin` touches no table, so nobody waits for it. `end` holds what it changes until the commit:
+    it is short, and views and triggers that are as they should be are left alone, since replacing
+    one stops everyone who uses its table.
+    """
+
+    def __init__(self, conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
+        self._conn = conn
+        self._all = [(one, statement) for one in scripts for statement in one.statements()]
+        self._routines = [each for each in self._all if _ROUTINE.match(each[1].text)]
+        self._before: set[tuple[int, str]] | None = None
+        self._loaded: set[Statement] = set()
+
+    async def begin(self) -> None:
+        """Load what fits the tables as they are; the rest is left to `end`."""
+        self._before = await self._places()
+        # Without looking into bodies, since they name one another, and tables, in any order.
+        await self._conn.execute("set local check_function_bodies = off")
+        for _, statement in self._routines:
+            with suppress(asyncpg.PostgresError):
+                async with self._conn.transaction():
+                    await self._conn.execute(statement.text)
+                    self._loaded.add(statement)
+
+    async def end(self) -> None:
+        """Load what is left, drop what no file has, and look into the bodies.
+
+        Where it fails and is undone, it may be called again.
+        """
+        conn = self._conn
+        before = await self._places() if self._before is None else self._before
+        await conn.execute("set local check_function_bodies = off")
+        kept = await _unchanged(conn, [s for _, s in self._all])
+        left = [each for each in self._all if each[1] not in self._loaded | kept]
+        if await _replace_all(conn, left):
+            kept = set()
+            # Makes again what had to go for a changed signature.
+            if await _replace_all(conn, self._all):
+                await _replace_all(conn, self._all)
+        # Before bodies are looked into: beside its successor with one more argument, an older
+        # function makes every call of the two ambiguous.
+        views = {named[1] for one in kept if (named := _VIEW.match(one.text))}
+        owned = [row for row in await conn.fetch(_OWNED) if row["plain"] not in views]
+        over = [row for row in owned if (row["oid"], row["place"]) in before]
+        # Who was granted a function may call its successor, or an upgrade would stop him.
+        for heir in await conn.fetch(_HEIRS, [row["oid"] for row in over]):
+            await conn.execute(f"grant execute on routine {heir['name']} to {heir['role']}")
+        await _drop(conn, over)
+        await conn.execute("set local check_function_bodies = on")
+        await conn.execute("set local plpgsql.extra_errors = 'shadowed_variables'")
+        await self._check_bodies()
+        # Functions are executable by everyone unless told otherwise.
+        await conn.execute("revoke all on all routines in schema penstock from public")
+
+    async def _check_bodies(self) -> None:
+        """Now that all are there. At once, since others wait; one by one to say where it fails."""
+        try:
+            async with self._conn.transaction():
+                await self._conn.execute(_at_once(s for _, s in self._routines))
+        except asyncpg.PostgresError:
+            for script, statement in self._routines:
+                await script.run_one(self._conn, statement)
+
+    async def _places(self) -> set[tuple[int, str]]:
+        return {(row["oid"], row["place"]) for row in await self._conn.fetch(_OWNED)}
+
+
+async def drop_all(conn: asyncpg.Connection) -> None:
+    """Leave tables only."""
+    await _drop(conn, await conn.fetch(_OWNED))
+
+
+async def _unchanged(conn: asyncpg.Connection, statements: Iterable[Statement]) -> set[Statement]:
+    """Which views and triggers are there already as these statements would make them."""
+    views = {named[1]: one for one in statements if (named := _VIEW.match(one.text))}
+    triggers = {_plain(one.text): one for one in statements if _TRIGGER.match(one.text)}
+    beside_them = [
+        Statement(_VIEW.sub(rf"create temporary view {name}", one.text), one.line)
+        for name, one in views.items()
+    ]
+    # Made a second time beside the first, since only Postgres knows how it would write it down.
+    beside = conn.transaction()
+    await beside.start()
+    try:
+        await conn.execute(_at_once(beside_them))
+        same = {views[row["name"]] for row in await conn.fetch(_SAME_VIEWS)}
+    except asyncpg.PostgresError:
+        same = set()  # one is new, or may not be made here: all are replaced
+    finally:
+        await beside.rollback()
+    there = [_plain(row["text"]) for row in await conn.fetch(_TRIGGERS)]
+    return same | {triggers[text] for text in there if text in triggers}
+
+
+def _at_once(statements: Iterable[Statement]) -> str:
+    return ";\n".join(statement.text for statement in statements)
+
+
+def _plain(trigger: str) -> tuple[str, tuple[str, ...]]:
+    """A statement without what Postgres does not keep of it; what is quoted, as it stands."""
+    words = " ".join(trigger.lower().replace("or replace ", "", 1).rstrip(";").split())
+    return words, tuple(re.findall(r"'[^']*'", trigger))
+
+
+async def _replace_all(
+    conn: asyncpg.Connection, statements: Iterable[tuple[Script, Statement]]
+) -> bool:
+    """Run every statement; whether any of them had to clear its way."""
+    cleared = [await _replace(conn, script, statement) for script, statement in statements]
+    return any(cleared)
+
+
+async def _replace(conn: asyncpg.Connection, script: Script, statement: Statement) -> bool:
+    """Run one statement; where a changed signature forbids replacing, clear the way first."""
+    try:
+        try:
+            async with conn.transaction():
+                await conn.execute(statement.text)
+        except (asyncpg.InvalidFunctionDefinitionError, asyncpg.InvalidTableDefinitionError):
+            named = _CREATES.match(statement.text)
+            if named is None:
+                raise
+            # With all views, for one of them may read what has to go.
+            in_the_way = [
+                row
+                for row in await conn.fetch(_OWNED)
+                if row["kind"] == "view" or row["plain"] == named[1]
+            ]
+            await _drop(conn, in_the_way)
+            await conn.execute(statement.text)
+            return True
+    except asyncpg.PostgresError as error:
+        raise script.failure(statement, error) from error
+    return False
+
+
+async def _drop(conn: asyncpg.Connection, rows: list[asyncpg.Record]) -> None:
+    """Drop these without CASCADE: a user's own view on one of ours must stop us, not vanish."""
+    views = [row["name"] for row in rows if row["kind"] == "view"]
+    routines = [row for row in rows if row["kind"] == "routine"]
+    for trigger in await conn.fetch(_TRIGGERS_OF, [row["oid"] for row in routines]):
+        await conn.execute(f"drop trigger {trigger['name']} on {trigger['relation']}")
+    # In one statement each, since they may refer to one another.
+    if views:
+        await conn.execute(f"drop view {', '.join(views)}")
+    if routines:
+        await conn.execute(f"drop routine {', '.join(row['name'] for row in routines)}")

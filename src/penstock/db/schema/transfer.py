@@ -1,0 +1,143 @@
+"""Carry live jobs out of a database and into another, as JSON lines.
+
+What a line holds is decided in sql/functions/maintenance/export.sql; here it is only moved.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import asyncpg
+
+from penstock.db.connections.driver_errors import translated
+from penstock.errors import Conflict, Invalid
+
+_AT_ONCE = 500
+
+
+async def empty(conn: asyncpg.Connection, export: Path | None) -> int | None:
+    """Before the tables go: make sure that no live job goes with them unseen.
+
+    Runs inside the transaction that drops the tables. Returns how many jobs were written.
+    """
+    if await conn.fetchval("select to_regclass('penstock.job') is null"):
+        return None
+    # From here to the end nobody submits, or a job accepted after the look would be lost.
+    await conn.execute("lock table penstock.job in access exclusive mode")
+    if export is not None:
+        return await _export(conn, export)
+    live = await conn.fetchval("select count(*) from penstock.job")
+    if live:
+        raise Conflict(
+            f"{live} live job{'s' if live > 1 else ''} would be lost. Let them finish or cancel"
+            " them, or keep them with `--export FILE` (`penstock import FILE` brings them back).",
+            code="live_jobs",
+            live=live,
+        )
+    return None
+
+
+async def _export(conn: asyncpg.Connection, path: Path) -> int:
+    if await conn.fetchval("select to_regprocedure('penstock.export_jobs()') is null"):
+        raise Conflict(
+            "The functions that export jobs are not loaded: run `penstock migrate up` first.",
+            code="functions_not_loaded",
+        )
+    written = 0
+    with _new_file(path) as file:
+        jobs = conn.cursor("select job::text from penstock.export_jobs() job", prefetch=_AT_ONCE)
+        async for (line,) in jobs:
+            file.write(line + "\n")
+            written += 1
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How many jobs of a file came in, and how many were there already."""
+
+    imported: int
+    known: int
+
+
+async def import_jobs(conn: asyncpg.Connection, path: Path) -> Imported:
+    """Bring every job of the file back, or none when a line is wrong."""
+    read = new = 0
+    with translated():
+        async with conn.transaction():
+            for line in _lines(path):
+                read += 1
+                try:
+                    new += await conn.fetchval("select penstock.import_job($1::text::jsonb)", line)
+                except asyncpg.PostgresError as error:
+                    # Data (22) that is no job, or a job that is refused; else it is not the line's.
+                    if not (error.sqlstate or "").startswith(("22", "PS")):
+                        raise
+                    raise Invalid(
+                        f"{path}, line {read}: {error.message}; nothing was imported",
+                        code="invalid_line",
+                        field="file",
+                    ) from error
+    return Imported(new, read - new)
+
+
+def discard(path: Path) -> None:
+    """Remove an export whose jobs are still in the database: it would bring them in twice."""
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[TextIO]:
+    """A file that is durable at the end, or not there at all."""
+    try:
+        # Never over an earlier export, which may be the only copy of its jobs. For the owner's
+        # eyes alone, since payloads are personal.
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Invalid(
+            f"{path} exists already; name a new file", code="file_exists", field="export"
+        ) from None
+    except OSError as error:
+        raise _not_written(path, error) from error
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(path.parent)
+    except BaseException as error:
+        discard(path)
+        # A lost connection is an OSError too, and not the file's fault.
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
+            raise _not_written(path, error) from error
+        raise
+
+
+def _not_written(path: Path, error: OSError) -> Invalid:
+    return Invalid(
+        f"cannot write {path}: {error.strerror or error}", code="file_not_written", field="export"
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name is durable only when its folder is."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+    except OSError as error:
+        raise Invalid(
+            f"cannot read {path}: {error.strerror or error}", code="file_not_read", field="file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{path} is not a text file", code="file_not_read", field="file") from error

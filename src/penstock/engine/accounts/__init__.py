@@ -1,0 +1,1 @@
+"""Accounts, credits, keys, browser sessions and erasure."""

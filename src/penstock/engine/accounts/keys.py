@@ -1,0 +1,128 @@
+"""Keys to the HTTP API: made once, kept as a hash, found by the part that is no secret."""
+
+import hashlib
+import hmac
+import secrets
+import zlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import refuse_nul
+
+PREFIX = "ps_"
+_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 12
+_SECRET_BYTES = 32
+_SUM_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of a key that exists; never its secret."""
+
+    id: str
+    kind: str
+    account: str | None
+    secret_hash: bytes
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    over: bool
+    """Revoked or expired, by the database's clock."""
+    holder: str
+    """Whose it is, also after it was exchanged: the account, or the first key in its place."""
+
+    def fits(self, secret: str) -> bool:
+        return hmac.compare_digest(self.secret_hash, _hash(secret))
+
+
+def parts(key: str) -> tuple[str, str] | None:
+    """Id and secret of `ps_app_4f8kd02mxyzn_…`; None: it is no key of ours, or mistyped."""
+    found = key.removeprefix(PREFIX).split("_", 2)
+    if not key.startswith(PREFIX) or len(found) != 3 or not all(found):  # noqa: PLR2004
+        return None
+    if key[-_SUM_LENGTH:] != _sum(key[:-_SUM_LENGTH]):
+        return None
+    return found[1], found[2]
+
+
+class Keys:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def create(
+        self,
+        kind: str,
+        *,
+        account: str | None = None,
+        name: str | None = None,
+        expires: timedelta | None = None,
+    ) -> tuple[str, dict[str, Any]]:
+        """A new key, shown this once, and what is kept of it."""
+        refuse_nul(account, "account")
+        refuse_nul(name, "name")
+        refuse_nul(kind, "kind")
+        key, key_id, secret = _make(kind)
+        [row] = await self._fetch(
+            "select penstock.create_key($1, $2, $3, $4, $5, $6) as key",
+            (key_id, kind, _hash(secret), account, name, expires),
+        )
+        return key, row["key"]
+
+    async def rotate(self, key_id: str, *, overlap: timedelta) -> tuple[str, dict[str, Any]]:
+        """A new key in the place of this one, which opens for `overlap` more."""
+        refuse_nul(key_id, "id")
+        found = await self.find(key_id)
+        key, new_id, secret = _make("app" if found is None else found.kind)
+        [row] = await self._fetch(
+            "select penstock.rotate_key($1, $2, $3, $4) as key",
+            (key_id, new_id, _hash(secret), overlap),
+        )
+        return key, row["key"]
+
+    async def find(self, key_id: str) -> Key | None:
+        rows = await self._fetch(
+            "select id, kind, account, secret_hash, expires_at, revoked_at, is_over, holder"
+            " from penstock.find_key($1)",
+            (key_id,),
+        )
+        return Key(*rows[0].values()) if rows else None
+
+    async def used(self, key_ids: list[str]) -> None:
+        """They were used just now."""
+        await self._fetch("select penstock.touch_keys($1)", (key_ids,))
+
+    async def list(
+        self, *, account: str | None = None, limit: int = 1_000, after: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Newest first; the next page begins `after` the last id of this one."""
+        refuse_nul(account, "account")
+        rows = await self._fetch(
+            "select k as key from penstock.list_keys($1, $2, $3) k", (account, limit, after)
+        )
+        return [row["key"] for row in rows]
+
+    async def revoke(self, key_id: str) -> dict[str, Any]:
+        """From now on it opens nothing. Safe to repeat."""
+        refuse_nul(key_id, "id")
+        [row] = await self._fetch("select penstock.revoke_key($1) as key", (key_id,))
+        answer: dict[str, Any] = row["key"]
+        return answer
+
+
+def _make(kind: str) -> tuple[str, str, str]:
+    """A key, its id and its secret. It ends with a sum, so that a mistyped one is told offline."""
+    key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
+    begun = f"{PREFIX}{kind}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    key = begun + _sum(begun)
+    return key, key_id, key.split("_", 3)[3]
+
+
+def _sum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def _hash(secret: str) -> bytes:
+    # One round is enough: a secret of 256 random bits cannot be guessed from its hash.
+    return hashlib.sha256(secret.encode()).digest()

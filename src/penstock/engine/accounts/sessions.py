@@ -1,0 +1,48 @@
+"""Sessions and tokens of browsers: which of them are over before their time (sessions.sql)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import refuse_nul
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What decides whether a session or a token is over before its time."""
+
+    session: str | None = None
+    """The id of the dashboard's session that it is, or was made in."""
+    account: str | None = None
+    """The name of the account that a token is for."""
+    issued: float | None = None
+    """When the token was made, in seconds."""
+
+
+class Grants:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def end_session(self, session: str, expires: float) -> None:
+        """From now on its cookie opens nothing, at any server. Safe to repeat."""
+        await self._fetch("select penstock.end_session($1, $2)", (session, _moment(expires)))
+
+    async def are_over(self, grants: Sequence[Grant]) -> list[bool]:
+        """Whether each was signed out, or is of an account that was erased since."""
+        for grant in grants:
+            refuse_nul(grant.account, "account")
+        rows = await self._fetch(
+            "select n from penstock.find_ended_grants($1, $2, $3) n",
+            (
+                [grant.session for grant in grants],
+                [grant.account for grant in grants],
+                [None if grant.issued is None else _moment(grant.issued) for grant in grants],
+            ),
+        )
+        over = {row["n"] for row in rows}
+        return [n in over for n in range(1, len(grants) + 1)]
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,120 @@
+"""JSON on its way to the database: what Postgres would refuse unclearly is refused here by name.
+
+Size, depth, keys and long numbers are judged in SQL (payload.sql), for every caller alike. Here is
+only what cannot get there: values that are not JSON, NUL, and characters that are none.
+"""
+
+import json
+from typing import Any
+
+from pydantic_core import to_json
+
+from penstock.engine.encoding.not_json import odd_part
+from penstock.errors import Invalid, words_of
+
+# The most that a price, an amount or a number of units may be, as SQL has it.
+CREDITS_MAX = 10**12
+
+# Kept: to make one for each value takes as long as to use it.
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def encode(value: Any, field: str, *, index: int = 0) -> str:
+    """`value` as JSON text that Postgres can store as jsonb."""
+    try:
+        text = _encoder.encode(value)
+        text.encode()
+    except RecursionError:
+        raise _invalid(field, "is nested too deep", index) from None
+    except UnicodeEncodeError:
+        raise _invalid(field, "holds half a surrogate pair, which is no character", index) from None
+    except (TypeError, ValueError) as error:
+        what = odd_part(value, field) or _plain(error)
+        raise _invalid(field, f"is not JSON: {what}", index) from None
+    if "\\u0000" in text and _holds_nul(value):
+        raise _invalid(field, "holds a NUL character, which Postgres cannot store", index)
+    return text
+
+
+def encode_checked(value: Any, field: str, *, index: int = 0) -> str:
+    """The same for what is JSON values already, as pydantic has made it: in a sixth of the time.
+
+    Whatever might be odd about it is left to `encode`, which says what.
+    """
+    try:
+        text = to_json(value, inf_nan_mode="constants").decode()
+    except (ValueError, RecursionError):
+        return encode(value, field, index=index)
+    if "\\u0000" in text or "NaN" in text or "Infinity" in text:
+        return encode(value, field, index=index)
+    return text
+
+
+def encode_each(values: list[Any] | None, field: str) -> list[str | None] | None:
+    """Each of `values` as JSON text; None stays None."""
+    if values is None:
+        return None
+    return [
+        None if value is None else encode(value, field, index=index)
+        for index, value in enumerate(values)
+    ]
+
+
+def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "invalid_job") -> None:
+    """A text Postgres can store: no NUL in it, and all of it characters."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise _invalid(field, f"must be a text, not {type(text).__name__}", index, code)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _invalid(
+            field, "holds half a surrogate pair, which is no character", index, code
+        ) from None
+    if "\x00" in text:
+        raise _invalid(field, "holds a NUL character, which Postgres cannot store", index, code)
+
+
+def whole(value: Any, field: str, least: int, most: int, code: str) -> int:
+    """A whole number within these bounds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        shown = repr(value) if isinstance(value, int | float | str | None) else type(value).__name__
+        raise Invalid(
+            f"{field} must be a whole number from {least} to {most}, not {shown[:50]}",
+            code=code,
+            field=field,
+        )
+    return value
+
+
+def _holds_nul(value: Any) -> bool:
+    """Whether a NUL is in any string of it; the escape may also be six plain characters."""
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case str() as text:
+                if "\x00" in text:
+                    return True
+            case dict() as mapping:
+                todo.extend(mapping.keys())
+                todo.extend(mapping.values())
+            case list() | tuple() as items:
+                todo.extend(items)
+            case _:
+                pass
+    return False
+
+
+def _plain(error: Exception) -> str:
+    # The driver of json puts the value's class into its words, never the value.
+    return words_of(error).split("\n", maxsplit=1)[0]
+
+
+# Where SQL, which finds the other faults of the same field, calls them so.
+_CODES = {"metadata": "invalid_job", "options": "invalid_option"}
+
+
+def _invalid(field: str, what: str, index: int, code: str | None = None) -> Invalid:
+    code = code or _CODES.get(field, f"invalid_{field}")
+    return Invalid(f"{field} {what}", code=code, field=field, index=index)

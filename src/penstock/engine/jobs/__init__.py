@@ -1,0 +1,1 @@
+"""The lifecycle of a job: submit, claim, progress, outcome, callback."""

@@ -1,0 +1,106 @@
+"""Starts that go on outside: handed over under a token, and ended by whoever brings it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.db.adapters.caller_connection import Fetch, borrow
+from penstock.engine.jobs.attempts import Claimed, Told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What a function says of one start; JSON is text already."""
+
+    job_id: UUID
+    attempt: int
+    token: str
+    outcome: str
+    """succeeded, failed, retry, provisional, deferred or progress"""
+    result: str | None = None
+    error: str | None = None
+    units: int | None = None
+    usage: str | None = None
+    delay: timedelta | None = None
+    stage: str | None = None
+    progress: str | None = None
+
+
+class Resolved(NamedTuple):
+    """What became of one item: accepted, duplicate, stale, unknown, invalid, or busy: again."""
+
+    job_id: UUID
+    outcome: str
+
+
+class Place(NamedTuple):
+    """Where a job belongs."""
+
+    kind: str
+    queue: str
+
+
+class Callbacks:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def hand_over(self, worker: int, start: Claimed, token: str) -> str:
+        """Let a start go on outside; `done`, `stale` or `busy`."""
+        [row] = await self._fetch(
+            "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
+            (worker, [start.id], [start.attempt], [token]),
+        )
+        verdict: str = row["verdict"]
+        return verdict
+
+    async def take_back(self, told: Told, token: str, *, wait: timedelta | None = None) -> str:
+        """Nobody took it: end the start that was handed over; `stale` if a callback came first."""
+        [row] = await self._fetch(
+            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7) as verdict",
+            (told.job_id, told.attempt, token, told.outcome, told.error, told.delay, wait),
+        )
+        verdict: str = row["verdict"]
+        return verdict
+
+    async def resolve(
+        self, items: Sequence[Item], *, wait: timedelta | None = None, conn: Any = None
+    ) -> list[Resolved]:
+        """Apply what callbacks bring, each item for itself, in one transaction.
+
+        `wait`: how long for each account that others hold, before the answer `busy`.
+        """
+        rows = await (self._fetch if conn is None else borrow(conn))(
+            "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4,"
+            " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8::text[]::jsonb[], $9, $10,"
+            " $11::text[]::jsonb[], $12)",
+            (
+                [item.job_id for item in items],
+                [item.attempt for item in items],
+                [item.token for item in items],
+                [item.outcome for item in items],
+                [item.result for item in items],
+                [item.error for item in items],
+                [item.units for item in items],
+                [item.usage for item in items],
+                [item.delay for item in items],
+                [item.stage for item in items],
+                [item.progress for item in items],
+                wait,
+            ),
+        )
+        return [Resolved(row["job_id"], row["outcome"]) for row in rows]
+
+    async def kinds(self, jobs: Sequence[UUID]) -> dict[UUID, Place]:
+        """Of which kind and queue jobs are; without those that are not known, or no longer."""
+        rows = await self._fetch(
+            "select job_id, kind, queue from penstock.find_callbacks($1)", (list(jobs),)
+        )
+        return {row["job_id"]: Place(row["kind"], row["queue"]) for row in rows}
+
+    async def remember(self, signature: bytes, *, conn: Any) -> bool:
+        """Keep a signed message with the transaction of `conn`; False: it was taken before."""
+        [row] = await borrow(conn)("select penstock.remember_callback($1) as new", (signature,))
+        new: bool = row["new"]
+        return new

@@ -1,0 +1,65 @@
+"""Ends that an app wants to be told of, in a transaction that it can write in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from penstock.db.adapters.caller_connection import Fetch, borrow
+from penstock.engine.jobs.attempts import Told
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that has ended, as an app's on_finish gets it."""
+
+    id: UUID
+    kind: str
+    account: str | None
+    topic: str | None
+    status: str
+    attempt: int
+    payload: dict[str, Any]
+    metadata: dict[str, Any] | None
+    result: Any
+    error: dict[str, Any] | None
+    created_at: datetime
+    finished_at: datetime
+
+
+_COLUMNS = (
+    "id, kind, account, topic, status, attempt, payload, metadata, result, error, created_at,"
+    " finished_at"
+)
+
+
+class Hooks:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def take(
+        self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
+    ) -> Ended | None:
+        """One end to tell of (that of `job_id`), taken with the transaction of `conn`."""
+        rows = await borrow(conn)(
+            f"select {_COLUMNS} from penstock.take_hook($1, $2)",  # noqa: S608
+            (list(kinds), job_id),
+        )
+        return Ended(*rows[0].values()) if rows else None
+
+    async def hold(self, worker: int, told: Told, *, conn: Any) -> Ended | None:
+        """The job as this end will leave it, held until the transaction of `conn` ends.
+
+        None where the job goes on, or the start is not the worker's, or somebody has the job.
+        """
+        rows = await borrow(conn)(
+            f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
+            " $6::text::jsonb)",
+            (worker, told.job_id, told.attempt, told.outcome, told.result, told.error),
+        )
+        return Ended(*rows[0].values()) if rows else None
+
+    async def put_off(self, job_id: UUID) -> None:
+        """It could not be told: again after a while, which grows."""
+        await self._fetch("select penstock.put_off_hook($1)", (job_id,))

@@ -1,0 +1,1 @@
+"""What people and pages read: jobs, lists, changes, figures."""

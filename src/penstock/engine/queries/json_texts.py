@@ -1,0 +1,225 @@
+"""Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.db.adapters.caller_connection import Fetch, Rows
+from penstock.engine.encoding.encode import encode_checked, refuse_nul
+from penstock.engine.jobs.requests import NewJob, column, refuse_odd, submit_arguments
+from penstock.engine.queries.lists import JobFilter
+from penstock.engine.states import JobStatus
+
+
+class Scope(NamedTuple):
+    """What a caller is bound to; what lies outside is unknown to them. None: not by this.
+
+    Who is bound to anything is a customer, and sees jobs as public.sql says.
+    """
+
+    account: str | None = None
+    topic: str | None = None
+    job: UUID | None = None
+
+
+class Text(NamedTuple):
+    """A job, and what a server says beside it."""
+
+    text: str
+    id: UUID
+    queue: str | None
+    status: JobStatus
+    eta_seconds: float | None
+    deduplicated: bool
+    """Of a submit or retry: this job was there before."""
+    replayed: bool
+    """Of a submit: it is the answer to an earlier one with the same idempotency key."""
+
+
+class Bodies(NamedTuple):
+    """What a job holds, as JSON text."""
+
+    payload: str
+    metadata: str | None
+
+
+class Page(NamedTuple):
+    items: Sequence[str]
+    after: UUID | None
+    """Where the next page begins; None: this is the last."""
+
+
+EVERYTHING = Scope()
+
+
+class Texts:
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def submit(  # noqa: PLR0913  # as accept_job takes them
+        self,
+        job: NewJob,
+        *,
+        computed: bool,
+        idempotency_key: str | None = None,
+        scope: str = "",
+        wake: str | None = None,
+        own: bool = False,
+    ) -> Text:
+        """Accept one job, as `Jobs.submit` does; in one way to the server and back.
+
+        `computed`: what the app's code computes for this kind is in it. `own`: with a key of its
+        account.
+        """
+        return await self._one(
+            "penstock.accept_job($1, cast(cast($2 as text) as jsonb), $3, $4, $5, $6, $7, $8, $9,"
+            " $10, $11, cast(cast($12 as text) as jsonb), $13, $14, $15, $16, $17, $18, $19)",
+            *submit_arguments(job, encode_checked, idempotency_key, scope, wake),
+            computed,
+            own,
+        )
+
+    def encode(self, job: NewJob) -> Bodies:
+        """What a job that is in order holds, as `submit_together` takes it."""
+        refuse_odd(job)
+        return Bodies(
+            encode_checked(job.payload, "payload"),
+            None if job.metadata is None else encode_checked(job.metadata, "metadata"),
+        )
+
+    async def submit_together(
+        self, queue: str, jobs: Sequence[NewJob], bodies: Sequence[Bodies], *, wake: bool
+    ) -> list[Text | None]:
+        """Accept plain jobs of one queue, each by itself; None: `submit` has to take it, or say no.
+
+        Plain: of nobody's, without key, price or webhook; computed. `wake`: with the commit.
+        """
+        rows = await self._fetch(
+            f"select ordinal, {_TOLD} from penstock.accept_jobs($1, $2,"  # noqa: S608  # names of ours
+            " cast(cast($3 as text[]) as jsonb[]), $4, $5, $6, $7, $8, $9, $10,"
+            " cast(cast($11 as text[]) as jsonb[]), $12)",
+            (
+                queue,
+                [job.kind for job in jobs],
+                [body.payload for body in bodies],
+                *(column(jobs, name) for name in _TOGETHER),
+                [body.metadata for body in bodies],
+                wake,
+            ),
+        )
+        return _in_order(rows, len(jobs))
+
+    async def job(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
+        """The job as every surface shows it."""
+        return await self._one("penstock.read_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
+
+    async def jobs_together(self, asked: Sequence[tuple[UUID, Scope]]) -> list[Text | None]:
+        """Jobs that callers look at, each within its own scope; None: unknown there."""
+        bound = [_bound(scope) for _, scope in asked]
+        rows = await self._fetch(
+            f"select ordinal, {_TOLD} from penstock.read_jobs_of($1, $2, $3, $4)",  # noqa: S608
+            (
+                [job for job, _ in asked],
+                [scope.account for scope in bound],
+                [scope.topic for scope in bound],
+                [scope.job for scope in bound],
+            ),
+        )
+        return _in_order(rows, len(asked))
+
+    async def cancel(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
+        """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
+        return await self._one("penstock.cancel_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
+
+    async def retry(self, job_id: UUID, account: str | None = None) -> Text:
+        """Submit a finished job again as a new one, or run a scheduled one now."""
+        return await self._one("penstock.retry_job_of($1, $2)", job_id, account)
+
+    async def jobs(
+        self,
+        wanted: JobFilter,
+        *,
+        batch: UUID | None = None,
+        limit: int = 50,
+        before: UUID | None = None,
+        public: bool = False,
+    ) -> Page:
+        """Jobs, newest first, without their attempts. A page may be short and not the last.
+
+        `public`: as customers see them.
+        """
+        for name in ("kind", "queue", "account", "topic"):
+            refuse_nul(getattr(wanted, name), name, code="invalid_filter")
+        rows = await self._fetch(
+            "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            (
+                wanted.status,
+                wanted.kind,
+                wanted.queue,
+                wanted.account,
+                wanted.topic,
+                batch,
+                limit,
+                before,
+                public,
+            ),
+        )
+        return Page([row["job"] for row in rows[:-1]], rows[-1]["after"])
+
+    async def batch(
+        self,
+        batch_id: UUID,
+        *,
+        account: str | None = None,
+        limit: int = 100,
+        after: UUID | None = None,
+    ) -> tuple[str, UUID | None]:
+        """How far the jobs that were submitted together are, with some of them, in order.
+
+        Also where the next of them begin.
+        """
+        return await self._batch("penstock.read_batch_of", (batch_id, account, limit, after))
+
+    async def cancel_batch(
+        self, batch_id: UUID, *, account: str | None = None, limit: int = 100
+    ) -> tuple[str, UUID | None]:
+        """Cancel each of them that has not ended."""
+        return await self._batch("penstock.cancel_batch_of", (batch_id, account, limit, None))
+
+    async def _one(self, call: str, *args: Any) -> Text:
+        sql = f"select {_TOLD} from {call} job"  # noqa: S608  # a name of ours
+        [row] = await self._fetch(sql, args)
+        return _text(row.values())
+
+    async def _batch(self, call: str, args: tuple[Any, ...]) -> tuple[str, UUID | None]:
+        told = "cast(batch - 'next' as text) as batch, cast(batch ->> 'next' as uuid) as next"
+        sql = f"select {told} from {call}($1, $2, $3, $4) batch"  # noqa: S608  # a name of ours
+        [row] = await self._fetch(sql, args)
+        return row["batch"], row["next"]
+
+
+_TOLD = (
+    "cast(job as text), cast(job ->> 'id' as uuid), job ->> 'queue', job ->> 'status',"
+    " cast(job ->> 'eta_seconds' as double precision), cast(job ->> 'deduplicated' as boolean),"
+    " cast(job ->> 'replayed' as boolean)"
+)
+_STATUSES = {status.value: status for status in JobStatus}
+_TOGETHER = ("topic", "priority", "run_at", "delay", "max_attempts", "timeout", "expires")
+
+
+def _text(told: Iterable[Any]) -> Text:
+    text, found, queue, status, eta, deduplicated, replayed = told
+    return Text(text, found, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+
+
+def _in_order(rows: Rows, many: int) -> list[Text | None]:
+    found: list[Text | None] = [None] * many
+    for ordinal, *told in (row.values() for row in rows):
+        found[ordinal - 1] = _text(told)
+    return found
+
+
+def _bound(scope: Scope) -> Scope:
+    refuse_nul(scope.account, "account")
+    refuse_nul(scope.topic, "topic")
+    return scope

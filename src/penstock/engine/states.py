@@ -1,0 +1,17 @@
+"""The lifecycle as data. Its diagram is in sql/functions/lifecycle/lifecycle.sql."""
+
+from enum import StrEnum
+
+
+class JobStatus(StrEnum):
+    SCHEDULED = "scheduled"  # not due yet: delayed or backing off
+    QUEUED = "queued"
+    RUNNING = "running"
+    AWAITING = "awaiting"  # handed over; its callback is due
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+LIVE = frozenset({JobStatus.SCHEDULED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.AWAITING})
+FINISHED = frozenset(JobStatus) - LIVE

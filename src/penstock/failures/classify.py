@@ -1,0 +1,185 @@
+"""What a failure means: `classify(error)` gives the verdict on whatever a handler raised.
+
+It looks at the exception and its causes from the outside in; the first one that it knows decides.
+What the author says of an exception (an `error_class`, an extension) is never overruled by what is
+seen of it.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from penstock.base.safe_read import read
+from penstock.errors import JobFailed, PenstockError
+from penstock.failures.origin import client_of, is_elsewhere
+from penstock.failures.retry_after import moment_of, retry_after
+from penstock.failures.rules import rule_for
+from penstock.failures.sdk_errors import address, sight
+from penstock.failures.verdict import CLASSES, Charge, Circuit, Fault, Verdict
+from penstock.net.provider_errors import ProviderError
+from penstock.net.signal import Signal
+
+Extension = Callable[[BaseException], str | Verdict | None]
+"""An app's own knowledge: a class, a whole verdict, or None for "I do not know this one"."""
+
+_log = logging.getLogger("penstock.models")
+
+CHAIN_MAX = 64
+"""Exceptions that are looked at: causes, and members of groups."""
+
+LEAST_WAIT = timedelta(seconds=1)
+"""A free deferral waits at least so long: "again after 0 s" would go round as fast as it can."""
+
+# Codes are kept and shown, so only what looks like a word is taken for one.
+_CODE = re.compile(r"[A-Za-z0-9_.:-]{1,80}", re.ASCII)
+
+
+def classify(error: BaseException | Signal, *, more: Sequence[Extension] = ()) -> Verdict:
+    """The verdict on a failure. Never raises: what cannot be read is a bug."""
+    try:
+        return judge(error) if isinstance(error, Signal) else judge_exception(error, more)
+    except BaseException:  # noqa: BLE001  # an exception whose parts fail must still end its start
+        return CLASSES["bug"]
+
+
+def judge(signal: Signal) -> Verdict:
+    """The verdict on what was seen, by the table of rules."""
+    rule = rule_for(signal)
+    if rule is None:
+        return _with_signal(CLASSES["bug"], signal)
+    verdict = CLASSES[rule.cls]
+    if signal.elsewhere:
+        # An attempt, so that it ends one day; the queue's provider has nothing to do with it.
+        verdict = Verdict(rule.cls, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
+        return _with_signal(verdict, signal)
+    return _with_signal(replace(verdict, circuit=rule.circuit or verdict.circuit), signal)
+
+
+def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Verdict:
+    links = list(chain(error))
+    wrapper: Signal | None = None
+    around: list[BaseException] = []  # what is known to wrap
+    for place, link in enumerate(links):
+        said = _said(link, more) or _ours(link)
+        if isinstance(said, Verdict):
+            return said
+        sighting = sight(link)
+        if said is not None:
+            return _with_signal(CLASSES[said], sighting.signal if sighting else Signal())
+        if sighting is None:
+            continue
+        if sighting.wraps:
+            wrapper = wrapper or sighting.signal
+            around.append(link)
+            continue
+        signal = sighting.signal
+        if wrapper is not None and signal.exception == "deadline":
+            signal = wrapper  # a time-out inside of a library: the library knows of what
+        signal = _with_address(signal, wrapper, links[place:])
+        return judge(_with_origin(signal, [*around, link]))
+    return judge(_with_origin(wrapper, around)) if wrapper else CLASSES["bug"]
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, what is inside of a group, then its cause: each once, at most CHAIN_MAX."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < CHAIN_MAX:
+        link = waiting.pop()
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        reason = read(link, "reason")  # of urllib and urllib3
+        inner = read(link, "exceptions") if issubclass(type(link), BaseExceptionGroup) else ()
+        waiting += [
+            each
+            for each in (reason, _cause(link), *reversed((inner or ())[:CHAIN_MAX]))
+            if isinstance(each, BaseException)
+        ]
+
+
+def _cause(link: BaseException) -> BaseException | None:
+    """What it was raised from. What was merely being handled then counts for libraries only.
+
+    There a wrapper may leave out the `from`; a bug in an app's `except` block is a bug.
+    """
+    cause: BaseException | None = read(link, "__cause__")
+    if cause is None and client_of(link) and not read(link, "__suppress_context__"):
+        cause = read(link, "__context__")
+    return cause
+
+
+def _said(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
+    """What an extension or the exception's author says it is."""
+    for extension in more:
+        name = getattr(extension, "__name__", "?")
+        try:
+            said = extension(link)
+        except BaseException as error:  # noqa: BLE001  # one that fails, or leaves, knows nothing
+            _log.warning("the app's classify %s raised %s", name, type(error).__name__)
+            continue
+        if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):
+            return said
+        if said is not None:
+            _log.warning(
+                "the app's classify %s returned what is no class; they are %s",
+                name,
+                ", ".join(CLASSES),
+            )
+    verdict = read(link, "verdict")  # one that was judged already, in a process of its own
+    if isinstance(verdict, Verdict):
+        return verdict
+    named = read(link, "error_class")
+    known = isinstance(named, str) and named in CLASSES
+    if known and issubclass(type(link), JobFailed):
+        # Another job's end, settled in that job's queue: no word about the provider of this one.
+        return Verdict(named, Charge.FULL, Circuit.NONE, Fault.UNKNOWN)
+    return named if known else None
+
+
+def _ours(link: BaseException) -> Verdict | None:
+    """What Penstock refuses a handler is no word about a provider, whatever caused it."""
+    kind = type(link)
+    if issubclass(kind, PenstockError) and not issubclass(
+        kind, ProviderError | TimeoutError | ConnectionError
+    ):
+        return CLASSES["bug"]
+    return None
+
+
+def _with_address(signal: Signal, wrapper: Signal | None, links: list[BaseException]) -> Signal:
+    """Where the one that decides does not tell whom it called, those around it may."""
+    if signal.address is not None or signal.exception == "database":
+        return signal
+    # Ollama's client hides httpx's exception (`from None`), and with it the address.
+    hidden = read(links[0], "__context__")
+    around = (*links[1:], *([hidden] if isinstance(hidden, BaseException) else ()))
+    found = next(filter(None, map(address, around)), None)
+    if found is None and wrapper is not None:
+        found = wrapper.address
+    return replace(signal, address=found)
+
+
+def _with_origin(signal: Signal, links: list[BaseException]) -> Signal:
+    return replace(signal, elsewhere=is_elsewhere(links, answered=signal.status is not None))
+
+
+def _with_signal(verdict: Verdict, signal: Signal) -> Verdict:
+    """The verdict with what was seen: whom, which status and code, and how long it asks to wait."""
+    after = None
+    if verdict.charge is not Charge.FINAL:
+        # By the provider's own clock, where it tells: ours may be minutes away from it.
+        now = moment_of(signal.headers.get("date")) or datetime.now(UTC)
+        after = retry_after(signal.headers, now)
+    if after is not None and after < LEAST_WAIT:
+        after = LEAST_WAIT if verdict.charge is Charge.FREE else None
+    code = signal.code or signal.type
+    return replace(
+        verdict,
+        after=verdict.after if after is None else after,
+        address=signal.address,
+        status=signal.status,
+        code=code if code and _CODE.fullmatch(code) else None,
+    )

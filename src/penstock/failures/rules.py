@@ -1,0 +1,186 @@
+"""Which class a signal has: one table, read from the top, the first rule that holds decides.
+
+The order is the order of evidence: what a provider's code says, then its type, how the answer
+ended, headers, the status, and the words of a message only when nothing else tells. A few rules
+with two conditions stand before those they are exceptions to.
+"""
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from penstock.failures.verdict import Circuit
+from penstock.net.signal import Signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Every condition that is given holds."""
+
+    cls: str
+    kind: Container[str] | None = None  # Signal.exception
+    code: re.Pattern[str] | None = None
+    type: re.Pattern[str] | None = None
+    stop: re.Pattern[str] | None = None
+    header: str | None = None  # is there
+    status: Container[int | None] | None = None
+    says: re.Pattern[str] | None = None
+    oversize: bool = False  # it asked for more than the limit as a whole
+    circuit: Circuit | None = None  # where it differs from the class's own
+
+    def holds(self, signal: Signal) -> bool:
+        return (
+            (self.kind is None or signal.exception in self.kind)
+            and (self.code is None or _is(self.code, signal.code))
+            and (self.type is None or _is(self.type, signal.type))
+            and (self.stop is None or _is(self.stop, signal.stop_reason))
+            and (self.header is None or self.header in signal.headers)
+            and (self.status is None or signal.status in self.status)
+            and (self.says is None or self.says.search(signal.message) is not None)
+            and (not self.oversize or _oversize(signal.message))
+        )
+
+
+def _is(pattern: re.Pattern[str], word: str | None) -> bool:
+    return word is not None and pattern.fullmatch(word) is not None
+
+
+def _words(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE | re.ASCII)
+
+
+# "Limit 6000, Used 0, Requested 10338": the bucket is too small for it even when full.
+_LIMIT = re.compile(r"\blimit:? {0,2}([\d,]{1,15})\b", re.IGNORECASE | re.ASCII)
+_REQUESTED = re.compile(r"\brequested:? {0,2}([\d,]{1,15})\b", re.IGNORECASE | re.ASCII)
+
+
+def _oversize(message: str) -> bool:
+    limit, requested = _LIMIT.search(message), _REQUESTED.search(message)
+    if limit is None or requested is None:
+        return False
+    return _integer(requested[1]) > _integer(limit[1])
+
+
+def _integer(digits: str) -> int:
+    return int(digits.replace(",", "") or 0)
+
+
+# Codes and types: providers do not agree which of the two a word belongs into.
+_RATE_CODES = _words("rate_limit_exceeded", "rate_limit_error", "slow_down", "too_many_requests",
+                     "rate[-_]limited")  # fmt: skip
+_NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("quota", _words(r"insufficient_(?:quota|credits|funds)", "credit_balance_exhausted",
+                     r"\w*spend_limit_(?:exceeded|reached)", r"\w*usage_limit_(?:exceeded|reached)",
+                     "billing_error", "billing_hard_limit_reached", "billing_not_active",
+                     "quota_exceeded")),
+    ("auth", _words("invalid_api_key", "incorrect_api_key", "authentication_error",
+                    "invalid_authentication", "permission_error", "permission_denied",
+                    "account_deactivated", "unauthorized", "unauthenticated")),
+    ("input_too_long", _words("context_length_exceeded", "exceed_context_size_error",
+                              "context_window_exceeded", "string_above_max_length")),
+    ("refused", _words("content_filter", "content_policy_violation", "moderation_blocked",
+                       "ResponsibleAIPolicyViolation", "refusal")),
+    ("config", _words("model_not_found", "model_not_available", "model_decommissioned",
+                      "DeploymentNotFound", "unsupported_parameter")),
+    ("rate_limited", _RATE_CODES),
+    ("overloaded", _words("overloaded_error", "overloaded", "engine_overloaded",
+                          "server_overloaded", "unavailable_error", "service_unavailable",
+                          "capacity_exceeded")),
+)  # fmt: skip
+
+
+def _by_name() -> Iterator[Rule]:
+    for cls, names in _NAMES:
+        yield Rule(cls=cls, code=names)
+    for cls, names in _NAMES:
+        yield Rule(cls=cls, type=names)
+
+
+_QUOTA = _words(r"credit balance is too low", r"spend(?:ing)? limit", r"billing (?:hard )?limit",
+                r"exceeded your current quota", r"(?:api|monthly) usage limits?")  # fmt: skip
+_NO_UPSTREAM = _words(r"no (?:healthy|live) upstream", r"upstream connect error", r"dial tcp",
+                      r"connection refused", r"could not connect", r"no route to host",
+                      r"failed to connect", r"no server is available",
+                      r"(?:temporary failure in )?name resolution")  # fmt: skip
+_TOO_LONG = _words(r"maximum context length",
+                   r"context (?:length|window|size) (?:is |was )?exceeded",
+                   r"exceed(?:s|ed|ing)? (?:the |its |this )?(?:model's |available |maximum )*"
+                   r"(?:context|input token)", r"prompt is too long", r"input is too long",
+                   r"longer than the (?:maximum )?(?:model|context)")  # fmt: skip
+_NO_MODEL = _words(r"try pulling it first", r"\bno such model", r"\bunknown model",
+                   r"\bmodel\b.{0,120}?(?:not found|not exist|not supported|no longer available)",
+                   r"does not support (?:tools|chat|generate|thinking|insert|embed|vision)",
+                   r"unsupported parameter")  # fmt: skip
+_NO_KEY = _words(r"(?:invalid|incorrect) (?:x-)?api[ _-]?key", r"api key not valid",
+                 r"invalid bearer token")  # fmt: skip
+_REFUSED = _words(r"content (?:management )?policy", r"safety system", r"content filter")
+_BUSY = _words(r"\boverloaded\b", r"server busy", r"maximum pending requests", r"loading model",
+               r"(?:at|over) capacity")  # fmt: skip
+
+_OK = range(200, 300)  # an error that came inside of a stream
+_CLIENT_ERROR = frozenset(range(400, 500))
+_SERVER_ERROR = frozenset(range(500, 600))
+
+RULES: tuple[Rule, ...] = (
+    # Before any answer
+    Rule(cls="unavailable", kind={"connect", "dns", "tls", "connect_timeout"}),
+    # Our own connections are all in use: the provider is slow at most.
+    Rule(cls="unavailable", kind={"pool"}, circuit=Circuit.NONE),
+    Rule(cls="timeout", kind={"deadline"}),
+    Rule(cls="input_truncated", kind={"truncated_input"}),
+    Rule(cls="config", kind={"remote_host", "redirect"}),
+    # Looks like a rate limit, but no wait makes it fit
+    Rule(cls="input_too_long", status={413, 429}, oversize=True),
+    Rule(cls="input_too_long", status={413}, code=_RATE_CODES),
+    # Code, then type
+    *_by_name(),
+    # How the answer ended
+    Rule(cls="refused", stop=_words("content_filter", "refusal", "safety", "sensitive")),
+    Rule(cls="input_too_long", stop=_words("model_context_window_exceeded")),
+    Rule(cls="bad_output", stop=_words("length", "max_tokens")),
+    # Headers: who may come back later is not locked out
+    Rule(cls="rate_limited", status={403}, header="retry-after"),
+    # Status, with its exceptions
+    Rule(cls="auth", status={401, 403}),
+    Rule(cls="quota", status={402}),
+    Rule(cls="quota", status={429}, says=_QUOTA),
+    Rule(cls="rate_limited", status={429}),
+    Rule(cls="config", status={404}, says=_NO_MODEL),
+    Rule(cls="config", status={404}),
+    Rule(cls="config", status=range(300, 400)),  # moved: this address is not the API's
+    # 499: it took our connection for closed
+    Rule(cls="unavailable", status={408, 409, 425, 499}, circuit=Circuit.NONE),
+    Rule(cls="unavailable", status={502, 503}, says=_NO_UPSTREAM),
+    Rule(cls="unavailable", status={521, 522, 523, 525, 526}),  # Cloudflare: the origin is away
+    Rule(cls="stalled", status={524}),  # Cloudflare: connected, and no answer for 100 s
+    Rule(cls="overloaded", status={502, 503, 504, 529}),
+    # Words
+    Rule(cls="input_too_long", says=_TOO_LONG),
+    Rule(cls="config", status={None, *_OK, 400, 422}, says=_NO_MODEL),
+    Rule(cls="quota", status=_CLIENT_ERROR, says=_QUOTA),
+    Rule(cls="auth", status=_CLIENT_ERROR, says=_NO_KEY),
+    Rule(cls="refused", status=_CLIENT_ERROR, says=_REFUSED),
+    Rule(cls="overloaded", status={None, *_OK, 500}, says=_BUSY),
+    # It began, and did not end well
+    Rule(cls="stalled", kind={"first_token", "stall", "read_timeout"}),
+    Rule(cls="interrupted", kind={"reset", "incomplete", "pipe"}),
+    # Not known
+    Rule(cls="invalid_request", status=_CLIENT_ERROR),
+    Rule(cls="provider_error", status=_SERVER_ERROR),
+    Rule(cls="bad_output", kind={"bad_json", "empty", "schema"}),
+)
+
+# What something else than a provider says, whose codes and words are not those above.
+ELSEWHERE: tuple[Rule, ...] = (
+    Rule(cls="rate_limited", status={429}),
+    Rule(cls="provider_error", status={408, 409, 425, *_SERVER_ERROR}),
+    Rule(cls="invalid_request", status=range(300, 500)),
+    Rule(cls="invalid_request", kind={"redirect"}),
+    Rule(cls="bug", kind={"pipe"}),  # to a program of the handler's own, most likely
+)
+
+
+def rule_for(signal: Signal) -> Rule | None:
+    """The first rule that holds; None when the signal says nothing."""
+    rules = (*ELSEWHERE, *RULES) if signal.elsewhere else RULES
+    return next((rule for rule in rules if rule.holds(signal)), None)

@@ -1,0 +1,95 @@
+"""The API as an ASGI app: its routes, its errors, and what is around every request."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from starlette import routing
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from penstock.base.settings import Settings
+from penstock.http.live import notify
+from penstock.http.middleware import limits, problems, requests, sending
+from penstock.http.routes import (
+    accounts,
+    batches,
+    callbacks,
+    docs,
+    jobs,
+    keys,
+    operations,
+    process,
+    queues,
+    stream,
+    tokens,
+    uploads,
+    webhooks,
+)
+from penstock.http.routing import Route
+
+# Tried in this order: those that are asked for most come first.
+ROUTES: tuple[Route, ...] = (
+    *jobs.routes,
+    *stream.routes,
+    *batches.routes,
+    *tokens.routes,
+    *keys.routes,
+    *process.routes,
+    *uploads.routes,
+    *accounts.routes,
+    *queues.routes,
+    *operations.routes,
+    *docs.routes,
+    *callbacks.routes,
+    *webhooks.routes,
+)
+
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+
+
+def create(settings: Settings, lifespan: Lifespan) -> Starlette:
+    """`lifespan` sets `app.state.backend` before the first request, and closes what it opened."""
+    counts = requests.Counts()
+    app = Starlette(
+        routes=[*ROUTES, routing.Route("/openapi.json", docs.document)],
+        # The first is around all others.
+        middleware=[
+            Middleware(requests.Requests, counts=counts),
+            *([_cors(settings.origins)] if settings.origins else ()),
+            Middleware(notify.Telling),
+            Middleware(sending.Sending),
+        ],
+        exception_handlers=problems.HANDLERS,
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.requests = counts
+    app.state.limits = limits.Limits(settings)
+    return app
+
+
+def _cors(origins: tuple[str, ...]) -> Middleware:
+    """Pages of these origins may call, and read what answers say."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "PATCH", "DELETE"],
+        allow_headers=[
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "Last-Event-ID",
+            "Prefer",
+            "If-None-Match",
+        ],
+        expose_headers=[
+            "Idempotent-Replayed",
+            "Location",
+            "Preference-Applied",
+            "Retry-After",
+            "ETag",
+            "X-Request-ID",
+        ],
+        max_age=600,
+    )

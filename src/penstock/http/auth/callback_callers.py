@@ -1,0 +1,171 @@
+"""Who calls back about a job, and what that proves.
+
+The token of the start says it all. A signature, or the secret that a kind shares with its function,
+says who calls, and the body then which start it is about: of which job, too, where it is signed, or
+what was signed about one job could be sent to another's address.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from uuid import UUID
+
+from starlette.requests import Request
+
+from penstock.engine.jobs.callbacks import Item
+from penstock.errors import Invalid, Unauthorized
+from penstock.http.backend import Backend
+from penstock.http.schemas import callback_items
+from penstock.http.schemas.callback_items import Said
+from penstock.security import callback_token, signature
+from penstock.security.roots import Roots
+
+# So many jobs and tokens are tried in the beginning of a body.
+_MOST_TRIED = 4
+_JOB_ID = re.compile(rb'"job_id"\s{0,9}:\s{0,9}"([0-9A-Fa-f-]{36})"')
+_TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
+
+
+class Caller:
+    """Who calls back about one job, and what that proves."""
+
+    def __init__(self, behind: Backend, job_id: UUID) -> None:
+        self._behind = behind
+        self._job_id = job_id
+        self._attempt: int | None = None
+        self._trusted = self._late = False
+        self.signature: bytes | None = None
+        self.why: str | None = None
+        """Why what it says cannot be taken."""
+
+    @property
+    def known(self) -> bool:
+        return self._attempt is not None or self._trusted
+
+    async def read_bearer(self, request: Request, given: str) -> None:
+        """What the headers prove before the body is read: a token, or the kind's shared secret."""
+        self._attempt = callback_token.attempt_of(self._behind.roots, self._job_id, given)
+        if self._attempt is None and given:
+            chosen = self._chosen(await self._signers())
+            self._trusted = bool(chosen) and self._behind.auth.try_secret(
+                request, lambda: any(one.is_secret(given) for one in chosen)
+            )
+
+    async def read_signature(self, request: Request, body: bytes) -> None:
+        """What a signature over the body proves."""
+        if self._attempt is not None or "webhook-signature" not in request.headers:
+            return
+        signers = await self._signers()
+
+        def matches() -> bool:
+            now = time.time()
+            for one in signers:
+                self.signature = self.signature or one.match(request.headers, body, now)
+            return self.signature is not None
+
+        # Ours is random, and nobody guesses it.
+        chosen = self._chosen(signers)
+        fits = self._behind.auth.try_secret(request, matches) if chosen else matches()
+        self._trusted = self._trusted or fits
+        self._late = not self._trusted and _is_late(signers, request.headers, body)
+
+    def _chosen(self, signers: Sequence[signature.Signer]) -> list[signature.Signer]:
+        """Those whose secret somebody chose for a kind, so that it might be guessed."""
+        shared = self._behind.callback_signers.values()
+        return [one for one in signers if one in shared]
+
+    async def _signers(self) -> Sequence[signature.Signer]:
+        """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
+        known = self._behind.callback_signers
+        ours = signature.of_functions(self._behind.roots)
+        if not known:
+            return (ours,)
+        kind = (await self._behind.engine.callbacks.kinds([self._job_id])).get(self._job_id)
+        if kind is None:
+            return (*known.values(), ours)
+        return (known.get(kind.kind, ours),)
+
+    def items(self, said: Said, given: str) -> list[Item] | None:
+        """What is to be resolved: the first that fits. None: it cannot be taken."""
+        roots, job_id = self._behind.roots, self._job_id
+        attempt, tokens = self._attempt, [given]
+        if said.token is not None:
+            attempt, tokens = callback_token.attempt_of(roots, job_id, said.token), [said.token]
+        if attempt is None and not self._trusted:
+            raise unknown_caller(late=self._late)
+        named = said.job_id is not None or self.signature is None
+        if attempt is None and said.token is None and said.attempt is not None and named:
+            # It may be older than an exchange of the secret.
+            attempt = said.attempt
+            tokens = callback_token.all_of(roots, job_id, attempt)
+        if attempt is None:
+            missing = "job_id" if said.attempt is not None else "attempt"
+            self.why = "its token is of another start" if said.token else f"{missing} is missing"
+            return None
+        if said.odd is not None:
+            return None
+        return [said.item(job_id, attempt, token) for token in tokens]
+
+
+def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], body: bytes) -> bool:
+    """Whether all would be well at the moment that the message names."""
+    said = headers.get("webhook-timestamp", "")
+    return said.isdecimal() and any(one.match(headers, body, float(said)) for one in signers)
+
+
+def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
+    """Whether the beginning of a body holds the token of an attempt of this job, or of any job."""
+    jobs = [job_id] if job_id is not None else list(_jobs_in(part))
+    tokens = [
+        found[1].decode()
+        for found, _ in zip(_TOKEN.finditer(part), range(_MOST_TRIED), strict=False)
+    ]
+    return any(
+        callback_token.attempt_of(roots, job, token) is not None for job in jobs for token in tokens
+    )
+
+
+def _jobs_in(part: bytes) -> Iterator[UUID]:
+    for found in islice(_JOB_ID.finditer(part), _MOST_TRIED):
+        with suppress(ValueError):
+            yield UUID(found[1].decode())
+
+
+def only_item(caller: Caller, body: bytes) -> Said:
+    """The one item of a body."""
+    try:
+        raw = callback_items.parse(body)
+    except ValueError as error:
+        if not caller.known:
+            raise unknown_caller() from None
+        raise Invalid(f"the body is not JSON: {error}", code="invalid_json") from None
+    if isinstance(raw, list) and len(raw) == 1:
+        raw = raw[0]
+    if not isinstance(raw, dict):
+        if not caller.known:
+            raise unknown_caller()
+        raise Invalid(
+            "the body must be one result, or an array with one",
+            code="invalid_callback",
+            field="body",
+            hint="POST /v1/callbacks takes an array of many.",
+        )
+    return callback_items.read(raw)
+
+
+def unknown_caller(*, late: bool = False) -> Unauthorized:
+    """`late`: its signature would have been good at the moment that it names."""
+    if late:
+        return Unauthorized(
+            "its signature was made too long ago, or in the future",
+            code="unauthorized",
+            hint="Sign each message anew, and set both clocks: they may be"
+            f" {signature.TOLERANCE_SECONDS} s apart.",
+        )
+    return Unauthorized(
+        "nothing here proves whose callback it is",
+        code="unauthorized",
+        hint="Send the token of the start: as bearer, or in each item; or sign the body.",
+    )

@@ -1,0 +1,282 @@
+"""Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
+from penstock.engine.accounts.sessions import Grant, Grants
+from penstock.errors import NotAllowed, Unauthorized
+from penstock.http.auth import tokens
+from penstock.http.auth.wrong_keys import Failures
+from penstock.http.batching import Batcher
+from penstock.security.roots import Roots
+
+Who = Literal["admin", "process", "app", "account", "token"]
+
+# How long a key is taken for what it was when last looked at: a revoked one opens nothing after it.
+FRESH_SECONDS = 1.0
+TOUCH_SECONDS = 60.0
+MOST_REMEMBERED = 10_000
+_LONGEST_BEARER = 2_000
+# Of those that come at the same moment, so many are asked about in one statement.
+_MOST_GRANTS = 1_000
+_CALLER = "penstock.caller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who calls, and what they may see."""
+
+    who: Who
+    holder: str
+    """The scope of their idempotency keys."""
+    key: str | None = None
+    """The id of the key, or of the one that made the token."""
+    account: str | None = None
+    """They see this account's and nothing else; None: everyone's, or what the token names."""
+    job: str | None = None
+    topic: str | None = None
+    allow: frozenset[str] = frozenset()
+    expires: int | None = None
+    """Of a token: the second after which it opens nothing."""
+    grant: Grant | None = None
+    """Of a token: what may end it before."""
+    token: int | None = None
+    """Of a token: a number of its own, however its text is written."""
+
+    @property
+    def sees_all(self) -> bool:
+        return self.who in ("admin", "app")
+
+
+class Auth:
+    """Reads what a request brings. Keys are looked up once a second at most."""
+
+    def __init__(self, keys: Keys, grants: Grants, roots: Roots) -> None:
+        self._keys = keys
+        self._grants = Batcher(grants.are_over, _MOST_GRANTS)
+        self._roots = roots
+        self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
+        self._touched: dict[str, float] = {}
+        self._failures = Failures()
+        # For keys from addresses that have sent too many wrong ones: others do not wait for them.
+        self._one_look_up = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def principal(self, request: Request) -> Principal:
+        given = bearer(request)
+        if given is None:
+            raise Unauthorized(
+                "this call needs a key",
+                code="unauthorized",
+                hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
+            )
+        found = await self.identify(request, given)
+        if found is None:
+            raise Unauthorized(
+                "this key or token is not known, is revoked, or its time is over",
+                code="unauthorized",
+            )
+        return found
+
+    async def identify(self, request: Request, given: str) -> Principal | None:
+        """Whose key or token a request brings; None: nobody's.
+
+        From an address that has sent too many wrong ones, a secret that somebody chose is not
+        compared any more. Keys and tokens of ours hold 256 random bits, which nobody guesses, so
+        those go on: whoever shares an address with the one who sends wrong keys is not shut out.
+        """
+        if not given.startswith((tokens.PREFIX, PREFIX)):
+            return self._operator(request, given)
+        if self._failures.is_over(request):
+            async with self._one_look_up:
+                found = await self._read(given)
+        else:
+            found = await self._read(given)
+        if found is None and not self._failures.count(request):
+            raise self._failures.refusal(request)
+        return found
+
+    def _operator(self, request: Request, given: str) -> Principal | None:
+        fits = self.try_secret(request, lambda: given.isascii() and self._roots.is_one(given))
+        return Principal(who="admin", holder="secret") if fits else None
+
+    def try_secret(self, request: Request, fits: Callable[[], bool]) -> bool:
+        """Compare with a secret that somebody chose, unless this address has tried too often.
+
+        Counted before it is compared, with nothing to wait for in between.
+        """
+        if not self._failures.count(request):
+            raise self._failures.refusal(request)
+        if not fits():
+            return False
+        self._failures.forgive(request)
+        return True
+
+    async def _read(self, given: str) -> Principal | None:
+        if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
+            return None
+        if given.startswith(tokens.PREFIX):
+            return await self._token(given)
+        return await self._key(given)
+
+    async def is_operators(self, key_id: str) -> bool:
+        """Whether this key opens, and opens everything."""
+        key = await self._look_up(key_id)
+        return key is not None and not key.over and key.kind == "admin"
+
+    async def is_over(self, grant: Grant) -> bool:
+        """Whether a session or token has ended before its time.
+
+        The database is asked each time: who signs out is out at once, at all servers.
+        """
+        return await self._grants.ask(grant)
+
+    def forget(self, key_id: str) -> None:
+        """It was changed just now: look again."""
+        self._known.pop(key_id, None)
+
+    def forget_account(self, account: str) -> None:
+        """Look up the keys of an account again, which was erased just now.
+
+        A submit with one of them would make the account anew.
+        """
+        of_account = [
+            key_id
+            for key_id, (_, key) in self._known.items()
+            if key is not None and key.account == account
+        ]
+        for key_id in of_account:
+            self.forget(key_id)
+
+    async def _key(self, given: str) -> Principal | None:
+        found = parts(given)
+        if found is None:
+            return None
+        key_id, secret = found
+        key = await self._look_up(key_id)
+        if key is None or not key.fits(secret) or key.over:
+            return None
+        if key.kind == "account" and key.account is None:
+            return None  # its account was erased
+        self._touch(key_id)
+        who: Who = key.kind  # type: ignore[assignment]  # a constraint of its table
+        return Principal(who=who, holder=key.holder, key=key.id, account=key.account)
+
+    async def _token(self, given: str) -> Principal | None:
+        claims = tokens.read(self._roots, given)
+        if claims is None:
+            return None
+        if claims.issuer:
+            key = await self._look_up(claims.issuer)
+            if key is None or key.over:
+                return None
+        grant = claims.grant
+        if grant is not None and await self.is_over(grant):
+            return None
+        return Principal(
+            who="token",
+            holder=f"token:{claims.account or claims.job or claims.topic}",
+            key=claims.issuer or None,
+            account=claims.account or claims.of,
+            job=claims.job,
+            topic=claims.topic,
+            allow=claims.allow,
+            expires=claims.expires,
+            grant=grant,
+            token=hash(claims),
+        )
+
+    async def _look_up(self, key_id: str) -> Key | None:
+        now = time.monotonic()
+        known = self._known.get(key_id)
+        if known is not None and known[0] > now:
+            return known[1]
+        found = await self._keys.find(key_id)
+        self._known[key_id] = (now + FRESH_SECONDS, found)
+        self._known.move_to_end(key_id)
+        while len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def _touch(self, key_id: str) -> None:
+        now = time.monotonic()
+        if self._touched.get(key_id, 0) > now:
+            return
+        if len(self._touched) > MOST_REMEMBERED:
+            self._touched.clear()
+        self._touched[key_id] = now + TOUCH_SECONDS
+        task = asyncio.get_running_loop().create_task(self._write_use(key_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_use(self, key_id: str) -> None:
+        try:
+            await self._keys.used([key_id])
+        except Exception:  # noqa: BLE001  # when it was used last is worth no request
+            self._touched.pop(key_id, None)
+
+
+def bearer(request: Request) -> str | None:
+    """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
+    said = request.headers.get("authorization")
+    if said is not None:
+        scheme, _, given = said.partition(" ")
+        return given.strip() if scheme.lower() == "bearer" and given.strip() else None
+    given = request.query_params.get("token", "")
+    return given if given.startswith(tokens.PREFIX) else None
+
+
+def know_caller(scope: Scope, principal: Principal) -> None:
+    """Note who calls, as soon as it is known: bodies of strangers may be small only."""
+    scope[_CALLER] = principal
+
+
+def caller_of(scope: Scope) -> Principal | None:
+    found: Principal | None = scope.get(_CALLER)
+    return found
+
+
+class Allowed:
+    """Who may call a route; a token has to allow what the route does: `read`, `cancel`."""
+
+    def __init__(self, *who: Who, needs: str = "read") -> None:
+        self.who = who
+        self.needs = needs
+
+    async def __call__(self, request: Request) -> Principal:
+        auth: Auth = request.app.state.backend.auth
+        principal = await auth.principal(request)
+        know_caller(request.scope, principal)
+        request.scope["penstock.key"] = principal.key or principal.who  # for the log
+        if principal.who not in self.who:
+            raise NotAllowed(
+                f"a key of kind {principal.who} may not do this"
+                if principal.who != "token"
+                else "a token may not do this",
+                code="not_allowed",
+                needs=[one for one in self.who if one != "token"],
+            )
+        if principal.who == "token" and self.needs not in principal.allow:
+            raise NotAllowed(
+                f"this token does not allow to {self.needs}",
+                code="not_allowed",
+                needs=[self.needs],
+                hint=f'Ask for a token with "{self.needs}" in allow.',
+            )
+        return principal
+
+
+# Callers of routes, from the fewest to the most.
+Operator = Annotated[Principal, Allowed("admin")]
+Service = Annotated[Principal, Allowed("admin", "app")]
+Submitter = Annotated[Principal, Allowed("admin", "app", "account")]
+Reader = Annotated[Principal, Allowed("admin", "app", "account", "token")]
+Canceller = Annotated[Principal, Allowed("admin", "app", "account", "token", needs="cancel")]

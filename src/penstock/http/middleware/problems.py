@@ -1,0 +1,210 @@
+"""RFC 9457: every refusal, ours or Starlette's, as one form with a stable code."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+
+from penstock.errors import DiskFull, PenstockError, Refused, RolledBack, Unavailable
+from penstock.http.middleware import security_headers
+
+MEDIA_TYPE = "application/problem+json"
+# The database was away, or an answer is late: soon enough for people, not a storm.
+AWAY_SECONDS = 1
+# Somebody has to make room: that takes longer.
+FULL_SECONDS = 5
+
+# What another transaction is about to clear up.
+_PASSING = (
+    "idempotency_in_progress",
+    "contended",
+    "job_contended",
+    "dedupe_contended",
+    "queue_locked",
+)
+
+_log = logging.getLogger("penstock.http")
+
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "payload_too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
+    503: "server_busy",
+}
+
+_MEANINGS = {
+    401: "No key, or one that opens nothing (any more)",
+    402: "Not enough credits: `balance`, `required`",
+    403: "This key or token may not do this",
+    404: "Not there, or not for the eyes of this key",
+    409: "Not in its present state, or another request is still at it",
+    413: "Too large",
+    422: "A field is wrong: `field` says which",
+    429: "Too many: `Retry-After`",
+    500: "Our mistake; it has been logged",
+    503: "The database cannot be reached: `Retry-After`",
+}
+
+
+def problem(  # noqa: PLR0913  # the members of RFC 9457
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    field: str | None = None,
+    hint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    **members: Any,
+) -> Response:
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+        **({"field": field} if field else {}),
+        **({"hint": hint} if hint else {}),
+        **members,
+    }
+    return Response(
+        json.dumps(body, default=str), status_code=status, media_type=MEDIA_TYPE, headers=headers
+    )
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is a stable word for programs, `detail` a sentence for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    field: str | None = None
+    """What in the request is wrong, as a path like `jobs.17.payload.answer`."""
+    hint: str | None = None
+
+
+def documented(*statuses: int) -> dict[int, dict[str, Any]]:
+    """Refusals as the document describes them."""
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    return {
+        status: {
+            "description": _MEANINGS.get(status, HTTPStatus(status).phrase),
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+        for status in statuses
+    }
+
+
+async def on_refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)  # noqa: S101  # registered for it
+    headers = {}
+    if (wait := error.members.get("retry_after")) is not None:
+        headers["Retry-After"] = str(math.ceil(float(wait)))
+    if error.code in _PASSING:
+        headers["Retry-After"] = str(AWAY_SECONDS)
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    return problem(
+        error.status,
+        error.code,
+        error.message,
+        field=error.field,
+        hint=error.hint or None,
+        headers=headers,
+        **error.members,
+    )
+
+
+async def on_unavailable(_: Request, error: Exception) -> Response:
+    if isinstance(error, DiskFull):
+        return problem(
+            503,
+            "disk_full",
+            "the database's disk is full; nothing was written",
+            hint="Try again later: it works as soon as an operator has made room.",
+            headers={"Retry-After": str(FULL_SECONDS)},
+        )
+    if isinstance(error, RolledBack):
+        return problem(
+            503,
+            error.code,
+            str(error),
+            hint=error.hint,
+            headers={"Retry-After": str(AWAY_SECONDS)},
+        )
+    return problem(
+        503,
+        "unavailable",
+        "the database cannot be reached; whether this call took effect may be unknown",
+        hint="Try again; a submit with the same Idempotency-Key is safe to repeat.",
+        headers={"Retry-After": str(AWAY_SECONDS)},
+    )
+
+
+async def on_http(request: Request, error: Exception) -> Response:
+    """Refusals of Starlette: no such route, no such method."""
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
+    code = _CODES.get(error.status_code, "refused")
+    headers = dict(error.headers or ())
+    said, hint = str(error.detail), None
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        said, hint = "there is nothing at this address", "/docs shows every call."
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+        said = f"this address takes {headers['Allow']}, and not {request.method}"
+    return problem(error.status_code, code, said, hint=hint, headers=headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Of all routes of this path: each knows its own only."""
+    return {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+
+
+async def on_gone(_: Request, __: Exception) -> Response:
+    """The caller left while it was still sending; nobody reads this."""
+    return problem(400, "incomplete", "the body ended before it was complete")
+
+
+async def on_fault(request: Request, error: Exception) -> Response:
+    """Our own mistake: where it happened is for the log, and not for the caller."""
+    # The route's pattern, not the path, which names accounts.
+    route = getattr(request.scope.get("route"), "path", "unknown")
+    _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
+    # Sent from outside of what puts these headers on every other answer.
+    headers = {
+        **security_headers.DEFAULTS,
+        "X-Request-ID": request.scope.get("penstock.request", ""),
+    }
+    return problem(
+        500, "internal_error", "something went wrong here; it has been logged", headers=headers
+    )
+
+
+HANDLERS = {
+    Refused: on_refused,
+    Unavailable: on_unavailable,
+    HTTPException: on_http,
+    ClientDisconnect: on_gone,
+    PenstockError: on_fault,
+    Exception: on_fault,
+}

@@ -1,0 +1,273 @@
+"""Accounts over HTTP: who may use how much, what they have left, and every move of it."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import Field
+
+from penstock.engine.encoding.encode import CREDITS_MAX
+from penstock.errors import NotAllowed, NotFound
+from penstock.http.auth.caller import Operator, Principal, Reader, Service
+from penstock.http.backend import Backend
+from penstock.http.routing import Routes
+from penstock.http.schemas import cursors
+from penstock.http.schemas.answers import Answer
+from penstock.http.schemas.body import Body, Strict
+from penstock.http.schemas.cursors import Cursor, Limit
+
+routes = Routes("accounts")
+
+Found = dict[str, Any]
+
+
+class CreateAccount(Strict):
+    """An account that is not there yet; without a plan it gets the default one."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200, examples=["u1"])]
+    plan: str | None = None
+
+
+class EditAccount(Strict):
+    plan: str
+
+
+class GrantCredits(Strict):
+    """Credits to be given; once for each `ref`."""
+
+    amount: Annotated[int, Field(ge=1, le=CREDITS_MAX, examples=[100])]
+    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    ref: Annotated[str, Field(min_length=1, max_length=200, examples=["payment-17"])] | None = None
+
+
+class DeductCredits(Strict):
+    """Credits to be taken for something that is no job; once for each `ref`."""
+
+    amount: Annotated[int, Field(ge=1, le=CREDITS_MAX, examples=[5])]
+    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    ref: Annotated[str, Field(min_length=1, max_length=200, examples=["export-3"])]
+
+
+class RefundCredits(Strict):
+    """What was deducted under this `ref`, given back once."""
+
+    ref: Annotated[str, Field(min_length=1, max_length=200, examples=["export-3"])]
+    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+
+
+class Account(Answer):
+    id: str
+    plan: str | None
+    balance: int
+    running: int
+    queued: int
+    submitted_last_hour: int
+    per_hour: int | None
+    concurrency: int | None
+    created_at: datetime
+
+
+class AccountPage(Answer):
+    items: list[Account]
+    next_cursor: str | None
+
+
+class Moved(Account):
+    """The account after a move of credits, and the move: `replayed` says it was made before."""
+
+    kind: str
+    amount: int
+    ref: str | None
+    reason: str | None
+    replayed: bool
+
+
+class Entry(Answer):
+    """A line of the books. Amounts are signed; their sum is the balance."""
+
+    id: int
+    at: datetime
+    kind: str
+    amount: int
+    job: UUID | None
+    ref: str | None
+    reason: str | None
+    balance_after: int
+
+
+class Ledger(Answer):
+    items: list[Entry]
+    next_cursor: str | None
+
+
+class Kept(Answer):
+    """The books: amounts under the pseudonym, with the words that the operator wrote there."""
+
+    ledger_lines: int
+    with_words: int
+
+
+class Receipt(Answer):
+    """What was removed; in the books the account is a number from now on."""
+
+    pseudonym: str
+    jobs: int
+    uploads: int
+    keys: int
+    webhooks: int
+    at: datetime
+    kept: Kept
+
+
+@routes.add(
+    "POST",
+    "/v1/accounts",
+    status=201,
+    summary="Make an account",
+    answer=Account,
+    refuses=(404, 409),
+)
+async def create(
+    _: Service,
+    behind: Backend,
+    said: Annotated[CreateAccount, Body(code="invalid_account")],
+) -> Found:
+    await behind.engine.accounts.create(said.id, plan=said.plan)
+    return await behind.engine.accounts.show(said.id)
+
+
+@routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
+async def list_accounts(
+    _: Service, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+) -> Found:
+    found = await behind.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
+    after = found[-1]["id"] if len(found) == limit else None
+    return {"items": found, "next_cursor": cursors.write_text(after)}
+
+
+@routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
+async def read(account: str, principal: Reader, behind: Backend) -> Found:
+    _refuse_foreign(principal, account)
+    return await behind.engine.accounts.show(account)
+
+
+@routes.add(
+    "PATCH",
+    "/v1/accounts/{account}",
+    summary="Change an account's plan",
+    answer=Account,
+    refuses=(409,),
+)
+async def edit(
+    account: str,
+    _: Service,
+    behind: Backend,
+    said: Annotated[EditAccount, Body()],
+) -> Found:
+    await behind.patient.accounts.set_plan(account, said.plan)
+    return await behind.engine.accounts.show(account)
+
+
+@routes.add(
+    "POST", "/v1/accounts/{account}/credits", summary="Give credits", answer=Moved, refuses=(409,)
+)
+async def grant(
+    account: str,
+    _: Service,
+    behind: Backend,
+    said: Annotated[GrantCredits, Body()],
+) -> Found:
+    moved = await behind.engine.accounts.grant(
+        account, said.amount, reason=said.reason, ref=said.ref
+    )
+    return await _moved(behind, account, moved)
+
+
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/deduct",
+    summary="Take credits",
+    answer=Moved,
+    refuses=(402, 409),
+)
+async def deduct(
+    account: str,
+    _: Service,
+    behind: Backend,
+    said: Annotated[DeductCredits, Body()],
+) -> Found:
+    moved = await behind.engine.accounts.deduct(
+        account, said.amount, ref=said.ref, reason=said.reason
+    )
+    return await _moved(behind, account, moved)
+
+
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/refund",
+    summary="Give back what was deducted",
+    answer=Moved,
+    refuses=(409,),
+)
+async def refund(
+    account: str,
+    _: Service,
+    behind: Backend,
+    said: Annotated[RefundCredits, Body()],
+) -> Found:
+    moved = await behind.engine.accounts.refund(account, ref=said.ref, reason=said.reason)
+    return await _moved(behind, account, moved)
+
+
+@routes.add(
+    "GET",
+    "/v1/accounts/{account}/ledger",
+    summary="Every move of an account's credits, newest first",
+    answer=Ledger,
+)
+async def ledger(
+    account: str, principal: Reader, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+) -> Found:
+    _refuse_foreign(principal, account)
+    before = cursors.read_number(cursor)
+    found = await behind.engine.accounts.ledger(account, limit=limit, before=before)
+    after = str(found[-1]["id"]) if len(found) == limit else None
+    return {"items": found, "next_cursor": cursors.write_text(after)}
+
+
+@routes.add(
+    "POST",
+    "/v1/accounts/{account}/erase",
+    summary="Remove an account's jobs, uploads and name",
+    answer=Receipt,
+    refuses=(409,),
+)
+async def erase(account: str, _: Operator, behind: Backend) -> Found:
+    """What waits is cancelled and refunded, what runs is asked to stop.
+
+    Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
+    books are kept, under a number. There is no way back.
+    """
+    try:
+        return await behind.patient.erasure.erase(account)
+    finally:  # its keys end first, also where some of its jobs still run
+        behind.auth.forget_account(account)
+
+
+def _refuse_foreign(principal: Principal, account: str) -> None:
+    """Another's account is as unknown as one that does not exist, in the same words."""
+    if principal.job is not None or principal.topic is not None:
+        raise NotAllowed("a token for a job or topic does not show accounts", code="not_allowed")
+    if principal.account is not None and principal.account != account:
+        raise NotFound(
+            f"there is no account {account}",
+            code="unknown_account",
+            field="account",
+            account=account,
+        )
+
+
+async def _moved(behind: Backend, account: str, moved: dict[str, Any]) -> Found:
+    told = {key: value for key, value in moved.items() if key not in ("account", "balance")}
+    # The balance of this moment, in which others may have moved it too.
+    return {**await behind.engine.accounts.show(account), **told}

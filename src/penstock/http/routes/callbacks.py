@@ -1,0 +1,322 @@
+"""Callbacks: functions outside say how the jobs that were handed to them went.
+
+Who calls proves it by the token of the start, by a signature over the raw body (Standard Webhooks),
+or by the secret that the kind shares with its function; in an array each item has its token. Each
+item then stands for itself, and the fence in the database has the last word (callbacks.sql).
+"""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.engine.jobs.callbacks import Item
+from penstock.errors import Invalid, Unauthorized
+from penstock.http.auth.callback_callers import Caller, holds_token, only_item, unknown_caller
+from penstock.http.auth.caller import bearer
+from penstock.http.backend import Backend
+from penstock.http.middleware.problems import problem
+from penstock.http.routing import Routes
+from penstock.http.schemas import callback_items
+from penstock.http.schemas.answers import Answer
+from penstock.http.schemas.body import read_callback
+from penstock.security import callback_token
+
+routes = Routes("callbacks")
+
+# Several times what a result may have, written with spaces perhaps; and many of them.
+SINGLE_BYTES = 4 * 1024 * 1024
+ARRAY_BYTES = 16 * 1024 * 1024
+MOST_ITEMS = 1_000
+# How long to wait for an account that an app's transaction holds.
+PATIENCE_SECONDS = 2.0
+_WAIT = timedelta(seconds=0.5)
+_LOOK_SECONDS = 0.05
+# What the database cannot store, although it is JSON.
+_UNFIT = (
+    asyncpg.DataError,
+    asyncpg.ProgramLimitExceededError,
+    asyncpg.StatementTooComplexError,
+)
+
+
+class CallbackItem(BaseModel):
+    """How one job went. `class` of an error is one of ours; another is a provider_error."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "0199c2f0-7c1e-7b3a-9d52-5f7a3c1e8b44",
+                    "token": "1.q0f3…",
+                    "status": "succeeded",
+                    "result": {"score": 7},
+                }
+            ]
+        },
+    )
+
+    job_id: UUID | None = None
+    token: str | None = None
+    attempt: int | None = None
+    status: str
+    result: Any = None
+    units: int | None = None
+    usage: dict[str, Any] | None = None
+    stage: str | None = None
+    progress: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class CallbackResult(Answer):
+    job_id: str | None
+    outcome: str
+
+
+class CallbackResults(Answer):
+    """What became of each, in order: accepted, duplicate, stale, unknown or invalid."""
+
+    results: list[CallbackResult]
+
+
+_ITEM = {"$ref": f"#/components/schemas/{CallbackItem.__name__}"}
+_ARRAY = {"type": "array", "items": _ITEM, "maxItems": MOST_ITEMS}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the document says of a body that these routes read by themselves."""
+    content = {"application/json": {"schema": schema}}
+    return {"request_body": {"required": True, "content": content}, "models": (CallbackItem,)}
+
+
+@routes.add(
+    "POST",
+    "/v1/callbacks/{job_id}",
+    summary="Say how a job went",
+    answer=CallbackResults,
+    **_body({"anyOf": [_ITEM, {**_ARRAY, "maxItems": 1}]}),
+    about="What became of each item",
+    refuses=(401,),
+)
+async def call_back(job_id: UUID, request: Request, behind: Backend) -> Response | dict[str, Any]:
+    """One result, or an array with one, for the job in the path.
+
+    Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
+    a Standard Webhooks signature over a body with `job_id` and `attempt`, or by the kind's shared
+    secret as bearer with `attempt`. Of a body larger than 64 KB the headers or the first 64 KB have
+    to hold the token or the secret: a signature proves nothing before all of the body has come.
+    """
+    given = bearer(request) or ""
+    caller = Caller(behind, job_id)
+    await caller.read_bearer(request, given)
+    body = await read_callback(
+        request,
+        SINGLE_BYTES,
+        known=caller.known,
+        proves=lambda part: holds_token(behind.roots, part, job_id),
+    )
+    await caller.read_signature(request, body)
+    said = only_item(caller, body)
+    if said.odd is None and said.job_id not in (None, job_id):
+        raise Invalid(
+            "the body is about another job than the address",
+            code="invalid_callback",
+            field="job_id",
+        )
+    items = caller.items(said, given)
+    if items is None:
+        return {"results": [_result(job_id, "invalid", said.odd or caller.why)]}
+    if caller.signature is None:
+        outcome = await _resolve_first(behind, items)
+    else:
+        outcome = await _resolve_signed(behind, items, caller.signature)
+    if outcome == "busy":
+        return _busy()
+    await _tell(behind, [items[0]], [outcome])
+    return {"results": [_result(job_id, outcome)]}
+
+
+@routes.add(
+    "POST",
+    "/v1/callbacks",
+    summary="Say how several jobs went",
+    answer=CallbackResults,
+    **_body(_ARRAY),
+    about="What became of each item",
+    refuses=(401,),
+)
+async def call_back_many(request: Request, behind: Backend) -> Response | dict[str, Any]:
+    """An array of results, each with the token of its start, and each for itself.
+
+    One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
+    """
+    body = await read_callback(
+        request,
+        ARRAY_BYTES,
+        known=False,
+        proves=lambda part: holds_token(behind.roots, part),
+    )
+    try:
+        raw = callback_items.parse(body)
+    except ValueError:
+        raise unknown_caller() from None
+    raw = [raw] if isinstance(raw, dict) else raw
+    if not isinstance(raw, list) or not raw:
+        raise unknown_caller()
+    if len(raw) > MOST_ITEMS:
+        raise Invalid(
+            f"a callback may have at most {MOST_ITEMS} items", code="invalid_callback", field="body"
+        )
+    said = [callback_items.read(one) for one in raw]
+    attempts = [
+        callback_token.attempt_of(behind.roots, one.job_id, one.token)
+        if one.job_id is not None and one.token is not None
+        else None
+        for one in said
+    ]
+    if not any(attempts):
+        raise unknown_caller()
+    items = {
+        place: one.item(one.job_id, attempt, one.token)
+        for place, (one, attempt) in enumerate(zip(said, attempts, strict=True))
+        if attempt is not None and one.odd is None and one.job_id and one.token
+    }
+    outcomes = dict(zip(items, await _resolve_many(behind, list(items.values())), strict=True))
+    await _tell(behind, list(items.values()), list(outcomes.values()))
+    if "busy" in outcomes.values():
+        return _busy()
+    return {
+        "results": [
+            _result(one.job_id or one.shown, outcomes.get(place, "invalid"), one.odd)
+            for place, one in enumerate(said)
+        ]
+    }
+
+
+class _Replayed(Exception):  # noqa: N818
+    """The same signed message was taken before."""
+
+
+class _Undone(Exception):  # noqa: N818
+    """It took no effect, and may come again."""
+
+    def __init__(self, outcome: str) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+async def _resolve_first(behind: Backend, items: Sequence[Item]) -> str:
+    """The same start under several tokens: the one that fits."""
+    outcome = "invalid"
+    for item in items:
+        [outcome] = await _resolve_many(behind, [item])
+        if outcome != "invalid":
+            break
+    return outcome
+
+
+async def _resolve_signed(behind: Backend, items: Sequence[Item], signed: bytes) -> str:
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await _remember_and_resolve(behind, items, signed)
+        except _UNFIT:
+            return "invalid"
+        except _Replayed:
+            raise Unauthorized(
+                "this message was taken before",
+                code="callback_replayed",
+                hint="Sign it anew: a repetition has a timestamp of its own.",
+            ) from None
+        except _Undone as undone:
+            if undone.outcome != "busy" or time.monotonic() >= ends:
+                return undone.outcome
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _remember_and_resolve(behind: Backend, items: Sequence[Item], signed: bytes) -> str:
+    """Signature and effect in one transaction: what was not done is not remembered as done."""
+    callbacks = behind.engine.callbacks
+    outcome = "invalid"
+    async with behind.engine.transaction() as conn:
+        if not await callbacks.remember(signed, conn=conn):
+            raise _Replayed
+        for item in items:
+            [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
+            if outcome != "invalid":
+                break
+        if outcome in ("busy", "invalid"):
+            raise _Undone(outcome)
+    return outcome
+
+
+async def _resolve_many(behind: Backend, items: Sequence[Item]) -> list[str]:
+    """Their outcomes in order; those that somebody holds are tried for a while."""
+    outcomes: dict[int, str] = {}
+    left = list(range(len(items)))
+    ends = time.monotonic() + PATIENCE_SECONDS
+    wait: timedelta | None = None
+    while left:
+        found = await _resolve(behind, [items[place] for place in left], wait)
+        outcomes.update(zip(left, found, strict=True))
+        left = [place for place in left if outcomes[place] == "busy"]
+        if not left or time.monotonic() >= ends:
+            break
+        wait = _WAIT
+        await asyncio.sleep(_LOOK_SECONDS)
+    return [outcomes[place] for place in range(len(items))]
+
+
+async def _resolve(behind: Backend, items: Sequence[Item], wait: timedelta | None) -> list[str]:
+    try:
+        resolved = await behind.engine.callbacks.resolve(items, wait=wait)
+    except _UNFIT:
+        if len(items) == 1:
+            return ["invalid"]
+        return [(await _resolve(behind, [item], wait))[0] for item in items]
+    # SQL answers by queue; those of one job in their order.
+    found: defaultdict[UUID, deque[str]] = defaultdict(deque)
+    for one in resolved:
+        found[one.job_id].append(one.outcome)
+    return [found[item.job_id].popleft() for item in items]
+
+
+async def _tell(behind: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
+    """What was accepted has freed a slot, and changed what people watch."""
+    accepted = [
+        item for item, outcome in zip(items, outcomes, strict=True) if outcome == "accepted"
+    ]
+    if not accepted:
+        return
+    behind.live.tell()
+    ended = [item.job_id for item in accepted if item.outcome != "progress"]
+    places = (await behind.engine.callbacks.kinds(ended)).values() if ended else ()
+    for queue in {place.queue for place in places}:
+        behind.wake(queue)
+    behind.drives.submitted({place.kind for place in places})
+    if ended:
+        behind.tell_app()
+
+
+def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dict[str, Any]:
+    found = {"job_id": None if job is None else str(job), "outcome": outcome}
+    return {**found, "message": why} if why and outcome == "invalid" else found
+
+
+def _busy() -> Response:
+    return problem(
+        503,
+        "busy",
+        "a transaction of the app holds the account of a job; what could be done was done",
+        hint="Send it again: what was taken before is told as duplicate.",
+        headers={"Retry-After": "1"},
+    )

@@ -1,0 +1,114 @@
+"""Keys over HTTP, for operators: make, list, exchange, revoke."""
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from penstock.http.auth.caller import Operator
+from penstock.http.backend import Backend
+from penstock.http.routing import Routes
+from penstock.http.schemas import answers, cursors
+from penstock.http.schemas.body import Body, Strict
+from penstock.http.schemas.cursors import Cursor, Limit
+
+routes = Routes("keys")
+
+OVERLAP_SECONDS = 86_400
+
+
+class CreateKey(Strict):
+    """A key: `admin` for operators, `app` for a backend, `account` for one customer, `process`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"kind": "account", "account": "u1", "name": "laptop"}]}
+    )
+
+    kind: Literal["admin", "process", "app", "account"]
+    account: str | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    expires_seconds: Annotated[float, Field(gt=0, le=3650 * 86_400)] | None = None
+
+
+class RotateKey(Strict):
+    """How long the old one opens beside the new one."""
+
+    overlap_seconds: Annotated[float, Field(ge=0, le=90 * 86_400)] = OVERLAP_SECONDS
+
+
+@routes.add(
+    "POST",
+    "/v1/keys",
+    status=201,
+    summary="Make a key",
+    answer=answers.NewKey,
+    about="The key, shown this once",
+    refuses=(404,),
+)
+async def create(
+    _: Operator, behind: Backend, form: Annotated[CreateKey, Body()]
+) -> dict[str, Any]:
+    expires = None if form.expires_seconds is None else timedelta(seconds=form.expires_seconds)
+    key, kept = await behind.engine.keys.create(
+        form.kind, account=form.account, name=form.name, expires=expires
+    )
+    return {"key": key, **kept}
+
+
+@routes.add(
+    "GET",
+    "/v1/keys",
+    summary="List keys, newest first",
+    answer=answers.KeyPage,
+    about="Without their secrets",
+    refuses=(404,),
+)
+async def page(
+    _: Operator,
+    behind: Backend,
+    account: str | None = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    found = await behind.engine.keys.list(
+        account=account, limit=limit, after=cursors.read_text(cursor)
+    )
+    more = found[-1]["id"] if len(found) == limit else None
+    return {"items": found, "next_cursor": cursors.write_text(more)}
+
+
+@routes.add(
+    "POST",
+    "/v1/keys/{key_id}/revoke",
+    summary="Revoke a key",
+    answer=answers.Key,
+    about="It opens nothing any more",
+)
+async def revoke(key_id: str, _: Operator, behind: Backend) -> dict[str, Any]:
+    """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
+    found = await behind.engine.keys.revoke(key_id)
+    behind.auth.forget(key_id)
+    return found
+
+
+@routes.add(
+    "POST",
+    "/v1/keys/{key_id}/rotate",
+    status=201,
+    summary="Exchange a key",
+    answer=answers.NewKey,
+    about="The new key, shown this once",
+    refuses=(409,),
+)
+async def rotate(
+    key_id: str,
+    _: Operator,
+    behind: Backend,
+    form: Annotated[RotateKey, Body(empty=True)],
+) -> dict[str, Any]:
+    """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
+    key, kept = await behind.engine.keys.rotate(
+        key_id, overlap=timedelta(seconds=form.overlap_seconds)
+    )
+    behind.auth.forget(key_id)
+    return {"key": key, **kept}

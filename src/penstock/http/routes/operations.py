@@ -1,0 +1,163 @@
+"""For operators: whether the server lives and is ready, how things stand, numbers to scrape."""
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.db.schema import version
+from penstock.engine.queries.hourly import MOST_HOURS
+from penstock.errors import PenstockError
+from penstock.http.auth.caller import Operator, Service
+from penstock.http.backend import Backend
+from penstock.http.middleware import problems
+from penstock.http.middleware.limits import limits
+from penstock.http.routes import prometheus
+from penstock.http.routing import Routes
+from penstock.http.schemas.answers import Answer, Recovery
+
+routes = Routes("operation", noun="ops")
+
+# A balancer asks every few seconds, and gives up soon.
+READY_SECONDS = 3.0
+
+
+class Alive(Answer):
+    status: Literal["ok"]
+
+
+class Stuck(Answer):
+    """A start without a sign of life, or a job that was recovered from one and waits.
+
+    `class` says what is wrong with it: stalled, no_callback, worker_lost, …
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["id", "class"]})
+
+    id: UUID
+    kind: str | None
+    stage: str | None
+    since: datetime
+    recovery: Recovery
+
+
+class WorkerHealth(Answer):
+    worker_id: str
+    last_heartbeat: datetime
+    running: int
+    alive: bool
+
+
+class Status(Answer):
+    """How things stand. Averages are of the last thousand jobs; today began at midnight UTC."""
+
+    pending: int
+    processing: int
+    failed_today: int
+    avg_processing_seconds: float | None
+    avg_turnaround_seconds: float | None
+    queues: list[dict[str, Any]]
+    stuck: list[Stuck]
+    workers: list[WorkerHealth]
+
+
+class Timeouts(Answer):
+    """Failed starts and jobs of one `class` in one hour."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["hour", "class"]})
+
+    hour: datetime
+    count: int
+    total_duration_ms: int
+
+
+class Throughput(Answer):
+    """Jobs that ended (succeeded, failed, cancelled), and starts that their job survived."""
+
+    hour: datetime
+    queue: str | None
+    kind: str | None
+    outcome: str
+    count: int
+    total_duration_ms: int
+
+
+class Metrics(Answer):
+    timeouts: list[Timeouts]
+    throughput: list[Throughput]
+
+
+@routes.add("GET", "/healthz", summary="Whether the process lives", answer=Alive)
+async def live() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@routes.add(
+    "GET",
+    "/readyz",
+    summary="Whether it can work: the database is there, and its schema is ours",
+    answer=Alive,
+)
+async def ready(behind: Backend) -> dict[str, str] | Response:
+    try:
+        async with asyncio.timeout(READY_SECONDS), behind.engine.transaction() as conn:
+            await version.require_served(conn)
+    except PenstockError as error:
+        return problems.problem(503, "not_ready", str(error), headers=_SOON)
+    except TimeoutError:
+        return problems.problem(503, "not_ready", "the database does not answer", headers=_SOON)
+    return {"status": "ok"}
+
+
+_SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
+
+
+@routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
+async def status(_: Operator, behind: Backend) -> dict[str, Any]:
+    return await behind.engine.hourly.status()
+
+
+@routes.add(
+    "GET",
+    "/v1/admin/metrics",
+    summary="Failures by class and ends by queue, kind and outcome, by the hour",
+    answer=Metrics,
+)
+async def metrics(
+    _: Operator,
+    behind: Backend,
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
+) -> dict[str, Any]:
+    return await behind.engine.hourly.metrics(hours)
+
+
+@routes.add(
+    "GET",
+    "/metrics",
+    summary="Numbers in the text form of Prometheus",
+    responses={
+        200: {
+            "description": "Successful Response",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def scrape(
+    request: Request,
+    _: Service,
+    behind: Backend,
+) -> Response:
+    # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
+    await behind.engine.upkeep.roll_up()
+    found = await behind.engine.hourly.gauges()
+    text = prometheus.render(
+        found,
+        request.app.state.requests,
+        behind.open_streams(),
+        limits(request).pools,
+    )
+    return Response(text, media_type=prometheus.MEDIA_TYPE)

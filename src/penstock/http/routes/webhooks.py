@@ -1,0 +1,77 @@
+"""Messages about ended jobs: what was sent where, and once more."""
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from penstock.http.auth.caller import Submitter
+from penstock.http.backend import Backend
+from penstock.http.routing import Routes
+from penstock.http.schemas import cursors
+from penstock.http.schemas.answers import Answer
+from penstock.http.schemas.cursors import Cursor, Limit
+
+routes = Routes("webhooks")
+
+
+class Webhook(Answer):
+    """One message, however often it was sent: `id` is its webhook-id for ever."""
+
+    id: UUID
+    job: UUID
+    account: str | None
+    type: str
+    url: str
+    """For the key of an account, without path and query."""
+    status: Literal["pending", "delivered", "given_up"]
+    tries: int
+    created_at: datetime
+    last_at: datetime | None
+    last_status: int | None
+    last_error: str | None
+    next_at: datetime | None
+    delivered_at: datetime | None
+
+
+class WebhookPage(Answer):
+    items: list[Webhook]
+    next_cursor: str | None
+
+
+@routes.add("GET", "/v1/webhooks", summary="List webhooks, newest first", answer=WebhookPage)
+async def page(  # noqa: PLR0913  # one per filter
+    *,
+    principal: Submitter,
+    behind: Backend,
+    job: UUID | None = None,
+    status: Literal["pending", "delivered", "given_up"] | None = None,
+    account: str | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """The key of an account sees those to addresses that were given for its own jobs."""
+    before = cursors.read(cursor)
+    if principal.account is not None and account not in (None, principal.account):
+        return {"items": [], "next_cursor": None}
+    found = await behind.engine.webhooks.list(
+        account=principal.account,
+        owner=account,
+        job=job,
+        status=status,
+        limit=limit,
+        before=before,
+    )
+    after = UUID(found[-1]["id"]) if len(found) == limit else None
+    return {"items": found, "next_cursor": cursors.write(after)}
+
+
+@routes.add(
+    "POST",
+    "/v1/webhooks/{webhook_id}/replay",
+    summary="Send a webhook once more",
+    answer=Webhook,
+    refuses=(409,),
+)
+async def replay(webhook_id: UUID, principal: Submitter, behind: Backend) -> dict[str, Any]:
+    """Under the same id, from the first try on, whether it was taken before or given up."""
+    return await behind.engine.webhooks.replay(webhook_id, account=principal.account)

@@ -1,0 +1,251 @@
+"""The form of answers, for the document: what is sent is what Postgres wrote."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.engine.states import JobStatus
+
+_EXAMPLE: dict[str, Any] = {
+    "id": "0199c2f0-7c1e-7b3a-9d52-5f7a3c1e8b44",
+    "kind": "mark",
+    "queue": "ollama",
+    "account": "u1",
+    "plan": "free",
+    "topic": "a1",
+    "batch": None,
+    "status": "queued",
+    "priority": 50,
+    "first_job": False,
+    "attempt": 0,
+    "failures": 0,
+    "deferrals": 0,
+    "max_attempts": 3,
+    "metadata": {},
+    "created_at": "2026-11-16T09:30:00.000000Z",
+    "updated_at": "2026-11-16T09:30:00.000000Z",
+    "run_at": "2026-11-16T09:30:00.000000Z",
+    "started_at": None,
+    "timeout_at": None,
+    "finished_at": None,
+    "stage": None,
+    "stage_label": None,
+    "stage_at": None,
+    "progress": None,
+    "result": None,
+    "usage": None,
+    "error": None,
+    "position": 3,
+    "eta_seconds": 42.0,
+    "waiting_for": "queue_limit",
+    "staleness": None,
+    "recovery": {"count": 0, "max": 3, "last_at": None, "next_at": None},
+    "credits": {"reserved": 1, "charged": 0, "refunded": 0},
+    "cancel_requested": False,
+    "retry_of": None,
+    "retried_by": None,
+    "version": 1,
+    "attempts": [],
+}
+
+
+class Answer(BaseModel):
+    """Fields may be added: programs pass over those they do not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Progress(Answer):
+    done: float | None = None
+    total: float | None = None
+    partial: Any = None
+
+
+class Error(Answer):
+    """`class` is one of a fixed set, such as timeout, rate_limited, bad_output, worker_lost."""
+
+    class_: str | None = Field(alias="class")
+    reason: str | None = None
+    message: str | None = None
+    """For keys of accounts and tokens a sentence for the class, unless it is `public`."""
+    retryable: bool
+    public: bool | None = None
+    """The app wrote the message for its customers (`raise Fail("why")`); else it is not there."""
+
+
+class Staleness(Answer):
+    stale: bool
+    since: datetime
+    stage: str | None = None
+    message: str
+
+
+class Recovery(Answer):
+    count: int
+    max: int | None
+    last_at: datetime | None
+    next_at: datetime | None
+
+
+class Credits(Answer):
+    reserved: int
+    charged: int
+    refunded: int
+
+
+class Attempt(Answer):
+    """A start that has ended. Keys of accounts and tokens see no worker, message or frames."""
+
+    attempt: int
+    worker: str | None
+    started_at: datetime
+    ended_at: datetime
+    outcome: str
+    error_class: str | None
+    message: str | None
+    frames: list[str]
+
+
+class ListedJob(Answer):
+    """A job in a list: without its attempts, and its place is not counted."""
+
+    id: UUID
+    kind: str | None
+    queue: str | None
+    account: str | None
+    plan: str | None
+    topic: str | None
+    batch: UUID | None
+    status: JobStatus
+    priority: int
+    first_job: bool
+    attempt: int
+    failures: int
+    deferrals: int
+    max_attempts: int
+    metadata: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    timeout_at: datetime | None
+    finished_at: datetime | None
+    stage: str | None
+    stage_label: str | None
+    stage_at: datetime | None
+    progress: Progress | None
+    result: Any
+    usage: dict[str, Any] | None
+    error: Error | None
+    position: int | None
+    eta_seconds: float | None
+    waiting_for: str | None
+    staleness: Staleness | None
+    recovery: Recovery
+    credits: Credits | None
+    cancel_requested: bool
+    retry_of: UUID | None
+    retried_by: UUID | None
+    version: int
+
+
+class Job(ListedJob):
+    """A job as every surface shows it."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE]})
+
+    attempts: list[Attempt]
+
+
+class SubmittedJob(Job):
+    """A job and what became of the submit."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [{**_EXAMPLE, "deduplicated": False, "replayed": False, "balance": 9}]
+        },
+    )
+
+    deduplicated: bool
+    replayed: bool
+    balance: int | None
+    jobs: list[UUID] | None = None
+    """Of a kind that is split: all jobs that the request became."""
+
+
+class RetriedJob(Job):
+    deduplicated: bool
+
+
+class JobPage(Answer):
+    items: list[ListedJob]
+    next_cursor: str | None
+
+
+class AcceptedJob(Answer):
+    id: UUID
+    status: JobStatus
+    deduplicated: bool
+
+
+class AcceptedBatch(Answer):
+    batch: UUID | None
+    """None: every job had a live twin."""
+    items: list[AcceptedJob]
+    accepted: int
+    deduplicated: int
+
+
+class Batch(Answer):
+    """Jobs that were submitted together, seen as one."""
+
+    id: UUID
+    account: str | None
+    status: JobStatus
+    total: int
+    pruned: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    running: int
+    queued: int
+    progress: Progress
+    credits: Credits | None
+    position: int | None
+    eta_seconds: float | None
+    created_at: datetime
+    finished_at: datetime | None
+    items: list[ListedJob]
+    next_cursor: str | None
+
+
+class Token(Answer):
+    token: str
+    expires_at: datetime
+
+
+class Key(Answer):
+    """What is known of a key; never its secret."""
+
+    id: str
+    kind: str
+    account: str | None
+    name: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewKey(Key):
+    """A key that was made just now; nobody can show it again."""
+
+    key: str
+
+
+class KeyPage(Answer):
+    items: list[Key]
+    next_cursor: str | None

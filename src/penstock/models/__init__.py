@@ -1,0 +1,1 @@
+"""Handlers that call a model or a function: prompts, streams, outputs, usage."""

@@ -1,0 +1,61 @@
+"""What a function says of a job: the reply to a call that waits, and an item of a callback."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from penstock.engine.encoding.encode import CREDITS_MAX
+from penstock.failures.verdict import CLASSES, Charge, Verdict
+
+STATUSES = ("succeeded", "failed", "progress")
+MESSAGE_MAX = 1_000
+# What a function cannot know of itself.
+_OURS = ("cancelled", "expired", "worker_lost", "no_callback")
+SAYABLE = tuple(name for name in CLASSES if name not in _OURS)
+"""The classes of error that a function may name."""
+
+
+class Odd(Exception):  # noqa: N818
+    """It cannot be taken; the words say why, as the end of a sentence about the function."""
+
+
+def read_units(value: Any) -> int | None:
+    """How much was delivered; a member that is null is one that is not there."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is not None and (type(value) is not int or not 0 <= value <= CREDITS_MAX):
+        raise Odd(f"units that are not 0 to {CREDITS_MAX}, and whole")
+    return value
+
+
+class Failure(NamedTuple):
+    """What a function says of a failure: what it means, and its words if there are any."""
+
+    verdict: Verdict
+    message: str | None
+    public: bool
+    """The words are for customers."""
+
+
+def read_failure(error: Any, *, lenient: bool = False) -> Failure:
+    """The failure in a reply.
+
+    `lenient`: a class that is not ours is a provider_error, and not a mistake.
+    """
+    said = error if isinstance(error, dict) else {}
+    cls = said.get("class")
+    if cls is None or (lenient and cls not in SAYABLE):
+        cls = "provider_error"
+    if cls not in SAYABLE:
+        raise Odd(f"an error.class that is none of {', '.join(SAYABLE)}")
+    verdict = CLASSES[cls]
+    match said.get("retryable"):
+        case False:
+            verdict = replace(verdict, charge=Charge.FINAL)
+        case True if verdict.charge is Charge.FINAL:
+            verdict = replace(verdict, charge=Charge.FULL)
+        case _:
+            pass
+    message = said.get("message")
+    if not isinstance(message, str) or not message.strip():
+        return Failure(verdict, None, public=False)
+    return Failure(verdict, message[:MESSAGE_MAX], public=said.get("public") is True)

@@ -1,0 +1,194 @@
+"""The handler of `handler = "http"`: call a function and wait for what it says."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.engine.encoding.encode import encode
+from penstock.errors import Invalid
+from penstock.failures.classify import judge
+from penstock.failures.verdict import CLASSES, Charge, Verdict
+from penstock.models import usage
+from penstock.models.function_reply import STATUSES, Odd, read_failure, read_units
+from penstock.models.job_protocol import Handler, Job
+from penstock.net.endpoint import Endpoint
+from penstock.net.provider_errors import ProviderError
+from penstock.net.signal import Signal
+from penstock.security.secret import Secret
+from penstock.security.signature import Signer, signed
+
+# Several times what a result may have, written with spaces perhaps.
+REPLY_BYTES = 4 * 1_048_576
+# A little less than a job's time-out (2m unless said): so a function that hangs is seen as such,
+# and not as a job that takes long.
+ANSWER_SECONDS = 108.0
+_GOOD = range(200, 300)
+_CLIENT_ERROR = range(400, 500)
+# Of these, what is not about the one job that was sent: our key, and "later".
+_NOT_THE_JOBS = (401, 408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    endpoint: Endpoint
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+    signer: Signer | None = None
+    answer_seconds: float = ANSWER_SECONDS
+
+
+class FunctionFailed(ProviderError):  # noqa: N818
+    """It is clear what it means: the function says so itself, or refuses the one job."""
+
+    def __init__(self, message: str, verdict: Verdict, signal: Signal | None = None) -> None:
+        super().__init__(message, signal or Signal(received=True, address=verdict.address))
+        self.verdict = verdict
+
+
+def build(config: Http) -> Handler:
+    async def http(job: Job, payload: dict[str, Any]) -> Any:
+        # Here: its library takes a quarter of a second to load, and only a worker calls.
+        from penstock.net.transport import Transport
+
+        token = secrets.token_urlsafe(24)
+        body = _request(job, payload, token)
+        headers = {
+            **{name: value.reveal() for name, value in config.headers.items()},
+            **signed(config.signer, f"{job.id}.{job.attempt}", int(time.time()), body),
+            "Idempotency-Key": str(job.id),
+        }
+        transport = await Transport.here()
+        async with (
+            job.stage("calling", label="Waiting for the service"),
+            _limited(config),
+            transport.post(config.endpoint, body, headers) as answer,
+        ):
+            if answer.status not in _GOOD:
+                raise refused(await answer.refusal("the function"))
+            said = await answer.read(REPLY_BYTES)
+            kind = answer.headers.get("content-type", "")
+        return await _taken(job, config, _value(said, kind, config), token)
+
+    return http
+
+
+@asynccontextmanager
+async def _limited(config: Http) -> AsyncIterator[None]:
+    """Ends a call whose answer is not complete in time."""
+    limit = asyncio.timeout(config.answer_seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        address = config.endpoint.address
+        raise ProviderError(
+            f"the function at {address} did not answer in {config.answer_seconds:g} s",
+            Signal(exception="read_timeout", address=address),
+        ) from None
+
+
+def refused(error: ProviderError) -> ProviderError:
+    """A function is written for these jobs: what it refuses is this one, and not the queue."""
+    signal = error.signal
+    if signal.status not in _CLIENT_ERROR or signal.status in _NOT_THE_JOBS:
+        return error
+    verdict = judge(signal)
+    if verdict.charge is not Charge.FINAL:
+        verdict = replace(
+            CLASSES["invalid_request"],
+            address=verdict.address,
+            status=verdict.status,
+            code=verdict.code,
+        )
+    return FunctionFailed(str(error), verdict, signal)
+
+
+def _request(job: Job, payload: dict[str, Any], token: str) -> bytes:
+    """As in a hand-over; but the answer is the callback, and it comes on this connection."""
+    body = {
+        "job_id": str(job.id),
+        "kind": job.kind,
+        "attempt": job.attempt,
+        "payload": payload,
+        "callback_url": None,
+        "token": token,
+        "expires_at": None,
+    }
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+def _value(body: bytes | None, kind: str, config: Http) -> Any:
+    """The reply as JSON; a text that does not claim to be JSON is a text."""
+    if body is None:
+        raise _bad(config, f"answered with more than {REPLY_BYTES} bytes")
+    if not body.strip():
+        return None
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        if "json" in kind:
+            raise _bad(config, "answered with what is no JSON") from None
+        try:
+            value = body.decode()
+        except UnicodeDecodeError:
+            raise _bad(config, "answered with neither JSON nor text") from None
+    try:
+        encode(value, "result")
+    except Invalid as error:
+        raise _bad(config, f"answered with what cannot be kept: its {error.message}") from None
+    return value
+
+
+async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
+    """The result in a reply; one that is not of our form is the result itself.
+
+    A member that is null is one that is not there: many write out what they have not.
+    """
+    if not isinstance(reply, dict):
+        return reply
+    about, status, given = (reply.get(name) for name in ("job_id", "status", "token"))
+    if about is None or status not in STATUSES:
+        return reply
+    if about != str(job.id) or (given is not None and given != token):
+        raise _bad(config, "answered for another job, or with another job's token")
+    if used := usage.numbers(reply.get("usage")):
+        await job.usage(**used)
+    try:
+        units = read_units(reply.get("units"))
+    except Odd as odd:
+        raise _bad(config, f"answered with {odd}") from None
+    if units is not None:
+        await job.charge(units=units)
+    match status:
+        case "succeeded":
+            return reply.get("result")
+        case "failed":
+            raise _failed(config, reply.get("error"))
+        case _:
+            raise _bad(config, "answered with progress only: a call that waits wants the end")
+
+
+def _failed(config: Http, error: Any) -> ProviderError:
+    address = config.endpoint.address
+    try:
+        failure = read_failure(error)
+    except Odd as odd:
+        return _bad(config, f"failed with {odd}")
+    failed = FunctionFailed(
+        failure.message or f"the function at {address} failed and gave no reason",
+        replace(failure.verdict, address=address),
+    )
+    failed.public = failure.public
+    return failed
+
+
+def _bad(config: Http, said: str) -> ProviderError:
+    address = config.endpoint.address
+    signal = Signal(status=200, exception="bad_json", received=True, address=address)
+    return ProviderError(f"the function at {address} {said}", signal)

@@ -1,0 +1,1 @@
+"""What the simulated model says and draws."""

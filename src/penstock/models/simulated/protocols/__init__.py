@@ -1,0 +1,1 @@
+"""The protocols that the simulated model speaks: Ollama's and OpenAI's."""

@@ -1,0 +1,1 @@
+"""A small real model (llama.cpp) behind the same protocols."""

@@ -1,0 +1,196 @@
+"""What the simulated and the real model share: ports, the log of calls, slots and commands.
+
+The commands answer at the model's own port, and at a control port that stays up while the model
+refuses:
+
+GET /_calls     what was asked and how it went
+POST /_order    {"fault": "status", "code": 503, "times": 3, "seconds": 10, "path": "/api/chat",
+                "chance": 0.5, "contains": "words of a prompt"}; without terms, until healed
+POST /_heal     no more faults
+POST /_stop     close the port; /_start opens it again
+
+Commands need no key. So that no web page in a browser on this machine can give them, they are taken
+only without an Origin, and under the host that is listened at (or localhost).
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.errors import Invalid
+from penstock.models.simulated.calls import Call, Calls
+from penstock.models.simulated.connection import Connection, Request
+from penstock.models.simulated.faults.orders import Order, order_from
+from penstock.models.simulated.listener import Listener
+from penstock.models.simulated.options import Options
+from penstock.models.simulated.request import Refusal
+from penstock.models.simulated.slots import Slots
+from penstock.net import private_addresses
+
+_log = logging.getLogger("penstock.simulated")
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
+
+# Of the loop; a connection that was reset is gone after one, its task after two.
+_ROUNDS = 100
+
+
+class Server(ABC):
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.slots = Slots(options.slots, options.max_queue)
+        self._calls = Calls(options.log)
+        self._listener = Listener(options.host, options.port, self._handle)
+        self._control: Listener | None = None
+        if options.control is not None:
+            self._control = Listener(options.host, options.control, self._handle_command)
+
+    def open(self) -> None:
+        """Listen at both ports."""
+        if not _is_loopback(self.options.host):
+            _log.warning(
+                "the model listens at %s, beyond this machine, and its commands (/_order, /_stop, "
+                "...) need no key: whoever reaches it can give them",
+                self.options.host or "every address",
+            )
+        if self._control is not None:
+            self._control.start()
+        self.start()
+
+    def close(self) -> None:
+        self._listener.close()
+        if self._control is not None:
+            self._control.close()
+        self._calls.close()
+
+    async def gone(self) -> None:
+        """Return when everybody whom `close` threw out has left: the loop may end then."""
+        for _ in range(_ROUNDS):
+            if not self._listener.connections and not self._calls.open:
+                return
+            await asyncio.sleep(0)
+
+    def start(self) -> None:
+        self._listener.start()
+
+    def stop(self) -> None:
+        """Refuse connections, and reset those that are open."""
+        self._listener.stop()
+
+    @property
+    def url(self) -> str:
+        return self._listener.url
+
+    @property
+    def control_url(self) -> str | None:
+        return None if self._control is None else self._control.url
+
+    @property
+    def calls(self) -> list[Call]:
+        """Calls in the order they came, those that are still open among them."""
+        return list(self._calls.kept)
+
+    @property
+    def most_at_once(self) -> int:
+        """The most calls that were open at one time."""
+        return self._calls.most_at_once
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "listens": self._listener.listens,
+            "slots": {
+                "size": self.slots.size,
+                "in_use": self.slots.in_use,
+                "most_in_use": self.slots.most_in_use,
+                "waiting": self.slots.waiting,
+            },
+            **self._calls.report(),
+        }
+
+    @abstractmethod
+    async def respond(self, request: Request, wire: Connection, call: Call) -> None:
+        """Answer one call."""
+
+    @abstractmethod
+    def take_order(self, order: Order) -> None: ...
+
+    @abstractmethod
+    def heal(self) -> None: ...
+
+    def authorise(self, request: Request) -> None:
+        """Refuse a call without the key, where one is asked for; commands need none."""
+        if self.options.api_key is None:
+            return
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
+            said = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
+            raise Refusal(401, said, "invalid_api_key")
+
+    async def _handle(self, request: Request, wire: Connection) -> None:
+        if request.path.startswith("/_"):
+            await self._handle_command(request, wire)
+            return
+        call = self._calls.begin(request.path)
+        try:
+            await self.respond(request, wire, call)
+        finally:
+            self._calls.end(call, wire)
+
+    async def _handle_command(self, request: Request, wire: Connection) -> None:
+        done: dict[str, Any] = {"ok": True}
+        if not self._may_command(request):
+            wire.send(403, b'{"error":"commands are not taken from web pages or other hosts"}')
+            return
+        try:
+            match request.method, request.path:
+                case "GET", "/_calls":
+                    done = self.report()
+                case "POST", "/_order":
+                    self.take_order(order_from(request.fields()))
+                case "POST", "/_heal":
+                    self.heal()
+                case "POST", "/_start":
+                    self.start()
+                case "POST", "/_stop":
+                    self.stop()
+                case _:
+                    wire.send(
+                        404, b'{"error":"commands are /_calls /_order /_heal /_stop /_start"}'
+                    )
+                    return
+        except (Invalid, ValueError) as wrong:
+            wire.send(422, json.dumps({"error": str(wrong)}).encode())
+            return
+        if not wire.closing:  # a stop that came by the model's own port has closed it
+            wire.send(200, json.dumps(done).encode())
+
+    def _may_command(self, request: Request) -> bool:
+        """A page can send any POST to this machine, but not without an Origin.
+
+        Nor, under a name of its own that it lets stand for this machine, with our Host.
+        """
+        if "origin" in request.headers:
+            return False
+        host = _host(request.headers.get("host", ""))
+        if host in _LOOPBACK or host == self.options.host.lower():
+            return True
+        # Under which name others see this machine is not known; a page's name has dots.
+        return self.options.host in _EVERYWHERE and (
+            private_addresses.is_literal(host) or private_addresses.is_own(host)
+        )
+
+
+def _host(value: str) -> str:
+    """The host of a Host header, without port and brackets."""
+    if value.startswith("["):
+        return value[1:].partition("]")[0].lower()
+    return value.rpartition(":")[0].lower() if ":" in value else value.lower()
+
+
+def _is_loopback(host: str) -> bool:
+    return host in _LOOPBACK or host.startswith("127.")

@@ -1,0 +1,1 @@
+"""Calls out of the process: the HTTP client, which addresses may be called, and what went wrong."""

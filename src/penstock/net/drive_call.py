@@ -1,0 +1,97 @@
+"""Calls that drive a queue: POST /v1/queues/{name}/process, sent by us to ourselves.
+
+They carry a token that is signed, short-lived and good for this queue's call alone, so that no
+process needs a key to begin or to continue a chain.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import time
+from asyncio import timeout
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from penstock.net.endpoint import read_endpoint
+from penstock.net.provider_errors import ProviderError
+from penstock.net.transport import Transport
+from penstock.security.roots import Roots
+
+PREFIX = "pd_"
+# Long enough for a host that starts cold.
+TOKEN_SECONDS = 300
+# Who refuses says so at once; who works answers when the work is done, and nobody waits for that.
+ANSWER_SECONDS = 1.0
+_ERRORS = 400
+_PURPOSE = "drive 1"
+
+WARN_SECONDS = 60.0
+
+_log = logging.getLogger("penstock.drive")
+_warned: dict[str, float] = {}
+
+
+def make_token(roots: Roots, queue: str) -> str:
+    body = json.dumps([queue, int(time.time()) + TOKEN_SECONDS]).encode()
+    mac = hmac.digest(roots.keys(_PURPOSE)[0], body, hashlib.sha256)
+    return f"{PREFIX}{_text(body)}.{_text(mac)}"
+
+
+def is_token(roots: Roots, given: str, queue: str) -> bool:
+    """Whether it lets a call drive this queue now."""
+    try:
+        body, mac = (_bytes(part) for part in given.removeprefix(PREFIX).split("."))
+    except (ValueError, binascii.Error):
+        return False
+    known = [hmac.digest(key, body, hashlib.sha256) for key in roots.keys(_PURPOSE)]
+    if not any(hmac.compare_digest(mac, one) for one in known):
+        return False
+    named, expires = json.loads(body)
+    return bool(named == queue and expires > time.time())
+
+
+async def call(roots: Roots, base: str, queue: str, body: Mapping[str, Any] | None = None) -> bool:
+    """Begin a call at the API at `base`; whether it was taken, as far as can be seen at once."""
+    endpoint = read_endpoint(
+        f"{base.rstrip('/')}/v1/queues/{quote(queue, safe='')}/process", from_variable=True
+    )
+    headers = {"Authorization": f"Bearer {make_token(roots, queue)}"}
+    # Its own: the last call of a script is made while its loop ends, and closes what is shared.
+    transport = Transport()
+    try:
+        async with (
+            timeout(ANSWER_SECONDS),
+            transport.post(endpoint, json.dumps(body or {}).encode(), headers) as answer,
+        ):
+            if answer.status >= _ERRORS:
+                warn(queue, f"{endpoint.address} refused the call with status {answer.status}")
+                return False
+            await answer.finish()
+            return True
+    except TimeoutError:
+        return True  # it works
+    except ProviderError as error:
+        warn(queue, str(error))
+        return False
+    finally:
+        await transport.close()
+
+
+def warn(queue: str, why: str) -> None:
+    """Now and then: while the API is away, every few seconds somebody finds that out."""
+    now = time.monotonic()
+    if _warned.get(queue, 0.0) <= now:
+        _warned[queue] = now + WARN_SECONDS
+        _log.warning("queue %s is not driven: %s", queue, why)
+
+
+def _text(found: bytes) -> str:
+    return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

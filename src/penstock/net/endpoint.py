@@ -1,0 +1,102 @@
+"""Where a handler calls: an address of the operator's, checked once at start."""
+
+import base64
+from dataclasses import dataclass, field, replace
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.errors import Invalid
+from penstock.net import private_addresses
+from penstock.security.secret import Secret
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The URL without user and password, and what goes with every call to it."""
+
+    url: str = field(repr=False)  # its path or query may be a secret of its own
+    address: str
+    """host:port, for people and for the circuit's probe."""
+    host: str
+    local_only: bool = False
+    authorization: Secret | None = None
+    """From `user:password@` in the URL."""
+    proxy: Secret | None = None
+    public_only: bool = False
+    """Given by a caller: see public_addresses.py."""
+
+    def under(self, path: str) -> "Endpoint":
+        """The same place at another path."""
+        parts = urlsplit(self.url)
+        url = parts._replace(path=path).geturl()
+        return replace(self, url=url)
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.url).path
+
+
+def read_endpoint(
+    url: str,
+    *,
+    from_variable: bool,
+    local_only: bool = False,
+    proxy: Secret | None = None,
+    option: str = "url",
+) -> Endpoint:
+    """The endpoint of a `url`; a wrong one is not quoted, since it may hold a password."""
+    parts = _split(url, option, ("http", "https"))
+    if parts.password is not None and not from_variable:
+        raise _wrong(
+            option,
+            "holds a password, which everyone who reads this file would see: write it into "
+            'a variable of the environment and url = "$NAME" here',
+        )
+    host = parts.hostname or ""
+    port = parts.port or _PORTS[parts.scheme]
+    if proxy is not None:
+        _split(proxy.reveal(), "proxy", ("http", "https"))
+    if local_only:
+        private_addresses.refuse_outside(host)
+        if proxy is not None:
+            raise _wrong(
+                "proxy", "cannot be used on a queue with local_only: it hides where a call ends"
+            )
+    shown = f"[{host}]" if ":" in host else host
+    bare = parts._replace(netloc=f"{shown}:{parts.port}" if parts.port else shown, fragment="")
+    return Endpoint(
+        bare.geturl(),
+        f"{shown}:{port}",
+        host,
+        local_only,
+        _basic(parts),
+        proxy,
+    )
+
+
+def _split(url: object, field: str, schemes: tuple[str, ...]) -> SplitResult:
+    if not isinstance(url, str) or any(ord(mark) <= 32 for mark in url):  # noqa: PLR2004
+        raise _wrong(field, 'must be an address like "http://127.0.0.1:11434", without spaces')
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise _wrong(field, "is not an address: its host or port cannot be read") from None
+    if parts.scheme not in schemes or not parts.hostname:
+        raise _wrong(
+            field,
+            'must begin with http:// or https:// and name a host, like "http://127.0.0.1:11434"',
+        )
+    return parts
+
+
+def _basic(parts: SplitResult) -> Secret | None:
+    if parts.username is None:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return Secret(f"Basic {base64.b64encode(pair.encode()).decode()}")
+
+
+def _wrong(field: str, said: str) -> Invalid:
+    return Invalid(f"{field} {said}", code="invalid_option", field=field)

@@ -1,1 +1,0 @@
-"""The way to models and functions: handlers that call them, and what their failures mean."""

@@ -1,0 +1,1 @@
+"""Secrets, signatures and callback tokens, and taking secrets out of texts."""

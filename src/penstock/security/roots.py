@@ -1,0 +1,85 @@
+"""The secret that everything an installation signs is derived from, each purpose its own key."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.base.secret_strength import HOW_TO_MAKE, why_weak
+from penstock.base.settings import Settings
+from penstock.db.embedded.database import make_home
+from penstock.errors import Misconfigured
+from penstock.security.secret import Secret
+
+_FILE = "secret"
+_BYTES = 32
+
+
+class Roots:
+    """One root, or a new one and old ones while they are exchanged: the first signs."""
+
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self._roots = tuple(root.encode() for root in roots)
+        # So that no error quotes one: see redaction.py.
+        self._secrets = tuple(Secret(root) for root in roots)
+
+    def __repr__(self) -> str:
+        return "Roots(***)"
+
+    def keys(self, purpose: str) -> list[bytes]:
+        """The keys for one purpose, that to sign with first: whoever has it cannot guess others."""
+        said = f"penstock {purpose}".encode()
+        return [hmac.digest(root, said, hashlib.sha256) for root in self._roots]
+
+    @property
+    def first(self) -> str:
+        """The one that signs, which is the operator's bearer secret as well."""
+        return self._roots[0].decode()
+
+    def is_one(self, given: str) -> bool:
+        """Whether it is a root itself, as an operator's bearer secret is."""
+        return any(hmac.compare_digest(root, given.encode()) for root in self._roots)
+
+
+def read_roots(settings: Settings) -> Roots:
+    """PENSTOCK_SECRET; on an embedded database also a secret that is made once and kept there."""
+    if settings.secrets:
+        return Roots(settings.secrets)
+    if settings.dsn is not None:
+        raise Misconfigured(
+            "PENSTOCK_SECRET is not set: it signs tokens, callbacks and webhooks, and is the "
+            "operator's key. Set it, to the same value for every worker and server; "
+            f"{HOW_TO_MAKE}"
+        )
+    return Roots((_kept(settings.home / _FILE),))
+
+
+def moved(settings: Settings, dsn: str) -> Settings:
+    """The same on another database, for a while; without a secret, with one for that while."""
+    return replace(settings, dsn=dsn, secrets=settings.secrets or (secrets.token_hex(_BYTES),))
+
+
+def _kept(path: Path) -> str:
+    make_home(path.parent)
+    made = secrets.token_hex(_BYTES)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.{made[:8]}")
+    try:
+        found = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        # Whole before it has its name: another process may read it at the same moment.
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(made)
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            pass
+        finally:
+            beside.unlink()
+        found = path.read_text(encoding="ascii").strip()
+    weakness = why_weak(found)
+    if weakness is not None:
+        raise Misconfigured(f"the secret in {path} {weakness}; remove the file: a new one is made")
+    return found

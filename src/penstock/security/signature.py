@@ -1,0 +1,127 @@
+"""Standard Webhooks: how a function knows that a call is ours, and we that one is a function's."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from penstock.errors import Invalid
+from penstock.security.roots import Roots
+from penstock.security.secret import Secret
+
+PREFIX = "whsec_"
+TOLERANCE_SECONDS = 300
+"""How old a signature may be, or how far in the future."""
+_FUNCTIONS = "signing key 1"
+_LEAST_BYTES = 8
+# Of one message, so many signatures are looked at.
+_MOST_SIGNATURES = 10
+
+
+class Signer:
+    """Signs with its secrets: `whsec_` and base64, as the standard has it, or any other text.
+
+    More than one while they are exchanged: a message then carries a signature by each.
+    """
+
+    def __init__(self, *secrets: Secret) -> None:
+        self._secrets = secrets
+        self._keys = tuple(_key(secret.reveal()) for secret in secrets)
+
+    @classmethod
+    def of_keys(cls, keys: Sequence[bytes]) -> Self:
+        return cls(*(Secret(written(key)) for key in keys))
+
+    def __repr__(self) -> str:
+        return "Signer(***)"
+
+    @property
+    def written(self) -> list[str]:
+        """Its secrets, for the one who is given them."""
+        return [secret.reveal() for secret in self._secrets]
+
+    def sign(self, message_id: str, timestamp: int, body: bytes) -> str:
+        digests = self._digests(message_id, str(timestamp), body)
+        return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+
+    def match(self, headers: Mapping[str, str], body: bytes, now: float) -> bytes | None:
+        """Whether a signature fits a message whose headers these are; None: none does.
+
+        The message is known by the first secret's, whichever fits: one that carries several is one.
+        """
+        message_id = headers.get("webhook-id", "")
+        timestamp = headers.get("webhook-timestamp", "")
+        if not message_id or not timestamp.isdecimal() or len(timestamp) > 12:  # noqa: PLR2004
+            return None
+        if abs(now - int(timestamp)) > TOLERANCE_SECONDS:
+            return None
+        known = self._digests(message_id, timestamp, body)
+        for given in headers.get("webhook-signature", "").split(" ")[:_MOST_SIGNATURES]:
+            version, _, text = given.partition(",")
+            found = _decoded(text)
+            if version != "v1" or found is None:
+                continue
+            if any(hmac.compare_digest(digest, found) for digest in known):
+                return known[0]
+        return None
+
+    def is_secret(self, given: str) -> bool:
+        """Whether it is one of the secrets itself, as they are written."""
+        said = given.encode()
+        return any(hmac.compare_digest(one.reveal().encode(), said) for one in self._secrets)
+
+    def _digests(self, message_id: str, timestamp: str, body: bytes) -> list[bytes]:
+        content = b".".join((message_id.encode(), timestamp.encode(), body))
+        return [hmac.digest(key, content, hashlib.sha256) for key in self._keys]
+
+
+def of_functions(roots: Roots) -> Signer:
+    """What calls of functions are signed with, and their callbacks, where a kind has no secret."""
+    return Signer.of_keys(roots.keys(_FUNCTIONS))
+
+
+def of_webhooks(roots: Roots, account: str | None, *, trusted: bool) -> Signer:
+    """What messages are signed with: the operator's own receivers, or one account's."""
+    return Signer.of_keys(roots.keys("webhook" if trusted else f"webhook {account or ''}"))
+
+
+def written(key: bytes) -> str:
+    """A key as its receiver is given it."""
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def signed(
+    signer: Signer | None, message_id: str, timestamp: int, body: bytes
+) -> Mapping[str, str]:
+    """The headers of a message; without a secret, all but the signature."""
+    headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
+    if signer is not None:
+        headers["webhook-signature"] = signer.sign(message_id, timestamp, body)
+    return headers
+
+
+def _key(text: str) -> bytes:
+    try:
+        key = (
+            base64.b64decode(text.removeprefix(PREFIX), validate=True)
+            if text.startswith(PREFIX)
+            else text.encode()
+        )
+    except binascii.Error:
+        raise _wrong("begins with whsec_, and what follows is no base64") from None
+    if len(key) < _LEAST_BYTES:
+        raise _wrong(f"is shorter than {_LEAST_BYTES} bytes, and can be guessed")
+    return key
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _wrong(said: str) -> Invalid:
+    return Invalid(f"secret {said}", code="invalid_option", field="secret")

@@ -1,0 +1,106 @@
+-- The server's clock was set. Its clock decides what is over its time, so a step would end what
+-- lives, or keep what is dead; every keeper compares it with one that cannot be set, and calls
+-- these when the two have parted (worker/membership/clocks.py).
+
+-- Not least(): that makes a moment of none.
+create or replace function penstock._not_after(p_at timestamptz, p_now timestamptz)
+returns timestamptz
+language sql immutable parallel safe
+as $$ select case when p_at > p_now then p_now else p_at end $$;
+
+-- It went back. What was written before is dated in the future: leases, deadlines and waits would
+-- last for as long as the step was. All is measured anew from now, with as much left as it had.
+-- What somebody holds is passed over; a keeper calls this several times. A moment that a caller has
+-- named (run_at, expires) stays what it is.
+create or replace function penstock.clock_went_back() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+begin
+  update penstock.worker w set beat_at = v_now
+  where w.id = any (array(
+    select s.id from penstock.worker s
+    where s.cleared_at is null and s.beat_at > v_now -- guard: beat ahead
+    for no key update skip locked));
+  update penstock.job j set
+    deadline_at = j.deadline_at - (j.updated_at - v_now),
+    timeout_at = j.timeout_at - (j.updated_at - v_now),
+    run_at = case when j.deadline_at is null and j.run_at > v_now
+      then j.run_at - (j.updated_at - v_now) else j.run_at end,
+    started_at = penstock._not_after(j.started_at, v_now),
+    progressed_at = penstock._not_after(j.progressed_at, v_now),
+    cancel_requested_at = penstock._not_after(j.cancel_requested_at, v_now), updated_at = v_now
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.updated_at > v_now -- guard: updated ahead
+      -- What has not begun waits for a moment that its caller named.
+      and (s.deadline_at is not null or s.attempt > 0) -- guard: begun
+    for no key update skip locked));
+  update penstock.gate g set rate_next_at = v_now
+  where g.queue_id = any (array(
+    select s.queue_id from penstock.gate s join penstock.queue q on q.id = s.queue_id
+    where s.rate_next_at > v_now + q.rate_period / q.rate_count * (q.rate_burst + 1)
+    for no key update of s skip locked));
+  -- An early look costs one job, or one message.
+  update penstock.circuit c set next_at = v_now, changed_at = least(c.changed_at, v_now),
+    looked_at = least(c.looked_at, v_now)
+  where c.queue_id = any (array(
+    select s.queue_id from penstock.circuit s
+    where s.next_at > v_now and (s.changed_at > v_now or s.looked_at > v_now)
+    for no key update skip locked));
+  -- Or no failure would count before that moment.
+  update penstock.circuit c set answered_at = least(c.answered_at, v_now),
+    answered_start = least(c.answered_start, v_now),
+    eased_at = least(c.eased_at, v_now)
+  where c.queue_id = any (array(
+    select s.queue_id from penstock.circuit s
+    where s.answered_at > v_now or s.answered_start > v_now or s.eased_at > v_now
+    for no key update skip locked));
+  update penstock.hook h set next_at = v_now
+  where h.job_id = any (array(
+    select s.job_id from penstock.hook s where s.next_at > v_now
+    for no key update skip locked));
+  update penstock.delivery d set next_at = v_now, sending_until = null,
+    last_at = penstock._not_after(d.last_at, v_now)
+  where d.id = any (array(
+    select s.id from penstock.delivery s
+    where s.next_at > v_now
+      and coalesce(s.last_at, s.created_at) > v_now -- guard: tried ahead
+    for no key update skip locked));
+end
+$$;
+
+-- It went forward by p_by, after p_before: what this worker runs has used nothing of that time.
+-- Neither has what awaits a callback, which is no worker's (p_worker null: only that). Every keeper
+-- calls this for the same step. What is outside is postponed by the first: it is dated after the
+-- step then. So is what was handed over or told of itself since the step and before this; but that
+-- was over when it was written. What somebody holds is being ended, or another keeper has it.
+create or replace function penstock.postpone_starts(
+  p_worker bigint, p_by interval, p_before timestamptz
+) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_postponed integer;
+begin
+  update penstock.job j set
+    deadline_at = j.deadline_at + p_by, timeout_at = j.timeout_at + p_by, updated_at = v_now
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.deadline_at is not null
+      and s.worker_id = p_worker -- guard: its own
+      and s.started_at <= p_before -- guard: from before
+    order by s.id for no key update)
+  || array(
+    select s.id from penstock.job s
+    where s.deadline_at > p_before -- guard: not over
+      and s.status = 'awaiting' -- guard: outside
+      and s.started_at <= p_before -- guard: outside, from before
+      and (s.updated_at <= p_before or s.deadline_at <= s.updated_at) -- guard: once
+    order by s.id for no key update skip locked));
+  get diagnostics v_postponed = row_count;
+  return v_postponed;
+end
+$$;

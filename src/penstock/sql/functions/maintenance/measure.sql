@@ -1,0 +1,250 @@
+-- What upkeep measures for position.sql and eta.sql: how long starts take, how many run at once,
+-- and where in a deep queue is what. None of it decides anything: late or missing, it costs the
+-- exactness of a number that people are shown.
+
+-- How long starts of each kind take. A median, for one job of four hours must not make everyone's
+-- wait look like hours; of the means of up to five in a row, since a plain median is far below
+-- what many jobs take together where a few are long, as answers of models are.
+-- From the newest thousand finished jobs, and only for kinds of which something ended since.
+create or replace function penstock._measure_paces() returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan
+as $$
+begin
+  with newest as materialized (
+    select f.id, f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
+    from penstock.finished f order by f.id desc limit 1000
+  ),
+  sample as materialized (
+    select s.* from (
+      select n.kind_id, n.finished_at,
+        greatest(0, date_part('epoch', n.finished_at - n.started_at)) as seconds,
+        row_number() over (partition by n.kind_id order by n.id desc) as nth,
+        count(*) over (partition by n.kind_id) as total
+      from newest n join penstock.kind k on k.id = n.kind_id
+      where n.ended_in_start and n.status <> 'cancelled' -- guard: ran to its end
+    ) s
+    where s.nth <= 100
+  ),
+  bunch as (
+    select s.kind_id, avg(s.seconds) as seconds, count(*) as n, max(s.finished_at) as newest_at
+    from sample s
+    group by s.kind_id, (s.nth - 1) / greatest(1, least(5, s.total / 5))
+  )
+  insert into penstock.pace as p (kind_id, seconds, samples, newest_at)
+  select b.kind_id, percentile_cont(0.5) within group (order by b.seconds), sum(b.n),
+    max(b.newest_at)
+  from bunch b group by b.kind_id
+  on conflict (kind_id) do update set seconds = excluded.seconds, samples = excluded.samples,
+    newest_at = excluded.newest_at
+  where p.newest_at <> excluded.newest_at;
+end
+$$;
+
+-- How many run at once in queues where others wait: up at once, down slowly, for a look may come
+-- just between an end and the next claim.
+create or replace function penstock._measure_flows(p_now timestamptz) returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  insert into penstock.flow as f (queue_id, parallel, seen_at)
+  select r.queue_id, r.n, p_now
+  from (
+    select j.queue_id, count(*) as n from penstock.job j
+    where j.deadline_at is not null group by j.queue_id
+  ) r
+  join penstock.queue q on q.id = r.queue_id
+  where exists (
+      select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
+    -- What is stopped runs empty, and says nothing of how it goes otherwise.
+    and ( -- guard: not stopped
+      select s from penstock._stop(q.id, null, q.paused_at, p_now) s) is null
+  on conflict (queue_id) do update set
+    parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
+    seen_at = excluded.seen_at
+$$;
+
+-- The first job of each slice of one lane (-1: of no lane) of one kind, in order, slice by slice
+-- along the index. One statement with a window took four times as long, and while it runs nothing
+-- that claims leave behind can be cleared away (2026-11). p_from, p_done: where to begin, and the
+-- work before it.
+create or replace function penstock._slices_of_lane(
+  p_queue integer, p_kind integer, p_lane bigint, p_typical double precision, p_from bigint,
+  p_done double precision, out ranks bigint[], out work double precision[]
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+  set jit = off
+as $$
+declare
+  v_slice record;
+  v_done double precision := p_done;
+  v_after bigint := p_from - 1;
+  v_seconds double precision := coalesce(
+    (select p.seconds from penstock.pace p where p.kind_id = p_kind), p_typical);
+begin
+  loop
+    select min(s.rank) as first, max(s.rank) as last, count(*) * v_seconds as seconds
+    into v_slice
+    from (
+      select j.rank from penstock.job j
+      where j.queue_id = p_queue and j.kind_id = p_kind and j.lane = p_lane
+        and j.status = 'queued' and j.rank > v_after
+      order by j.rank limit penstock._slice_size()
+    ) s;
+    exit when v_slice.first is null;
+    ranks := ranks || v_slice.first;
+    work := work || v_done;
+    v_done := v_done + v_slice.seconds;
+    v_after := v_slice.last;
+  end loop;
+end
+$$;
+
+-- The same of several lanes and kinds together: of one account, or (null) of all but these.
+create or replace function penstock._slices_of_lanes(
+  p_queue integer, p_kinds integer[], p_account bigint, p_closed bigint[],
+  p_typical double precision, out ranks bigint[], out work double precision[]
+)
+language sql stable set search_path = pg_catalog, pg_temp set work_mem = '64MB'
+as $$
+  select array_agg(n.rank order by n.nth), array_agg(n.work order by n.nth)
+  from (
+    select j.rank, row_number() over by_rank as nth,
+      sum(coalesce(p.seconds, p_typical)) over by_rank - coalesce(p.seconds, p_typical) as work
+    from penstock.job j left join penstock.pace p on p.kind_id = j.kind_id
+    where j.queue_id = p_queue and j.kind_id = any (p_kinds) and j.status = 'queued'
+      and (j.lane = p_account or (p_account is null and j.lane <> all (p_closed)))
+    window by_rank as (order by j.rank rows unbounded preceding)
+  ) n
+  where n.nth % penstock._slice_size() = 1
+$$;
+
+-- Snapshots of a deep queue: as a whole, and of accounts that are deep by themselves. Not in a fair
+-- queue, where lanes say how many wait in them, as a whole. Of kinds that can run only.
+create or replace function penstock._take_snapshots(
+  p_queue integer, p_ordering text, p_kinds integer[]
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_lowest constant bigint := -9223372036854775807;
+  v_began timestamptz := penstock.clock();
+  v_typical double precision := coalesce(
+    (select t.seconds from penstock._typical_pace(p_queue) t), 0);
+  v_closed bigint[] := array(
+    select distinct l.account_id from penstock.lane l
+    where l.queue_id = p_queue and l.waiting > 0 and not l.open);
+  v_deep record;
+begin
+  delete from penstock.snapshot s where s.queue_id = p_queue;
+  for v_deep in
+    select l.account_id, array_agg(l.kind_id) as kinds from penstock.lane l
+    where l.queue_id = p_queue and l.kind_id = any (p_kinds) and l.waiting > 0
+    group by l.account_id having sum(l.waiting) > penstock._counted_at_submit()
+  loop
+    perform penstock._take_snapshot(p_queue, v_deep.kinds, v_deep.account_id, v_typical, v_lowest);
+  end loop;
+  if p_ordering <> 'fair' and exists (
+    select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0 and l.open)
+  then
+    insert into penstock.snapshot (queue_id, lane, ranks, work)
+    select p_queue, -2, s.ranks, s.work
+    from penstock._slices_of_lanes(p_queue, p_kinds, null, v_closed, v_typical) s
+    where s.ranks is not null;
+  elsif p_ordering <> 'fair' then
+    perform penstock._take_snapshot(p_queue, p_kinds, -1, v_typical, v_lowest);
+  end if;
+  insert into penstock.flow as f (queue_id, closed, snapshot_due_at)
+  values (p_queue, v_closed, penstock.clock()
+    + greatest(interval '2 seconds', (penstock.clock() - v_began) * 20))
+  on conflict (queue_id) do update set closed = excluded.closed,
+    snapshot_due_at = excluded.snapshot_due_at;
+end
+$$;
+
+-- The snapshot of one account (-1: of what is in no lane, which is kept as -2).
+create or replace function penstock._take_snapshot(
+  p_queue integer, p_kinds integer[], p_account bigint, p_typical double precision,
+  p_lowest bigint
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_slices record;
+begin
+  if cardinality(p_kinds) = 1 then
+    select * into v_slices
+    from penstock._slices_of_lane(p_queue, p_kinds[1], p_account, p_typical, p_lowest, 0);
+  else
+    select * into v_slices
+    from penstock._slices_of_lanes(p_queue, p_kinds, p_account, null, p_typical);
+  end if;
+  insert into penstock.snapshot (queue_id, lane, ranks, work)
+  select p_queue, case when p_account = -1 then -2 else p_account end, v_slices.ranks,
+    v_slices.work
+  where v_slices.ranks is not null;
+end
+$$;
+
+-- Between two snapshots: what came at the end, from the last slice on. Or all of it would have to
+-- be counted for each reader that stands there, ten thousands of jobs where many are submitted.
+-- Only where one kind can run: several have no end that could be followed along the index.
+create or replace function penstock._extend_snapshots(p_queue integer, p_kinds integer[])
+returns void
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  update penstock.snapshot s set ranks = o.ranks[:cardinality(o.ranks) - 1] || e.ranks,
+    work = o.work[:cardinality(o.work) - 1] || e.work
+  from penstock.snapshot o cross join lateral penstock._typical_pace(p_queue) t
+  cross join lateral penstock._slices_of_lane(p_queue, p_kinds[1], greatest(o.lane, -1),
+    coalesce(t.seconds, 0), o.ranks[cardinality(o.ranks)], o.work[cardinality(o.work)]) e
+  where o.queue_id = p_queue and s.queue_id = o.queue_id and s.lane = o.lane
+    and cardinality(p_kinds) = 1
+    and e.ranks is not null
+    -- Nor have several lanes together.
+    and (o.lane >= 0 or not exists (
+      select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0))
+$$;
+
+-- One pass: nothing where another is at it, or was less than p_every ago. Whether it measured.
+create or replace function penstock.measure_waits(p_every interval default '1 second')
+returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := penstock.clock();
+  v_queue record;
+begin
+  if not pg_try_advisory_xact_lock(1886413177, 1) then
+    return false;
+  end if;
+  update penstock.measured m set at = v_now
+  where m.at <= v_now - p_every -- guard: not so soon
+    or m.at > v_now; -- the clock was set back
+  if not found then
+    return false;
+  end if;
+  perform penstock._measure_paces();
+  perform penstock._measure_flows(v_now);
+  for v_queue in
+    select q.id, q.ordering, f.snapshot_due_at, penstock._served_kinds(q.id, v_now) as kinds,
+      (select count(*) from (
+         select from penstock.job j where j.queue_id = q.id and j.status = 'queued'
+         limit penstock._counted_at_submit() + 1) d) > penstock._counted_at_submit() as deep
+    from penstock.queue q left join penstock.flow f on f.queue_id = q.id
+  loop
+    if not v_queue.deep then
+      delete from penstock.snapshot s where s.queue_id = v_queue.id;
+    elsif v_queue.snapshot_due_at is null
+      or v_queue.snapshot_due_at <= v_now or v_queue.snapshot_due_at > v_now + interval '10 minutes'
+    then
+      perform penstock._take_snapshots(v_queue.id, v_queue.ordering, v_queue.kinds);
+    else
+      perform penstock._extend_snapshots(v_queue.id, v_queue.kinds);
+    end if;
+  end loop;
+  -- Last: it keeps autovacuum from the tables until the end.
+  perform penstock._refresh_statistics();
+  return true;
+end
+$$;

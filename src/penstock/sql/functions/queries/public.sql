@@ -1,0 +1,100 @@
+-- What of a job is shown to whom. Operators, the app's own keys and the app's code see all of it.
+-- Customers (keys of accounts, tokens for browsers, the role penstock_tenant, webhooks to addresses
+-- that a submit named) see why a job failed in general words, and not where it ran: an exception
+-- may quote a prompt, a path or another system, and a worker's name is nobody else's business.
+--
+--                                       operators, app     customers
+--   error.class, reason, retryable      as they are        as they are
+--   error.message                       without keys       a sentence for the class, or what the
+--                                                          app said for people (`public`)
+--   attempts[].error_class, outcome     as they are        as they are
+--   attempts[].worker, message          as they are        null
+--   attempts[].frames                   as they are        none
+--   all else                            as it is           as it is
+
+-- The words for class and reason; pages have the same in two languages, in
+-- `penstock/element/texts.js`.
+create or replace function penstock._general_words(p_class text, p_reason text) returns text
+language sql immutable parallel safe
+as $$
+  select case p_reason
+    when 'stuck_exhausted' then 'It was interrupted too often, and was given up.'
+    else case p_class
+      when 'timeout' then 'It took longer than it may, and was stopped.'
+      when 'stalled' then 'The AI service stopped in the middle of its answer.'
+      when 'rate_limited' then 'The AI service had too much to do.'
+      when 'overloaded' then 'The AI service was overloaded.'
+      when 'unavailable' then 'The AI service could not be reached.'
+      when 'quota' then 'What may be spent on the AI service is used up. Those who run this have '
+        'to see to it.'
+      when 'auth' then 'The AI service did not let us in. Those who run this have to see to it.'
+      when 'config' then 'Something is not set up as it should be. Those who run this have to see '
+        'to it.'
+      when 'input_too_long' then 'What was handed in is too long. Please shorten it.'
+      when 'input_truncated' then 'What was handed in is too long to be read in full. Please '
+        'shorten it.'
+      when 'refused' then 'The AI service declined to work on this. Please change what was handed '
+        'in.'
+      when 'invalid_request' then 'It could not be done with what was handed in.'
+      when 'bad_output' then 'The answer that came was not usable.'
+      when 'interrupted' then 'It was interrupted and could not go on.'
+      when 'provider_error' then 'The AI service reported an error.'
+      when 'no_callback' then 'The service that worked on this has not answered.'
+      when 'worker_lost' then 'The computer that worked on this went away.'
+      when 'bug' then 'Something went wrong on our side.'
+      when 'cancelled' then 'It was cancelled.'
+      when 'expired' then 'It could not be started in the time that was set.'
+      else 'Something went wrong.' end
+      || case p_reason when 'attempts_exhausted' then ' It was tried as often as it may be.'
+         else '' end end
+$$;
+
+-- An error as customers see it. `public`: the app said it for people, with Fail or Cancel.
+create or replace function penstock._public_error(p_error jsonb) returns jsonb
+language sql immutable parallel safe
+as $$
+  select case
+    when jsonb_typeof(p_error) = 'object' then
+      jsonb_build_object('class', p_error -> 'class', 'reason', p_error -> 'reason',
+        'message', penstock._general_words(p_error ->> 'class', p_error ->> 'reason'),
+        'retryable', coalesce(p_error -> 'retryable', 'false'))
+      || case when p_error -> 'public' = 'true' then
+        jsonb_build_object('message', p_error -> 'message', 'public', true) else '{}' end
+    end
+$$;
+
+-- A job as customers see it, made of what operators see.
+create or replace function penstock._public_job(p_job jsonb) returns jsonb
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_job -> 'error' <> 'null' then
+    p_job := p_job || jsonb_build_object('error',
+      penstock._public_error(p_job -> 'error')); -- guard: words - penstock._public_error
+  end if;
+  if p_job -> 'attempts' <> '[]' then
+    p_job := p_job || jsonb_build_object('attempts', ( -- guard: starts
+      select jsonb_agg(a || '{"worker": null, "message": null, "frames": []}' order by n)
+      from jsonb_array_elements(p_job -> 'attempts') with ordinality t (a, n)));
+  end if;
+  return p_job;
+end
+$$;
+
+-- Why a job of the tenant whose connection this is did not succeed; null for anybody else's. The
+-- only function of ours that tenants may call: it has no argument that says who asks.
+create or replace function penstock.read_my_error(p_id uuid) returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
+as $$
+  select penstock._public_error(e.error)
+  from penstock.account a
+  cross join lateral (
+    select j.error from penstock.job j
+    where j.id = p_id and j.account_id = a.id -- guard: theirs => where j.id = p_id
+    union all
+    select f.error from penstock.finished f
+    where f.id = p_id and f.account_id = a.id -- guard: theirs, ended => where f.id = p_id
+  ) e
+  where a.name = current_setting('penstock.account', true)
+$$;

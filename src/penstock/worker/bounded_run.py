@@ -1,0 +1,132 @@
+"""A stint: a worker that works for a bounded time, as a call of a serverless host does.
+
+It starts nothing that it could not finish, waits for what may start soon, and leaves when nothing
+is due. What still runs when its time is over is given back, free of charge.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Literal
+
+from penstock.db.connections.listener import AWAY, back_soon
+from penstock.engine.engine import Engine
+from penstock.worker.claiming.claims import BATCH, Claims
+from penstock.worker.execution.running import Running
+from penstock.worker.handlers.control import whereabouts
+from penstock.worker.handlers.handler import Handler
+
+# What takes longer than any stint could only begin at the beginning of one.
+BEGINNING = 0.9
+# Of a kind of which nothing has ended yet, no more is known than its time-out: so much of the stint
+# has to be left for its first job.
+UNKNOWN = 0.5
+# How often to ask again how long jobs take.
+MEASURE_SECONDS = 2.0
+REST_SECONDS = 0.5
+# What is due so soon is waited for: nobody else may come for it.
+SOON_SECONDS = 10.0
+
+_log = logging.getLogger("penstock.worker")
+
+End = Literal["idle", "held", "time"]
+
+
+class Stint:
+    def __init__(self, length: timedelta, engine: Engine, handlers: Mapping[str, Handler]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = length.total_seconds()
+        self._ends = self._loop.time() + self._seconds
+        self._engine = engine
+        self._handlers = handlers
+        self._expected: dict[str, float] = {}
+        self._measured = float("-inf")
+        self._full = False
+        self._begun = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until what runs is given back."""
+        return max(0.0, self._ends - self._loop.time())
+
+    async def allowance(self, queue: str) -> int:
+        """How many jobs a claim may ask for: such as will probably end in the time that is left."""
+        if self.left <= 0:
+            self._full = True
+            return 0
+        await self._measure(queue)
+        fits = {
+            handler.kind: self._fits(handler.kind)
+            for handler in self._handlers.values()
+            if handler.queue == queue
+        }
+        if not all(fits.values()):
+            # One at a time, and only if it is the turn of one that fits: nobody is passed over.
+            kind = await self._next_kind(queue) if any(fits.values()) else ""
+            # None: what is due next has waited for its time, and only the claim will see it.
+            self._full = kind is not None and not fits.get(kind, False)
+            return 0 if self._full else 1
+        self._full = False
+        return BATCH
+
+    async def _next_kind(self, queue: str) -> str | None:
+        return await self._engine.drive.next_kind(queue, list(self._handlers))
+
+    async def run(self, claims: Claims, running: Running) -> End:
+        """Until nothing is due, nothing can start before somebody else acts, or time is over."""
+        [queue] = claims.queues
+        tries = 0
+        while not claims.stopped and self.left > 0:
+            claims.listen(queue)
+            begun = running.processed + len(running)
+            try:
+                more = await claims.claim(queue)
+                self._begun = self._begun or running.processed + len(running) > 0
+                if more or running.processed + len(running) > begun:
+                    tries = 0
+                    continue
+                if not running and (end := await self._end(queue)):
+                    return end
+                tries = 0
+            except AWAY as error:
+                _log.info("no claim: %s", whereabouts(error))
+                tries += 1
+                await back_soon(tries)
+                continue
+            await claims.rest(queue, min(REST_SECONDS, self.left))
+        return "time"
+
+    async def _end(self, queue: str) -> End | None:
+        """Why to leave, when a claim has brought nothing and nothing runs here."""
+        state = await self._engine.drive.state(queue, list(self._handlers))
+        if state.due == 0 and state.soon is not None and state.soon <= min(SOON_SECONDS, self.left):
+            return None
+        if state.due == 0:
+            # Somebody who died may have left something to do: the keeper beside settles it soon.
+            return None if await self._engine.upkeep.anyone_silent() else "idle"
+        if state.held:
+            return "held"
+        return "time" if self._full else None
+
+    async def _measure(self, queue: str) -> None:
+        if self._loop.time() - self._measured < MEASURE_SECONDS:
+            return
+        self._measured = self._loop.time()
+        found = await self._engine.drive.expected(queue)
+        if any(one.seconds is None for one in found):
+            self._measured = float("-inf")  # as soon as something has ended, more is known
+        self._expected = {
+            one.kind: min(one.timeout, UNKNOWN * self._seconds)
+            if one.seconds is None
+            else one.seconds
+            for one in found
+        }
+
+    def _fits(self, kind: str) -> bool:
+        left = self.left
+        # Nor does a call that has begun nothing end because it took a while to get there.
+        beginning = BEGINNING if self._begun else UNKNOWN
+        if left >= beginning * self._seconds or self._handlers[kind].hands_over:
+            return True
+        return self._expected.get(kind, UNKNOWN * self._seconds) <= left

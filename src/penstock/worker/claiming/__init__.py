@@ -1,0 +1,1 @@
+"""Deciding how many jobs to claim, and when."""

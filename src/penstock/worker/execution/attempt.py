@@ -1,0 +1,239 @@
+"""One start of a job in this worker: what was claimed, who runs it, and why it was stopped."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from penstock.engine.jobs.attempts import Claimed
+from penstock.engine.jobs.outcomes import (
+    Cancelled,
+    Error,
+    Outcome,
+    Released,
+    Retry,
+    Stuck,
+    TimedOut,
+)
+from penstock.worker.execution.threads import Threads
+from penstock.worker.handlers.handler import Handler
+
+if TYPE_CHECKING:
+    from penstock.worker.reporting.progress import Desk
+
+Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
+
+_WORTH_A_LINE = {"timeout": "over its time", "stuck": "no progress for too long"}
+
+_log = logging.getLogger("penstock.worker")
+
+# When a handler that swallows its cancellation is told again. One that cleans up has so long.
+_INSIST_SECONDS = 5.0
+# After so many answers of busy the database waits for the account: where many callers queue for
+# one, who only tries finds it taken for seconds.
+IMPATIENT_TRIES = 2
+LEAST_PATIENCE = timedelta(milliseconds=200)
+MOST_PATIENCE = timedelta(seconds=3)
+# So often a job is released whose failure came of a loop that had stood still; then it counts.
+EXCUSED_TRIES = 5
+_MOMENT_SECONDS = 0.002
+
+
+class Start:
+    """Between claim and end. Everything but `note` and the flags belongs to the worker's loop."""
+
+    __slots__ = (
+        "begun",
+        "blocked",
+        "busies",
+        "cancelled",
+        "claimed",
+        "desk",
+        "due",
+        "ended",
+        "excused_until",
+        "handler",
+        "keeps_slot",
+        "progressed",
+        "reason",
+        "refusals",
+        "seq",
+        "steps",
+        "steps_read",
+        "stuck_timer",
+        "task",
+        "threads",
+        "timer",
+        "token",
+        "units",
+        "usage",
+        "watched",
+        "worker",
+    )
+
+    def __init__(self, claimed: Claimed, handler: Handler, worker: int, desk: "Desk") -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.worker = worker
+        self.desk = desk
+        self.task: asyncio.Task[None] | None = None
+        self.threads: tuple[Future[Any], ...] = ()
+        """Plain functions, handler or steps, in threads: they go on there when it was stopped."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.stuck_timer: asyncio.TimerHandle | None = None
+        self.reason: Reason | None = None
+        self.begun = False
+        self.watched = False
+        self.cancelled = False
+        """Asked to end: what `job.cancelled` shows."""
+        self.ended = False
+        self.blocked = False
+        """It has blocked the loop: the time is its own."""
+        self.due = 0.0
+        """When it is over its time, by the loop's clock."""
+        self.excused_until = 0.0
+        """Until then a failure may come of the loop having stood still."""
+        self.progressed = 0.0
+        self.keeps_slot = False
+        """Its handler has ended, and its slot is given when the end is told."""
+        self.refusals = 0
+        """How often the database would not take its end."""
+        self.busies = 0
+        """How often somebody else held what its end needs."""
+        self.seq = 0
+        self.steps: dict[str, Any] = {}
+        """What is kept of this job, by name; of earlier starts once it was read."""
+        self.steps_read = claimed.attempt == 1
+        self.usage: dict[str, Any] | None = None
+        self.units: int | None = None
+        self.token: str | None = None
+        """It was handed over under this one: it goes on outside, and is no longer the worker's."""
+
+    @property
+    def patient(self) -> bool:
+        """Whether its end had better wait for who holds its account."""
+        return self.busies >= IMPATIENT_TRIES
+
+    @property
+    def patience(self) -> timedelta | None:
+        """For how long: longer each time, since who gives up goes to the back of the line."""
+        if not self.patient:
+            return None
+        doubled = min(10, self.busies - IMPATIENT_TRIES)
+        return min(MOST_PATIENCE, LEAST_PATIENCE * (1 << doubled))
+
+    def begin(self) -> bool:
+        """The task runs now; False when the start was stopped before.
+
+        A task that is cancelled before its first step never takes it, and nobody would be told.
+        """
+        self.begun = True
+        return self.reason is None
+
+    def watch(self, begun: float) -> None:
+        """Set the clocks: over its time, and without progress. The database has its own, later.
+
+        `begun`: when the start was, by the loop's clock.
+        """
+        self.watched = True
+        loop, claimed = self.desk.loop, self.claimed
+        allowed, unmoved = claimed.timeout_seconds, claimed.unmoved_seconds
+        self.due = begun + allowed
+        if self.timer is None:
+            self._check_time(loop)
+        if unmoved < allowed:
+            self.progressed = max(self.progressed, begun)
+            self._check_progress(loop, unmoved)
+
+    def submit(self, threads: Threads, function: Callable[[], Any]) -> "Future[Any]":
+        """Run a plain function of this attempt in a thread."""
+        future = threads.submit(function)
+        self.threads = (*(one for one in self.threads if not one.done()), future)
+        return future
+
+    def lose(self, seconds: float) -> None:
+        """Another job blocked the loop for so long: that was not this one's time."""
+        self.due += seconds
+        self.progressed += seconds
+        # What it was waiting for has run out of time, too: a call to a server, say.
+        self.excused_until = time.monotonic() + seconds
+
+    @property
+    def excused(self) -> bool:
+        """Whether a failure of a call may come of the loop having stood still."""
+        self.desk.watch.measure()
+        tries = self.claimed.attempt - self.claimed.failures
+        return time.monotonic() < self.excused_until and tries <= EXCUSED_TRIES
+
+    def _check_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        # All that fell due while the loop stood comes at once, before anybody could go on.
+        self.desk.watch.measure()
+        if self.due - loop.time() > _MOMENT_SECONDS:
+            self.timer = loop.call_at(self.due, self._check_time, loop)
+        else:
+            self.stop("timeout")
+
+    def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
+        self.desk.watch.measure()
+        left = self.progressed + allowed - loop.time()
+        if left <= 0:
+            self.stop("stuck")
+        else:
+            self.stuck_timer = loop.call_later(left, self._check_progress, loop, allowed)
+
+    def stop(self, reason: Reason) -> None:
+        """End it from outside. The first reason counts."""
+        if self.ended:
+            return
+        if self.reason is None and reason in _WORTH_A_LINE:
+            _log.warning(
+                "a job was stopped: %s",
+                _WORTH_A_LINE[reason],
+                extra={
+                    "job": self.claimed.id,
+                    "kind": self.claimed.kind,
+                    "attempt": self.claimed.attempt,
+                },
+            )
+        self.reason = self.reason or reason
+        self.cancelled = True
+        if self.task is not None:
+            if self.begun:
+                self.task.cancel()
+            if self.timer is not None:
+                self.timer.cancel()
+            self.timer = self.desk.loop.call_later(_INSIST_SECONDS, self.stop, reason)
+
+    def unwatch(self) -> None:
+        self.ended = True
+        for timer in (self.timer, self.stuck_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def outcome_of_stop(self) -> Outcome:
+        """What the start comes to when it was stopped."""
+        match self.reason:
+            case "timeout":
+                return TimedOut(Error("timeout", "over its time"))
+            case "stuck":
+                return Stuck(Error("stalled", "no progress for too long"))
+            case "cancel":
+                return Cancelled(Error("cancelled", "cancelled while it ran", retryable=False))
+            case "lost" | "stop":
+                return Released()
+            case None:
+                return Retry(Error("bug", "the handler cancelled itself"))
+            case _:
+                assert_never(self.reason)
+
+    def in_loop(self, call: Callable[..., None], *args: Any) -> None:
+        """Do this in the worker's loop, from whatever thread."""
+        self.desk.loop.call_soon_threadsafe(call, *args)
+
+    def wait_for(self, call: Any) -> Any:
+        """Run a coroutine in the worker's loop from a handler's thread, and wait for it."""
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(call, self.desk.loop)
+        return future.result()

@@ -1,0 +1,63 @@
+"""Where a handler's error was raised: files, lines and functions of its traceback, never a value.
+
+The frames of the user's own code come first, because a stack often ends in a library. They are for
+operators: customers read neither these nor the message.
+"""
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from penstock.base.safe_read import is_a, read
+
+MOST = 20
+LONGEST = 300  # characters of one frame
+_MOST_NESTED = 5
+_MOST_LOGGED = 10
+
+_PENSTOCK = f"{Path(__file__).parent.parent}/"
+_LIBRARIES = (_PENSTOCK, *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+
+def frames_of(error: BaseException) -> tuple[str, ...]:
+    """Each frame as `file:line in function`, innermost first; the user's own before libraries'."""
+    packed = read(error, "frames")  # of an error that was raised in a process of its own
+    if isinstance(packed, tuple):
+        return packed
+    stack = list(_stack(error))
+    own = [file for file, _ in stack if _is_own(file)]
+    if own:
+        # What called the handler says nothing to its author.
+        stack = stack[next(i for i, (file, _) in enumerate(stack) if _is_own(file)) :]
+    stack.reverse()
+    ordered = sorted(stack, key=lambda frame: not _is_own(frame[0]))  # stable
+    # A recursion repeats its frames.
+    return tuple(dict.fromkeys(text[:LONGEST] for _, text in ordered))[:MOST]
+
+
+def in_words(frames: tuple[str, ...]) -> str:
+    """The frames as one line of a log."""
+    first = f" at {frames[0]}" if frames else ""
+    rest = f"; frames: {', '.join(frames[:_MOST_LOGGED])}" if len(frames) > 1 else ""
+    return first + rest
+
+
+def _stack(error: BaseException) -> Iterator[tuple[str, str]]:
+    """File and text of each frame, outermost first; of a group also those of its first error."""
+    for _ in range(_MOST_NESTED):
+        trace = read(error, "__traceback__")
+        if isinstance(trace, TracebackType):
+            for frame, line in traceback.walk_tb(trace):
+                code = frame.f_code
+                yield code.co_filename, f"{code.co_filename}:{line} in {code.co_qualname}"
+        if not is_a(error, BaseExceptionGroup):
+            return
+        error = error.exceptions[0]  # type: ignore[attr-defined]
+
+
+def _is_own(file: str) -> bool:
+    installed = any(part in file for part in _INSTALLED)
+    return not (installed or file.startswith((*_LIBRARIES, "<frozen ")))

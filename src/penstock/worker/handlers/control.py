@@ -1,0 +1,139 @@
+"""What a handler raises to say how its start ends, and what becomes of anything else it raises."""
+
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+
+from penstock.base.safe_read import read
+from penstock.base.settings import duration
+from penstock.engine.jobs.outcomes import Cancelled, Error, Failed, Outcome, Snoozed
+from penstock.engine.jobs.outcomes import Retry as Retried
+from penstock.errors import Invalid, PenstockError, words_of
+from penstock.failures.classify import Extension, classify
+from penstock.failures.outcome import charged, clean
+from penstock.net.provider_errors import ProviderError
+from penstock.worker.execution.frames import in_words
+
+LONGEST_WAIT = timedelta(days=3650)
+# What is said where the app says nothing; customers read the words for the class instead.
+_GAVE_UP = "the handler gave up"
+_CANCELLED = "cancelled by its handler"
+
+
+class Fail(Exception):
+    """`raise Fail("why")`: it will never work; no more attempts.
+
+    The words are for the customer: keys of accounts and browsers see them, without known forms of
+    keys. Of every other exception they see a sentence for its class, so do not quote one here:
+    `raise Fail("The picture is too small") from error`. With `public=False` these words are for
+    operators, too.
+    """
+
+    def __init__(
+        self, why: object = _GAVE_UP, *, cls: str = "invalid_request", public: bool = True
+    ) -> None:
+        super().__init__(why)
+        self.why = words_of(why)
+        self.cls = cls
+        self.public = public and why is not _GAVE_UP
+
+
+class Retry(Exception):
+    """`raise Retry(after="30s")`: a failure; again after that, or after the queue's backoff.
+
+    The words are for operators, and customers see a sentence for the class; with `public=True` they
+    are for customers, too.
+    """
+
+    def __init__(
+        self,
+        why: object = "the handler asked for another attempt",
+        *,
+        after: str | float | timedelta | None = None,
+        cls: str = "provider_error",
+        public: bool = False,
+    ) -> None:
+        super().__init__(why)
+        self.why = words_of(why)
+        self.after = None if after is None else _wait(after)
+        self.cls = cls
+        self.public = public
+
+
+class Snooze(Exception):
+    """`raise Snooze("5m")`: later; costs no attempt."""
+
+    def __init__(self, after: str | float | timedelta) -> None:
+        super().__init__(f"snoozed for {after}")
+        self.after = _wait(after)
+
+
+class Cancel(Exception):
+    """`raise Cancel("why")`: the job ends as cancelled.
+
+    The words are for the customer, as those of Fail.
+    """
+
+    def __init__(self, why: object = _CANCELLED, *, public: bool = True) -> None:
+        super().__init__(why)
+        self.why = words_of(why)
+        self.public = public and why is not _CANCELLED
+
+
+class LeaseLost(Exception):
+    """The start is no longer the worker's: whatever it does now does not count."""
+
+
+def _wait(after: str | float | timedelta) -> timedelta:
+    wait = duration(after, field="after")
+    if wait > LONGEST_WAIT:
+        raise Invalid("after must be at most ten years", code="invalid_duration", field="after")
+    return wait
+
+
+def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
+    """How a start ends whose handler raised this; `more`: what the app knows of its errors."""
+    match error:
+        case Fail():
+            return Failed(Error(error.cls, clean(error.why), retryable=False, public=error.public))
+        case Retry():
+            return Retried(Error(error.cls, clean(error.why), public=error.public), error.after)
+        case Snooze():
+            return Snoozed(error.after)
+        case Cancel():
+            return Cancelled(
+                Error("cancelled", clean(error.why), retryable=False, public=error.public)
+            )
+        case _:
+            public = isinstance(error, ProviderError) and error.public
+            return charged(classify(error, more=more), described(error), public=public)
+
+
+def described(error: BaseException) -> str:
+    """Class and words, for people who look at the job; never for a log."""
+    words = words_of(error)
+    if isinstance(error, ProviderError) and not error.public and error.provider_text:
+        words = f"{words}: {error.provider_text}"
+    if isinstance(error, PenstockError) and words:
+        return clean(words)  # a whole sentence
+    return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+
+
+def whereabouts(error: BaseException, frames: tuple[str, ...] = ()) -> str:
+    """Class and place of an exception, for logs: its words may quote a payload.
+
+    `frames`: those of `frames_of`, instead of the innermost one.
+    """
+    if frames:
+        return f"{_name(error)}{in_words(frames)}"
+    trace = traceback.extract_tb(read(error, "__traceback__"))
+    place = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
+    # One that was raised in a process of its own brings both along.
+    where = read(error, "where")
+    place = where if isinstance(where, str) else place
+    return f"{_name(error)} at {place}" if place else _name(error)
+
+
+def _name(error: BaseException) -> str:
+    name = read(error, "class_name")
+    return name if isinstance(name, str) else type(error).__name__

@@ -1,0 +1,217 @@
+"""Files of a job: those its payload refers to, and those it makes."""
+
+import asyncio
+import base64
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from typing import IO, Any, TypeVar
+from uuid import UUID
+
+from penstock.db.connections.listener import AWAY
+from penstock.engine.uploads import PIECE_BYTES, Upload, Uploads, read_reference
+from penstock.errors import Invalid, TooLarge
+from penstock.worker.execution.attempt import Start
+from penstock.worker.handlers.control import LeaseLost
+
+# Kept in memory while a file is made; more goes to a temporary file.
+MEMORY_BYTES = 1024 * 1024
+AWAY_SECONDS = 0.5
+
+_T = TypeVar("_T")
+
+
+class File:
+    """An upload that a handler has opened. What reads is awaited in an `async def`."""
+
+    __slots__ = ("_piece", "content_type", "id", "size")
+
+    def __init__(
+        self, upload: UUID, content_type: str, size: int, piece: Callable[[int], Any]
+    ) -> None:
+        """`piece(n)`: its nth piece, or None; to be awaited, or not."""
+        self.id = upload
+        self.content_type = content_type
+        self.size = size
+        self._piece = piece
+
+    async def read(self) -> bytes:
+        """All of it; for what is large there is `chunks`."""
+        return b"".join([piece async for piece in self.chunks()])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Its content, a piece of at most 256 KiB at a time."""
+        for n in range(_count(self.size)):
+            yield _whole(await self._piece(n), self.id)
+
+
+class BlockingFile(File):
+    """The same in a plain `def`, where nothing is awaited."""
+
+    __slots__ = ()
+
+    def read(self) -> bytes:  # type: ignore[override]  # as `Job` has it: the same, done at once
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:  # type: ignore[override]
+        for n in range(_count(self.size)):
+            yield _whole(self._piece(n), self.id)
+
+
+async def find_file(start: Start, said: Any) -> Upload:
+    """The upload that a handler asks for: of its job's account, whoever names it.
+
+    Its payload may name any: where it came in by plain SQL, nobody has looked at it.
+    """
+    wanted = read_reference(said)
+    if wanted is None:
+        raise Invalid(
+            'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
+        )
+    account = start.claimed.account or ""
+    uploads = start.desk.engine.uploads
+    return await _patiently(start, lambda: uploads.find(wanted, account=account))
+
+
+async def read_piece(start: Start, upload: UUID, n: int) -> bytes | None:
+    uploads = start.desk.engine.uploads
+    return await _patiently(start, lambda: uploads.piece(upload, n))
+
+
+async def keep_file(start: Start, file: IO[bytes], content_type: str) -> dict[str, str]:
+    uploads, account = start.desk.engine.uploads, start.claimed.account
+    # Should an answer be lost, there are two of it; the one that nobody has is swept.
+    kept = await _patiently(
+        start, lambda: uploads.create(file, content_type, account=account, quota=False)
+    )
+    return {"upload": str(kept.id)}
+
+
+async def _patiently(start: Start, call: Callable[[], Awaitable[_T]]) -> _T:
+    """A handler runs on through an outage of the database."""
+    while True:
+        try:
+            return await call()
+        except AWAY:
+            if start.ended:
+                raise LeaseLost from None
+            await asyncio.sleep(AWAY_SECONDS)
+
+
+async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
+    """What a handler gives to be attached, as a file; a path is read where it lies."""
+    if not hasattr(data, "__aiter__"):
+        return await asyncio.to_thread(spooled_here, data, await uploads.most_bytes())
+    most_bytes = await uploads.most_bytes()
+    file = _new_file()
+    try:
+        async for piece in data:
+            _add(file, piece, most_bytes)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def spooled_here(data: Any, most_bytes: int) -> IO[bytes]:
+    """The same where nothing is awaited."""
+    if isinstance(data, os.PathLike):
+        return open(data, "rb")  # noqa: PTH123  # of any path; the caller closes it
+    file = _new_file()
+    try:
+        for piece in _pieces(data):
+            _add(file, piece, most_bytes)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _new_file() -> IO[bytes]:
+    return tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # who asks for it closes it
+
+
+def _pieces(data: Any) -> Iterable[Any]:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return [data]
+    if hasattr(data, "read"):
+        return _read(data)
+    if isinstance(data, str) or not isinstance(data, Iterable):
+        raise Invalid(
+            f"attach() takes bytes, a Path, a file, or an iterator of bytes, not "
+            f"{type(data).__name__}",
+            code="invalid_upload",
+            field="data",
+        )
+    return data
+
+
+def _read(file: Any) -> Generator[Any, None, None]:
+    while piece := file.read(PIECE_BYTES):
+        yield piece
+
+
+def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
+    if not isinstance(piece, bytes | bytearray | memoryview):
+        raise Invalid(
+            f"attach() takes bytes, and a piece is {type(piece).__name__}: encode texts first",
+            code="invalid_upload",
+            field="data",
+        )
+    file.write(piece)
+    if file.tell() > most_bytes:
+        raise TooLarge(
+            f"a file may have at most {most_bytes} bytes",
+            code="upload_too_large",
+            field="data",
+            most_bytes=most_bytes,
+        )
+
+
+def _count(size: int) -> int:
+    return -(-size // PIECE_BYTES)
+
+
+def _whole(piece: bytes | None, of: UUID) -> bytes:
+    if piece is None:
+        raise Invalid(
+            f"upload {of} was deleted while it was read", code="unknown_upload", field="upload"
+        )
+    return piece
+
+
+class ProcessFiles:
+    """The worker's side of a handler in its own process, which speaks JSON with it."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._made: IO[bytes] | None = None
+
+    async def __call__(self, method: str, *args: Any) -> Any:
+        uploads = self._start.desk.engine.uploads
+        match method:
+            case "open":
+                found = await find_file(self._start, *args)
+                return [str(found.id), found.content_type, found.size]
+            case "read_piece":
+                upload, n = args
+                found = await find_file(self._start, upload)
+                return packed(await read_piece(self._start, found.id, n))
+            case "most_bytes":
+                return await uploads.most_bytes()
+            case "add_piece":
+                self._made = self._made or _new_file()
+                _add(self._made, unpacked(args[0]), await uploads.most_bytes())
+                return None
+            case _:
+                file, self._made = self._made or _new_file(), None
+                with file:
+                    return await keep_file(self._start, file, *args)
+
+
+def packed(piece: bytes | None) -> str | None:
+    return None if piece is None else base64.b64encode(piece).decode()
+
+
+def unpacked(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

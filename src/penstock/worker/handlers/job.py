@@ -1,0 +1,361 @@
+"""The job as its handler sees it.
+
+One class for both kinds of handler. In an `async def` the calls are awaited; in a plain `def`,
+which runs in a thread, the same calls do their work before they return.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+from collections.abc import Callable, Generator
+from contextvars import ContextVar, copy_context
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from penstock.engine.encoding.encode import CREDITS_MAX, encode
+from penstock.errors import Invalid, TooLarge
+from penstock.worker.execution.attempt import Start
+from penstock.worker.execution.dispatched import hand_over
+from penstock.worker.handlers.control import LeaseLost
+from penstock.worker.handlers.files import (
+    BlockingFile,
+    File,
+    find_file,
+    keep_file,
+    read_piece,
+    spooled,
+    spooled_here,
+)
+from penstock.worker.handlers.step_names import (
+    call_plainly,
+    check_function,
+    check_label,
+    check_name,
+)
+
+# As much as a payload may have.
+TEXT_MAX = 1_048_576
+# As much as a price may be.
+# After so much a thread that emits asks whether there is room.
+ROOM_CHARACTERS = 65_536
+
+_step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
+
+
+class Done:
+    """Something to await that is there already."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+DONE = Done()
+
+
+class Job:
+    """What a handler may know of its job, and say about it."""
+
+    __slots__ = ("_blocking", "_emitted", "_stage", "_start")
+
+    def __init__(self, start: Start, *, blocking: bool) -> None:
+        """Made by the worker. `blocking`: for a handler that awaits nothing, in its thread."""
+        self._start = start
+        self._blocking = blocking
+        self._stage: tuple[str, str | None] = ("", None)
+        self._emitted = 0
+
+    @property
+    def id(self) -> UUID:
+        return self._start.claimed.id
+
+    @property
+    def kind(self) -> str:
+        return self._start.claimed.kind
+
+    @property
+    def attempt(self) -> int:
+        """Which start of the job this is, from 1."""
+        return self._start.claimed.attempt
+
+    @property
+    def account(self) -> str | None:
+        return self._start.claimed.account
+
+    @property
+    def topic(self) -> str | None:
+        return self._start.claimed.topic
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        return self._start.claimed.payload
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._start.claimed.metadata or {}
+
+    @property
+    def stage_name(self) -> str | None:
+        return self._stage[0] or None
+
+    @property
+    def key(self) -> str:
+        """A stable key for a provider's idempotency: the same in every attempt, one per step."""
+        step = _step_name.get()
+        return f"{self.id}:{step}" if step else str(self.id)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job is asked to end: return, or raise Cancel, while there is time."""
+        return self._start.cancelled
+
+    def stage(self, name: str, label: str | None = None) -> "Stage":
+        """Say what is being done now; as a context manager, until its end.
+
+        `async with job.stage("TIER1", label="Tier 1 scanning"): …`, or `with` in a plain `def`.
+        """
+        check_name(name, "stage")
+        check_label(label)
+        before = self._stage
+        self.say_stage(name, label)
+        return Stage(self, before)
+
+    def say_stage(self, name: str, label: str | None) -> None:
+        """Say it as it stands; "" for none."""
+        # Looked at here: what Postgres refuses would take the words of other starts along.
+        encode([name, label], "stage")
+        self._stage = (name, label)
+        self._say(self._start.desk.stage, self._start, name, label)
+
+    def leave_stage(self, before: tuple[str, str | None]) -> None:
+        """Go back to the stage around this one. Called by Stage."""
+        self.say_stage(*before)
+
+    def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
+        """Say how much is done, of how much, and what there is of the result so far."""
+        for name, value in (("done", done), ("total", total)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise _odd(name, f"must be a number, not {type(value).__name__}")
+        text = _bounded({"done": done, "total": total, "partial": partial}, "progress")
+        self._say(self._start.desk.progress, self._start, text)
+        return DONE
+
+    def emit(self, data: Any) -> Any:
+        """Send a piece of the live stream: a text, or any JSON value."""
+        encoded = _bounded(data, "chunk")
+        text = data if isinstance(data, str) else None
+        self._say(self._start.desk.chunk, self._start, text, encoded)
+        if self._blocking:
+            # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
+            self._emitted += len(encoded)
+            if self._emitted > ROOM_CHARACTERS:
+                self._start.wait_for(self._start.desk.room(self._start))
+                self._emitted = 0
+            return DONE
+        if not self._start.desk.is_full(self._start):
+            return DONE
+        return self._start.desk.room(self._start)
+
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run `function` once for all attempts: its result is kept, and later attempts get it.
+
+        To be awaited in an `async def` handler. What it returns has to be JSON; it comes back as
+        JSON, in this attempt as in later ones.
+        """
+        check_name(name, "step")
+        check_function(function, name)
+        if self._blocking:
+            return self._step_blocking(name, function, args, kwargs)
+        return self._step(name, function, args, kwargs)
+
+    async def _step(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        start = self._start
+        await start.desk.read_steps(start)
+        if name in start.steps:
+            return start.steps[name]
+        token = _step_name.set(name)
+        try:
+            if inspect.iscoroutinefunction(function):
+                value = await function(*args, **kwargs)
+            else:
+                call = functools.partial(copy_context().run, function, *args, **kwargs)
+                value = await asyncio.wrap_future(start.submit(start.desk.threads, call))
+                if inspect.isawaitable(value):
+                    value = await value
+        finally:
+            _step_name.reset(token)
+        await self.keep(name, encode(value, "step"))
+        return start.steps[name]
+
+    async def keep(self, name: str, text: str) -> None:
+        """Keep what a step came to, as JSON; returns when it is safe.
+
+        Without the value: the loop's debug mode prints what a task came to.
+        """
+        start = self._start
+        await start.desk.keep_step(start, name, bounded(text, "step"))
+        start.steps.setdefault(name, json.loads(text))
+
+    def _step_blocking(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        start = self._start
+        start.wait_for(start.desk.read_steps(start))
+        if name in start.steps:
+            return start.steps[name]
+        token = _step_name.set(name)
+        try:
+            value = call_plainly(function, name, args, kwargs)
+        finally:
+            _step_name.reset(token)
+        start.wait_for(self.keep(name, encode(value, "step")))
+        return start.steps[name]
+
+    def charge(self, *, units: int) -> Done:
+        """Say how many units were delivered so far: of what was reserved, that many are charged.
+
+        It is kept while the job runs: should it be cancelled, what it delivered counts.
+        """
+        if type(units) is not int or not 0 <= units <= CREDITS_MAX:
+            raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
+        self._say(self._start.desk.units, self._start, units)
+        self._start.units = units
+        return DONE
+
+    def usage(self, **counts: float) -> Done:
+        """Say what was used, as numbers by name (`tokens=812`); repeated names add up."""
+        for name, value in counts.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise _odd(name, f"must be a number, not {type(value).__name__}")
+        encode(counts, "usage")
+        used = self._start.usage or {}
+        self._start.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
+        return DONE
+
+    def hand_over(self) -> Any:
+        """Let the job go on outside: what to give to the function that will call back.
+
+        To be awaited in an `async def` handler, before the function is called; nothing can be said
+        about the job afterwards. If the handler fails then, the start has failed.
+        """
+        going = hand_over(self._start)
+        return self._start.wait_for(going) if self._blocking else going
+
+    def open(self, upload: Any) -> Any:
+        """Open a file: `file = await job.open(picture)`, then `await file.read()`.
+
+        `upload` is `{"upload": id}` as it stands in the payload, or such an id; of the job's own
+        account. `file` has `content_type`, `size`, `read()` and `chunks()`.
+        """
+        if self._blocking:
+            found = self._start.wait_for(find_file(self._start, upload))
+
+            def piece(n: int) -> Any:
+                return self._start.wait_for(read_piece(self._start, found.id, n))
+
+            return BlockingFile(found.id, found.content_type, found.size, piece)
+        return self._open(upload)
+
+    async def _open(self, upload: Any) -> File:
+        found = await find_file(self._start, upload)
+        piece = functools.partial(read_piece, self._start, found.id)
+        return File(found.id, found.content_type, found.size, piece)
+
+    def attach(self, data: Any, content_type: str) -> Any:
+        """Keep a file that the job has made: `{"upload": id}`, for its result.
+
+        `data`: bytes, a Path, a file, or an iterator (also an async one) of bytes. It belongs to
+        the job's account.
+        """
+        if self._blocking:
+            uploads = self._start.desk.engine.uploads
+            with spooled_here(data, self._start.wait_for(uploads.most_bytes())) as file:
+                return self._start.wait_for(keep_file(self._start, file, content_type))
+        return self._attach(data, content_type)
+
+    async def _attach(self, data: Any, content_type: str) -> dict[str, str]:
+        with await spooled(data, self._start.desk.engine.uploads) as file:
+            return await keep_file(self._start, file, content_type)
+
+    def _say(self, call: Callable[..., None], *args: Any) -> None:
+        if self._start.ended:
+            raise LeaseLost
+        if self._start.token is not None:
+            raise Invalid("the job was handed over: its callbacks say how it goes", code="handed")
+        if self._blocking:
+            # Not as arguments: the loop's debug mode prints those of a slow call.
+            self._start.in_loop(lambda: _quietly(call, *args))
+        else:
+            call(*args)
+
+
+class Stage:
+    """A stage that was begun; leaving it goes back to the one around it."""
+
+    __slots__ = ("_before", "_job")
+
+    def __init__(self, job: Job, before: tuple[str, str | None]) -> None:
+        self._job = job
+        self._before = before
+
+    def __await__(self) -> Generator[None, None, None]:
+        return DONE.__await__()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A stage that failed stays: it says where.
+        if kind is None:
+            self._job.leave_stage(self._before)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def _quietly(call: Callable[..., None], *args: Any) -> None:
+    """In the loop, for a thread whose start may have ended meanwhile."""
+    try:
+        call(*args)
+    except LeaseLost:
+        return
+
+
+def _bounded(value: Any, field: str) -> str:
+    return bounded(encode(value, field), field)
+
+
+def bounded(text: str, field: str) -> str:
+    """A JSON text that is no longer than a payload may be."""
+    if len(text) > TEXT_MAX:
+        raise TooLarge(
+            f"{field} has {len(text)} characters as JSON; it may have {TEXT_MAX}",
+            code=f"{field}_too_large",
+            field=field,
+        )
+    return text
+
+
+def _odd(field: str, what: str) -> Invalid:
+    return Invalid(f"{field} {what}", code=f"invalid_{field}", field=field)

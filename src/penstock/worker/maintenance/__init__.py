@@ -1,0 +1,1 @@
+"""What each worker does beside its jobs: upkeep, provider checks, webhooks."""

@@ -1,0 +1,159 @@
+"""Upkeep, in every worker: there is no leader to lose. One at a time does it, by a try-lock."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import asyncpg
+
+from penstock.db.connections.driver_errors import fetching
+from penstock.db.connections.listener import back_soon, open_session
+from penstock.db.connections.pool import let_go
+from penstock.engine.maintenance import Upkeep
+from penstock.engine.states import JobStatus
+from penstock.errors import PenstockError
+from penstock.worker.handlers.control import whereabouts
+from penstock.worker.membership.clocks import GRACE_SECONDS, OnForward, ServerClock
+
+T = TypeVar("T")
+
+PASS_SECONDS = 0.5
+GRACE = timedelta(seconds=GRACE_SECONDS)
+# A little more than the database asks for between two, or every second one would come too soon.
+MEASURE_SECONDS = 1.25
+ROLL_UP_SECONDS = 10.0
+TIDY_SECONDS = 300.0
+RECONCILE_SECONDS = 3_600.0
+RECOVER_LIMIT = 500
+_ANSWER_SECONDS = 30.0
+# Passes without a rest while there is more to do.
+_PASSES_AT_ONCE = 100
+
+_log = logging.getLogger("penstock.upkeep")
+
+
+class Keeper:
+    """One session of its own, since it judges nobody from a young one."""
+
+    def __init__(
+        self,
+        dsn: str,
+        on_recovered: Callable[[], Awaitable[None]],
+        on_forward: OnForward | None = None,
+        hold: Callable[[asyncpg.Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_forward`: told when the server's clock has jumped ahead.
+
+        `hold(session)`: asked before each pass, for what its owner holds on this session.
+        """
+        self._dsn = dsn
+        self._on_recovered = on_recovered
+        self._clock = ServerClock(on_forward)
+        self._hold = hold
+        self._due = {"reconcile": _after(RECONCILE_SECONDS)}
+        self._tries = 0
+
+    async def run(self) -> None:
+        """For ever, over outages."""
+        while True:
+            conn: asyncpg.Connection | None = None
+            try:
+                conn = await open_session(self._dsn, name="penstock upkeep")
+                await self._keep(conn)
+            except (PenstockError, TimeoutError, OSError, asyncpg.PostgresError) as error:
+                _log.info("upkeep rests: %s", whereabouts(error))
+                if conn is not None and isinstance(error, TimeoutError):
+                    let_go(conn)
+                    conn = None
+                self._tries += 1
+                await back_soon(self._tries)
+            finally:
+                if conn is not None:
+                    conn.terminate()
+
+    async def _keep(self, conn: asyncpg.Connection) -> None:
+        """On this session: recover often, tidy now and then, reconcile rarely."""
+        upkeep = Upkeep(fetching(conn))
+        self._clock.begin_session()
+        while True:
+            if self._hold is not None:
+                await self._hold(conn)
+            # A server that stands still, and was replaced, is left.
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                may_judge = await self._clock.may_judge(upkeep)
+            if may_judge:
+                await self.recover(upkeep, grace=timedelta(0))
+            if self._is_due("measure", MEASURE_SECONDS):
+                await _on(conn, upkeep.measure_waits())
+            if self._is_due("roll up", ROLL_UP_SECONDS) and await _on(
+                conn, upkeep.roll_up(steps=1)
+            ):
+                # A step at a time: what was missed for long must not delay a recovery.
+                self._due["roll up"] = 0.0
+            if self._is_due("tidy", TIDY_SECONDS):
+                await _on(conn, tidy(upkeep))
+            if self._is_due("reconcile", RECONCILE_SECONDS):
+                await _on(conn, _reconcile(upkeep))
+            self._tries = 0
+            await asyncio.sleep(_after(PASS_SECONDS) - time.monotonic())
+
+    def _is_due(self, what: str, every_seconds: float) -> bool:
+        if time.monotonic() < self._due.get(what, 0.0):
+            return False
+        self._due[what] = _after(every_seconds)
+        return True
+
+    async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE, judge: bool = True) -> int:
+        """Settle what nobody ends; how many jobs that were."""
+        settled = 0
+        for _ in range(_PASSES_AT_ONCE):
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                found = await upkeep.recover(
+                    limit=RECOVER_LIMIT, grace=grace, alone=True, judge=judge
+                )
+            done = [one for one in found if one.verdict == "done"]
+            settled += len(done)
+            for one in done:
+                _log.info("recovered", extra={"job": one.job_id, "outcome": one.outcome})
+            lost = sum(one.outcome in ("lost", "lost_with_others") for one in done)
+            if lost:
+                _log.warning("a worker was lost: %d of its jobs were settled", lost)
+            if any(one.status == JobStatus.QUEUED for one in done):
+                await self._on_recovered()
+            if len(done) < len(found) or len(found) < RECOVER_LIMIT:
+                break
+        return settled
+
+
+async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
+    """What is not a recovery, and must not end the session that recoveries need to grow old."""
+    try:
+        return await work
+    except (PenstockError, asyncpg.PostgresError) as error:
+        if conn.is_closed():
+            raise
+        _log.info("upkeep goes on without: %s", whereabouts(error))
+        return None
+
+
+async def tidy(upkeep: Upkeep) -> None:
+    """Partitions for the coming days, figures by the hour, what retention no longer keeps."""
+    await upkeep.make_partitions()
+    await upkeep.roll_up()
+    await upkeep.prune()
+    await upkeep.sweep_uploads()
+
+
+async def _reconcile(upkeep: Upkeep) -> None:
+    """Reads every live job: a second at a million, so once in a while."""
+    for repair in await upkeep.reconcile():
+        _log.error("a counter was wrong and was repaired: %s", repair)
+
+
+def _after(seconds: float) -> float:
+    """When it is due next; never all workers at the same moment."""
+    return time.monotonic() + seconds * random.uniform(0.8, 1.2)  # noqa: S311  # no secret

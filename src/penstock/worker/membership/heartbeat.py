@@ -1,0 +1,180 @@
+"""The heartbeat: a thread and a session of its own, so that nothing a handler does can silence it.
+
+A handler that blocks the event loop does not stop this thread, which looks at the loop, too, and
+reports what blocks it (loop_watch.py). A call into C that keeps the interpreter's lock does; for
+that there is isolation="process", and a late beat says so.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+import asyncpg
+
+from penstock.db.connections.driver_errors import fetching
+from penstock.db.connections.listener import back_soon, open_session
+from penstock.engine.workers import Workers
+from penstock.worker.membership.loop_watch import TICK_SECONDS, LoopWatch
+
+# How long a beat may take before the session counts as gone.
+_ANSWER_SECONDS = 3.0
+# How often the server is asked for a word between two beats. So it has always heard of us a moment
+# ago, and always soon waits for us to confirm its answer: whichever way a host is cut off, it
+# notices between 1.5 and 2 s later.
+_PING_SECONDS = 0.5
+_RENEW_SECONDS = 1_800.0
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Heartbeat:
+    """Beats for one identity at a time. `on_lost(worker)` is called from its thread."""
+
+    def __init__(  # noqa: PLR0913  # all named
+        self,
+        dsn: str,
+        *,
+        lease: timedelta,
+        every: timedelta,
+        locks: bool,
+        on_lost: Callable[[int], None],
+        accepting: Callable[[], Sequence[str]],
+        watch: LoopWatch | None = None,
+    ) -> None:
+        """`accepting()`: queues of which the worker would take a job now; from the thread, too."""
+        self._accepting = accepting
+        self._dsn = dsn
+        self._watch = watch
+        self._lease_seconds = lease.total_seconds()
+        self._every_seconds = every.total_seconds()
+        self._locks = locks
+        self._on_lost = on_lost
+        self._worker = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="penstock-heartbeat", daemon=True)
+
+    def start(self, worker: int) -> None:
+        self._worker = worker
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+
+    def adopt(self, worker: int) -> None:
+        """Beat for a new identity from now on."""
+        self._worker = worker
+        self._tell()
+
+    def stop(self) -> None:
+        """End the thread and its session, soon."""
+        self._stopping = True
+        self._tell()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _tell(self) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended this moment
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    def _run(self) -> None:
+        assert self._loop is not None  # noqa: S101  # start() has made it
+        try:
+            looking = self._loop.create_task(self._look_on())
+            self._loop.run_until_complete(self._beat_on())
+            looking.cancel()
+            # The session that was let go is closed in the loop's next round.
+            self._loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            self._loop.close()
+
+    async def _look_on(self) -> None:
+        while self._watch is not None:
+            if self._watch.look():
+                self._changed.set()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _report(self, workers: Workers, worker: int) -> None:
+        """Whether the loop stands still, and how long it did."""
+        if self._watch is None:
+            return
+        for standstill in self._watch.reports():
+            # As it is now: the loop may go on while this is written.
+            over = standstill.over
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                owns = await workers.report_blocked_loop(
+                    worker, standstill.number, standstill.lasts, standstill.named, over=over
+                )
+            if over:
+                self._watch.reported(standstill, worker, owns)
+
+    async def _beat_on(self) -> None:
+        tries = 0
+        while not self._stopping:
+            conn: asyncpg.Connection | None = None
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    # A standby that hangs stops commits for as long as it likes, and no heart.
+                    conn = await open_session(self._dsn, name="penstock heartbeat", local=True)
+                # Told at once, not at the next beat: upkeep gives workers a moment to come back.
+                conn.add_termination_listener(lambda _: self._changed.set())
+                await self._beat(conn)
+                tries = 0
+            except Exception as error:  # noqa: BLE001  # without it, everything here is lost
+                _log.info("no heartbeat: %s", type(error).__name__)
+                tries += 1
+                await back_soon(tries)
+            finally:
+                if conn is not None:
+                    conn.terminate()
+
+    async def _beat(self, conn: asyncpg.Connection) -> None:
+        """On this session, until it is old or we are told something."""
+        workers = Workers(fetching(conn))
+        renew_at = time.monotonic() + _RENEW_SECONDS
+        worker = 0
+        while not self._stopping and time.monotonic() < renew_at:
+            # A session keeps the key of an identity given up; nobody asks for it any more.
+            new = self._locks and worker != self._worker
+            worker = self._worker
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                alive = not new or await workers.lock(worker)
+                # A worker that does not stay says nothing: nobody may rely on it.
+                queues = self._accepting() if self._locks else ()
+                alive = alive and await workers.beat(worker, queues)
+            if not alive and worker == self._worker:
+                self._on_lost(worker)
+                await self._changed.wait()  # for a new identity, or the end
+            elif alive:
+                await self._report(workers, worker)
+            await self._pause(conn)
+
+    async def _pause(self, conn: asyncpg.Connection) -> None:
+        """Until the next beat is due, or there is news. A late one says what may be the matter."""
+        due = time.monotonic() + self._every_seconds
+        while (left := due - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(left, _PING_SECONDS))
+                break
+            if self._locks and left > _PING_SECONDS:
+                asked = time.monotonic()
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await fetching(conn)("select 1", ())
+                # A slow server is no handler: what it took beyond the moment does not count.
+                due += max(0.0, time.monotonic() - max(due, asked))
+        else:
+            late = time.monotonic() - due
+            if late > self._lease_seconds / 3:
+                _log.warning(
+                    "a heartbeat was %.1f s late: a handler kept the interpreter to itself. "
+                    'Declare such a handler with isolation="process", or its jobs may be taken '
+                    "from it.",
+                    late,
+                )
+        self._changed.clear()

@@ -1,0 +1,84 @@
+"""What the stack of a blocked event loop tells: where it is, and which task waits for which."""
+
+import asyncio
+import os
+import site
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_FRAMES_MAX = 200
+_TASKS_MAX = 10_000
+_LOOP = tuple(
+    str(Path(asyncio.__file__).with_name(name))
+    for name in ("runners.py", "base_events.py", "events.py")
+)
+# Frames of Python itself, of installed packages and of Penstock say little to a handler's author.
+_FOREIGN = tuple(
+    str(Path(folder)) + os.sep
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        str(Path(__file__).parents[2]),
+    }
+)
+
+
+def place_of(frame: FrameType, coroutine: object = None) -> str | None:
+    """File and line of the innermost frame that is the app's own; else of what the task calls.
+
+    `coroutine`: the task's, where its frames begin. None: the loop runs nothing.
+    """
+    outermost = getattr(coroutine, "cr_frame", None)
+    inner: FrameType | None = None
+    at: FrameType | None = frame
+    for _ in range(_FRAMES_MAX):
+        if at is None or at.f_code.co_filename in _LOOP:
+            break
+        name = at.f_code.co_filename
+        if not name.startswith((*_FOREIGN, "<")):
+            return f"{name}:{at.f_lineno}"
+        inner = inner or at
+        if at is outermost:
+            break
+        at = at.f_back
+    if inner is None or coroutine is None:
+        return None
+    return f"{inner.f_code.co_filename}:{inner.f_lineno}"
+
+
+def waits_for(waiting: "asyncio.Task[Any]", task: "asyncio.Task[Any]") -> bool:
+    """Whether a task was made by another that waits for it, as far as can be seen.
+
+    By `await`, `gather`, `wait_for`, `wait` or a TaskGroup: it is among what its coroutines hold.
+    """
+    seen: set[asyncio.Task[Any]] = set()
+    left = [waiting]
+    while left and len(seen) < _TASKS_MAX:
+        for one in _tasks_of(left.pop()):
+            if one is task:
+                return True
+            if one not in seen:
+                seen.add(one)
+                left.append(one)
+    return False
+
+
+def _tasks_of(task: "asyncio.Task[Any]") -> Iterator["asyncio.Task[Any]"]:
+    waiter = getattr(task, "_fut_waiter", None)
+    held: list[Any] = [waiter, getattr(waiter, "_children", None)]
+    coroutine: Any = task.get_coro()
+    for _ in range(_FRAMES_MAX):
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is None:
+            break
+        held += frame.f_locals.values()
+        coroutine = coroutine.cr_await
+    for value in held:
+        inside: Any = getattr(value, "_tasks", ()) if type(value) is asyncio.TaskGroup else value
+        several = type(inside) in (list, tuple, set, frozenset)
+        for one in list(inside) if several else [inside]:
+            if issubclass(type(one), asyncio.Task):
+                yield one

@@ -1,0 +1,240 @@
+"""Whether the worker's event loop goes on: who blocks it, for how long, and what others lose by it.
+
+The loop writes down the time at each tick; the heartbeat's thread reads that. While the loop stands
+still the thread looks at its stack again and again: an attempt that is there each time blocks it.
+A loop that is only slow, on a busy machine, shows one attempt after another, and nobody is named;
+nor when the process was stopped, since then this thread stood, too.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from penstock.engine.workers import Blocker
+from penstock.worker.membership.loop_stack import place_of
+
+# How often the loop writes down the time, and the thread reads it. Both cost microseconds.
+TICK_SECONDS = 0.25
+# From then on the stack is looked at: several times before anything is said.
+SAMPLE_SECONDS = 0.75
+# So long a loop has to stand. Shorter pauses are usual on a busy machine, and harm nobody: the
+# database waits five seconds longer than a time-out.
+BLOCKED_SECONDS = 1.5
+# The same place is logged so often at most.
+LOG_SECONDS = 60.0
+REPORTED_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
+
+_log = logging.getLogger("penstock.worker")
+
+Key = tuple[UUID, int]
+"""Job and attempt."""
+
+
+NOBODY = Blocker(None)
+
+
+@dataclass(slots=True)
+class Standstill:
+    """A time in which the loop stood still."""
+
+    began: float
+    number: int = 0
+    seconds: float = 0.0
+    over: bool = False
+    blocker: Blocker = NOBODY
+    samples: int = 0
+    running: frozenset[Key] = field(default_factory=frozenset)
+    """What the worker was running when the loop went on."""
+
+    @property
+    def lasts(self) -> float:
+        return self.seconds if self.over else time.monotonic() - self.began
+
+    @property
+    def named(self) -> Blocker:
+        """Whom all looks have seen; one look alone says nothing."""
+        return self.blocker if self.samples > 1 else NOBODY
+
+    def add(self, seen: Blocker, *, certain: bool) -> None:
+        if self.samples and seen.key != self.blocker.key:
+            seen = NOBODY
+        self.blocker = seen
+        self.samples += 2 if certain else 1
+
+
+class Watched(Protocol):
+    """What runs in the loop."""
+
+    def attempt_of(self, task: "asyncio.Task[object]") -> tuple[Key, str] | None:
+        """Whose task it is, and of which kind. Called by the thread."""
+
+    def lose_time(self, seconds: float, blocker: Key | None) -> frozenset[Key]:
+        """The loop goes on: give the others that time back; all that run."""
+
+    def keep_owned(self, worker: int, had: frozenset[Key], owns: frozenset[Key]) -> None:
+        """Of what it had when the loop went on, the worker owns this."""
+
+
+class LoopWatch:
+    """In the loop: `measure`. In the thread: `look`, `reports`, `reported`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._watched: Watched | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = self._looked = time.monotonic()
+        self._used = time.process_time()
+        self._now: Standstill | None = None
+        self._over: deque[Standstill] = deque()
+        self._numbers = 0
+        self._logged: dict[str, float] = {}
+        self.lost = 0.0
+        """Seconds in which the loop stood still, all told."""
+
+    def watch(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def start(self) -> None:
+        self.measure()
+        self._timer = self._loop.call_later(TICK_SECONDS, self.start)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def measure(self) -> None:
+        """Note that the loop goes on. Called, too, by whatever is about to judge by the clock."""
+        began, self._at = self._at, time.monotonic()
+        seconds = self._at - began
+        if seconds < BLOCKED_SECONDS:
+            return
+        self.lost += seconds
+        now = self._now
+        standstill = now if now is not None and now.began == began else Standstill(began)
+        standstill.seconds = seconds
+        if self._watched is not None:
+            standstill.running = self._watched.lose_time(seconds, standstill.named.key)
+        standstill.over = True
+        self._say_over(standstill)
+        self._over.append(standstill)
+
+    async def all_reported(self) -> None:
+        """Wait until the database knows of it; not for ever."""
+        self.measure()
+        until = time.monotonic() + REPORTED_SECONDS
+        while self._over and time.monotonic() < until:  # noqa: ASYNC110  # of another thread
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    # --- in the heartbeat's thread ---------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Look at the loop; whether there is something to report at once."""
+        now, used = time.monotonic(), time.process_time()
+        late, worked = now - self._looked - TICK_SECONDS, used - self._used
+        self._looked, self._used = now, used
+        began = self._at
+        if now - began < SAMPLE_SECONDS:
+            return bool(self._over)
+        hogged = late > SAMPLE_SECONDS
+        if hogged and worked < late / 2:
+            return False  # the process was stopped, or got no time: that is nobody's doing
+        current = self._now
+        if current is None or current.began != began:
+            self._now = current = Standstill(began)
+        before = current.seconds
+        # What keeps the interpreter to itself, and so this thread from looking, is there still.
+        current.add(self._seen(), certain=hogged)
+        if not current.over:
+            current.seconds = now - began
+        begins = before < BLOCKED_SECONDS <= current.seconds
+        if begins:
+            self._say_begun(current)
+        return begins or bool(self._over)
+
+    def reports(self) -> list[Standstill]:
+        """What the database is to be told: all that is over, then what lasts."""
+        found = list(self._over)
+        current = self._now
+        if (
+            current is not None
+            and not current.over
+            and current.began == self._at
+            and current.seconds >= BLOCKED_SECONDS
+        ):
+            found.append(current)
+        for standstill in found:
+            if standstill.number == 0:
+                self._numbers += 1
+                standstill.number = self._numbers
+        return found
+
+    def reported(self, standstill: Standstill, worker: int, owns: frozenset[Key]) -> None:
+        """The database knows that it is over, and this is what the worker owns."""
+        self._over.remove(standstill)
+        if self._watched is not None:
+            self._loop.call_soon_threadsafe(
+                self._watched.keep_owned, worker, standstill.running, owns
+            )
+
+    def _seen(self) -> Blocker:
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # there is no other way
+        task = asyncio.current_task(self._loop)
+        if frame is None:
+            return NOBODY
+        attempt = None
+        if task is not None and self._watched is not None:
+            attempt = self._watched.attempt_of(task)
+        place = place_of(frame, None if task is None else task.get_coro())
+        return Blocker(place, *attempt) if attempt else Blocker(place)
+
+    def _say_begun(self, standstill: Standstill) -> None:
+        blocker = standstill.named
+        if blocker.key is not None and self._is_new(blocker):
+            _log.warning(
+                "the handler of kind %s blocks the event loop, at %s: no other job of this worker"
+                " goes on. Await something there, give it to `asyncio.to_thread`, or make the"
+                " handler a plain `def`.",
+                blocker.kind,
+                blocker.place,
+                extra=_of(blocker),
+            )
+
+    def _say_over(self, standstill: Standstill) -> None:
+        blocker = standstill.named
+        if blocker.key is not None:
+            _log.warning(
+                "the handler of kind %s blocked the event loop for %.1f s, at %s",
+                blocker.kind,
+                standstill.seconds,
+                blocker.place,
+                extra=_of(blocker),
+            )
+        else:
+            _log.info(
+                "the event loop stood still for %.1f s%s; no job was seen to block it",
+                standstill.seconds,
+                f", at {blocker.place}" if blocker.place else "",
+            )
+
+    def _is_new(self, blocker: Blocker) -> bool:
+        now = time.monotonic()
+        place = f"{blocker.kind} {blocker.place}"
+        if now - self._logged.get(place, -LOG_SECONDS) < LOG_SECONDS:
+            return False
+        self._logged = {p: at for p, at in self._logged.items() if now - at < LOG_SECONDS}
+        self._logged[place] = now
+        return True
+
+
+def _of(blocker: Blocker) -> dict[str, object]:
+    assert blocker.key is not None  # noqa: S101  # named
+    job, attempt = blocker.key
+    return {"job": job, "attempt": attempt, "kind": blocker.kind}

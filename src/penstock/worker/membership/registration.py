@@ -1,0 +1,168 @@
+"""The worker's identity: registered, kept alive by two sessions, lost now and then, and renewed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import asyncpg
+
+from penstock.db.connections.driver_errors import fetching
+from penstock.db.connections.listener import back_soon, listen
+from penstock.engine.engine import Engine
+from penstock.engine.workers import Workers
+from penstock.worker.handlers.control import whereabouts
+from penstock.worker.membership.heartbeat import Heartbeat
+from penstock.worker.membership.loop_watch import LoopWatch
+
+RENEW_SECONDS = 1_800.0
+CLOSE_SECONDS = 4.0
+HOLD_SECONDS = 3.0
+_LOOK_SECONDS = 0.005
+CHANNELS = ("penstock_job", "penstock_cancel", "penstock_circuit")
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Life:
+    """One identity after the other. `on_lost(worker)` is told when one ends before its time."""
+
+    def __init__(  # noqa: PLR0913  # all named
+        self,
+        engine: Engine,
+        dsn: str,
+        *,
+        name: str,
+        queues: Sequence[str],
+        kinds: Sequence[str],
+        lease: timedelta,
+        beat: timedelta,
+        locks: bool,
+        on_lost: Callable[[int], None],
+        accepting: Callable[[], Sequence[str]],
+        watch: LoopWatch,
+    ) -> None:
+        self._engine = engine
+        self._dsn = dsn
+        self._name = name
+        self._queues = queues
+        self._kinds = kinds
+        self._lease = lease
+        self._on_lost = on_lost
+        self._watch = watch
+        self._loop = asyncio.get_running_loop()
+        self._known = asyncio.Event()
+        self._held: tuple[asyncpg.Connection, int] | None = None
+        self._again: asyncio.Task[None] | None = None
+        self._heart = Heartbeat(
+            dsn,
+            lease=lease,
+            every=beat,
+            locks=locks,
+            on_lost=self._hear_of_loss,
+            accepting=accepting,
+            watch=watch,
+        )
+        self._ended = False
+        self.worker: int | None = None
+
+    async def begin(self) -> None:
+        self.worker = await self._register()
+        self._watch.start()
+        self._heart.start(self.worker)
+        self._known.set()
+
+    async def _register(self) -> int:
+        return await self._engine.workers.register(
+            self._name, lease=self._lease, queues=self._queues, kinds=self._kinds
+        )
+
+    async def identity(self, *, unless: asyncio.Event | None = None) -> int:
+        """Who we are; waits while we are between two lives. 0 when `unless` happens before."""
+        while self.worker is None:
+            waits = [asyncio.ensure_future(self._known.wait())]
+            if unless is not None:
+                waits.append(asyncio.ensure_future(unless.wait()))
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            if unless is not None and unless.is_set():
+                return 0
+        return self.worker
+
+    def lose(self, worker: int) -> None:
+        """Given up for lost: what it runs is no longer ours. Begin a new life."""
+        if worker != self.worker or self._ended:
+            return
+        self.worker = None
+        self._known.clear()
+        self._on_lost(worker)
+        self._again = self._loop.create_task(self._register_again())
+
+    def _hear_of_loss(self, worker: int) -> None:
+        """From the heartbeat's thread."""
+        self._loop.call_soon_threadsafe(self.lose, worker)
+
+    async def _register_again(self) -> None:
+        tries = 0
+        while self.worker is None:
+            try:
+                self.worker = await self._register()
+            except Exception as error:  # noqa: BLE001  # without an identity there is no work
+                _log.info("not registered again yet: %s", whereabouts(error))
+                tries += 1
+                await back_soon(tries)
+        self._heart.adopt(self.worker)
+        self._known.set()
+
+    async def hold(self, conn: asyncpg.Connection) -> None:
+        """Hold our key on a second session, upkeep's, as the heartbeat does on its own.
+
+        Asked again and again: identity and session may both be new. Not on the session that
+        listens: what others tell it would begin the wait for a host that is gone anew.
+        """
+        # What our own loop has held up is not over its time: it goes on first.
+        await self._watch.all_reported()
+        worker = self.worker
+        if worker is None or self._held == (conn, worker):
+            return
+        async with asyncio.timeout(HOLD_SECONDS):
+            alive = await Workers(fetching(conn)).lock(worker)
+        if alive:
+            self._held = conn, worker
+        else:
+            self.lose(worker)
+
+    async def listen(
+        self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
+    ) -> None:
+        """Receive notifications. `on_connect`: earlier ones may not have been received."""
+
+        async def connected(_: asyncpg.Connection) -> bool:
+            on_connect()
+            return True
+
+        await listen(
+            self._dsn,
+            CHANNELS,
+            on_notify,
+            connected,
+            name="penstock control",
+            renew_seconds=RENEW_SECONDS,
+        )
+
+    async def end(self) -> None:
+        """In good order: what is still held goes back at once."""
+        self._ended = True  # a beat that comes after this finds no lease, and that is no loss
+        if self._again is not None:
+            self._again.cancel()
+        if self.worker is not None:
+            await self._engine.workers.stop(self.worker)
+
+    async def close(self) -> None:
+        """Without a thread of the loop's own: handlers may have taken them all."""
+        self._watch.stop()
+        self._heart.stop()
+        ends = self._loop.time() + CLOSE_SECONDS
+        while self._heart.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread
+            await asyncio.sleep(_LOOK_SECONDS)

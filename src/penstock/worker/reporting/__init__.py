@@ -1,0 +1,1 @@
+"""Writing progress and outcomes to the database in batches."""

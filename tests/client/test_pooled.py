@@ -1,0 +1,89 @@
+"""An app behind a pooler that gives each transaction another session: it submits all the same."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from penstock import Penstock
+from penstock.base.settings import Settings
+from penstock.db.connections.connect import connect
+from penstock.db.connections.driver_errors import POOLED, translated
+from penstock.errors import Misconfigured
+from penstock.worker.worker import Options, Worker
+from support.servers.pooler import pooled
+from support.session_settings import sessions_with
+
+
+async def test_an_app_submits_and_looks_through_a_pooler(database: str) -> None:
+    async with pooled(database) as dsn:
+        app = Penstock(dsn, name="pooled")
+        queue = app.queue("q")
+
+        @app.job(queue=queue, dedupe="n")
+        async def double(n: int) -> int:
+            return 2 * n
+
+        tickets = await asyncio.gather(*(double.submit(n=n) for n in range(8)))
+        assert (await double.submit_many([{"n": 1}, {"n": 9}]))[0].deduplicated
+        assert (await tickets[0].status())["status"] == "queued"
+        await tickets[0].cancel()
+        assert (await tickets[0].status())["status"] == "cancelled"
+        await app.close()
+
+
+async def test_what_its_sessions_begin_with_changes_no_answer_and_stays_as_it_is(
+    database: str, conn: asyncpg.Connection
+) -> None:
+    """D3: each transaction sets what it relies on; the next client finds the session as it was."""
+    odd = {"default_transaction_isolation": "serializable", "statement_timeout": "7s"}
+    with sessions_with(database, "role", **odd, standard_conforming_strings="off"):
+        async with pooled(database) as dsn:
+            app = Penstock(dsn, name="pooled")
+            queue = app.queue("q")
+            app.plan("free", default=True, per_hour=1_000)
+
+            @app.job(queue=queue, account="who")
+            async def pay(who: str, n: int) -> int:  # noqa: ARG001  # the account
+                return n
+
+            await asyncio.gather(*(pay.submit(who=f"u{n % 3}", n=n) for n in range(60)))
+            await app.close()
+            other = await asyncpg.connect(dsn, statement_cache_size=0)
+            for _ in range(5):
+                assert await other.fetchval("show default_transaction_isolation") == "serializable"
+                assert await other.fetchval("show statement_timeout") == "7s"
+            await other.close()
+    assert await conn.fetchval("select count(*) from penstock.job") == 60
+
+
+async def test_a_command_refuses_a_session_that_is_not_its_own(database: str) -> None:
+    """Before it sets anything in it: that would be another program's a moment later."""
+    async with pooled(database) as dsn:
+        with pytest.raises(Misconfigured, match="pool_mode = session"):
+            async with connect(Settings(dsn=dsn)):
+                pass
+        other = await asyncpg.connect(dsn, statement_cache_size=0)
+        assert await other.fetchval("show extra_float_digits") == "1"
+        source = "select source from pg_settings where name = 'default_transaction_isolation'"
+        assert await other.fetchval(source) == "default"
+        await other.close()
+
+
+async def test_a_worker_says_what_to_change(database: str) -> None:
+    app = Penstock(database, name="pooled")
+    queue = app.queue("q")
+
+    @app.job(queue=queue)
+    async def nothing() -> None: ...
+
+    async with pooled(database) as dsn:
+        with pytest.raises(Misconfigured, match="pool_mode = session"):
+            await Worker(dsn, app.handlers(), Options(name="w")).run()
+
+
+def test_anything_else_that_needs_a_session_says_so_too() -> None:
+    """Commands keep statements on their one connection, and meet another client's there."""
+    with pytest.raises(Misconfigured) as told, translated():
+        raise asyncpg.DuplicatePreparedStatementError
+    assert str(told.value) == POOLED

@@ -1,0 +1,403 @@
+"""The page of one job: what it says in each state, what it shows on request, its buttons."""
+
+import json
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from browser.scene import Scene
+from support.dashboard.visitor import Visitor, text
+from support.http.site import Site
+
+ODD = '<script>alert("1")</script>'
+
+
+async def test_a_job_that_waits_says_its_place_and_why(operator: Visitor, scene: Scene) -> None:
+    await scene.queue("line", concurrency=1)
+    await scene.running()
+    await scene.queued()
+    job = await scene.queued()
+    said = await operator.read(f"/jobs/{job}")
+    assert "Waiting: #2 in queue" in said
+    assert "All places of its queue are taken." in said
+    assert "0 starts; 0 of 3 failures used" in said
+
+
+async def test_a_failed_start_says_where_its_error_was_raised(
+    operator: Visitor, scene: Scene
+) -> None:
+    await scene.queue("line")
+    frames = ["/srv/app/<b>.py:7 in mark", "/usr/lib/json/decoder.py:9 in decode"]
+    error = {"class": "bug", "message": "KeyError: 'text'", "retryable": False, "frames": frames}
+    job = await scene.end(await scene.started(), "failed", error=error)
+    said = text(await operator.get(f"/jobs/{job}"))
+    assert f"Where it was raised {' '.join(frames)}" in said
+    other = text(await operator.get(f"/jobs/{await scene.failed()}"))
+    assert "Where it was raised" not in other
+
+
+async def test_a_running_job_says_for_how_long_where_and_what(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.running(
+        stage="TIER1",
+        label="Tier 1 scanning",
+        progress={"done": 1, "total": 4, "partial": {"criterion": "style"}},
+        chunks=("Dear ", "pupil"),
+    )
+    answer = await operator.get(f"/jobs/{job}")
+    said = text(answer)
+    assert "Running for 0 s: Tier 1 scanning" in said
+    assert "Start 1 runs for 0 s Tier 1 scanning, for 0 s" in said
+    assert "on worker w" in said
+    assert '<progress max="4" value="1"' in answer.text
+    assert "1 of 4" in said
+    assert "criterion style" in said
+    assert "Dear pupil" in said
+
+
+async def test_a_stale_job_has_its_banner(operator: Visitor, scene: Scene) -> None:
+    job = await scene.stale()
+    answer = await operator.get(f"/jobs/{job}")
+    assert 'class="alert" role="status" id="stale"' in answer.text
+    assert "This takes longer than usual: there has been no news for 4 minutes." in text(answer)
+
+
+async def test_a_job_that_was_handed_over_waits_for_its_callback(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.awaiting()
+    said = await operator.read(f"/jobs/{job}")
+    assert "Handed over 0 s ago, and waits for the callback" in said
+    assert "Start 1 was handed over" in said
+
+
+async def test_a_failed_job_says_after_how_many_attempts_and_why(
+    operator: Visitor, scene: Scene
+) -> None:
+    await scene.queue("line", attempts=2, delay_seconds=0)
+    error = {"class": "timeout", "message": "over its 2 minutes", "retryable": True}
+    row = await scene.started()
+    await scene.end(row, "retry", error=error, delay="0")
+    await scene.clock.advance("1s")
+    await scene.conn.fetch("select penstock.stage_due_jobs(id, 10) from penstock.queue")
+    await scene.end(await scene.start(row["id"]), "retry", error=error)
+    said = await operator.read(f"/jobs/{row['id']}")
+    assert (
+        "Failed after 2 attempts (all attempts are used): took longer than it may: "
+        "over its 2 minutes" in said
+    )
+    assert "Start 1 failed; to be tried again" in said
+    assert "Start 2 failed for good" in said
+    assert "2 starts; 2 of 2 failures used" in said
+
+
+async def test_a_job_that_backs_off_says_when_it_is_tried_again(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.retrying(cls="unavailable", message="connection refused")
+    said = await operator.read(f"/jobs/{job}")
+    assert "Tried again in 5 min: the provider cannot be reached: connection refused" in said
+    assert "Run now" in said
+
+
+async def test_one_that_succeeded_says_how_long_it_took(operator: Visitor, scene: Scene) -> None:
+    row = await scene.started()
+    await scene.clock.advance("12s")
+    job = await scene.end(row, "succeeded", result={"score": 7})
+    answer = await operator.get(f"/jobs/{job}")
+    assert "Succeeded after 12 s" in text(answer)
+    assert "Start 1 succeeded after 12 s" in text(answer)
+    assert 'hx-trigger="told"' not in answer.text  # nothing of it changes any more
+
+
+async def test_one_that_was_cancelled_while_it_waited(operator: Visitor, scene: Scene) -> None:
+    job = await scene.cancelled()
+    said = await operator.read(f"/jobs/{job}")
+    assert "Cancelled just now" in said
+    assert "Cancelled while it waited" in said
+
+
+async def test_one_that_was_cancelled_between_two_starts_tells_both(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.retrying()
+    await scene.conn.fetchval("select penstock.cancel_job($1)", job)
+    said = await operator.read(f"/jobs/{job}")
+    assert "Start 1 failed; to be tried again" in said
+    assert "Cancelled while it waited" in said
+
+
+async def test_facts_are_those_of_the_api(operator: Visitor, scene: Scene, site: Site) -> None:
+    await scene.plan("pro", priority=10)
+    await scene.account("u1", credits=10)
+    await scene.queue()
+    made = await site.admin.post(
+        "/v1/jobs",
+        json={
+            "kind": "line",
+            "payload": {},
+            "account": "u1",
+            "topic": "a1",
+            "price": 4,
+            "metadata": {"class": "7b", "n": 3},
+        },
+    )
+    job = made.json()
+    answer = await operator.get(f"/jobs/{job['id']}")
+    said = text(answer)
+    for fact in (
+        job["id"],
+        "Queue line",
+        "Account u1 (plan pro)",
+        "Topic a1",
+        f"Priority {job['priority']}",
+        "Credits 4 reserved",
+        "class 7b",
+        "n 3",
+    ):
+        assert fact in said, fact
+    assert 'href="../accounts/u1"' in answer.text
+
+
+async def test_credits_of_an_ended_job_are_told_as_they_were_settled(
+    operator: Visitor, scene: Scene
+) -> None:
+    await scene.account("u1", credits=10)
+    job = await scene.succeeded(account="u1", price=4)
+    assert "4 reserved, 4 charged, 0 refunded" in await operator.read(f"/jobs/{job}")
+
+
+async def test_a_job_that_is_gone_or_never_was_says_so(operator: Visitor) -> None:
+    answer = await operator.get(f"/jobs/{uuid4()}")
+    assert answer.status_code == 404
+    assert "There is no job with this id" in text(answer)
+    assert "kept for the retention of their queue" in text(answer)
+
+
+async def test_payload_and_result_are_not_in_the_page_and_shown_when_asked(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.succeeded(payload={"answer": ODD}, result={"score": 7})
+    page = (await operator.get(f"/jobs/{job}")).text
+    assert "alert(" not in page
+    assert "score" not in page
+    assert f'hx-get="../jobs/{job}/payload"' in page
+    shown = await operator.get(f"/jobs/{job}/payload")
+    assert "<script>alert" not in shown.text
+    assert ODD.replace('"', '\\"') in text_of_pre(shown)
+    result = await operator.get(f"/jobs/{job}/result")
+    assert '"score": 7' in text(result)
+
+
+async def test_a_long_payload_is_cut_and_can_be_had_whole(operator: Visitor, scene: Scene) -> None:
+    payload = {"answer": "x" * 100_000}
+    job = await scene.queued(payload=payload)
+    shown = await operator.get(f"/jobs/{job}/payload")
+    assert len(shown.text) < 60_000
+    assert "These are the first 50,000 of 100,020 characters." in text(shown)
+    whole = await operator.get(f"/jobs/{job}/payload.json")
+    assert json.loads(whole.text) == payload
+    assert "attachment" in whole.headers["content-disposition"]
+
+
+async def test_a_payload_of_one_long_text_is_shown_in_lines(
+    operator: Visitor, scene: Scene
+) -> None:
+    """84 KB in one value were one line, in the page and in the download."""
+    job = await scene.queued(payload={"answer": "a word " * 12_000, "n": 1})
+    shown = (await operator.get(f"/jobs/{job}/payload")).text
+    assert '<pre class="words"' in shown
+    whole = (await operator.get(f"/jobs/{job}/payload.json")).text
+    assert len(whole.splitlines()) == 4
+
+
+async def test_what_an_app_has_encrypted_is_said_to_be(operator: Visitor, scene: Scene) -> None:
+    job = await scene.queued(payload={"$enc": "AAAA"})
+    said = await operator.read(f"/jobs/{job}/payload")
+    assert "It is encrypted by the app that submitted it" in said
+    assert "AAAA" not in said
+
+
+async def test_a_job_without_a_result_offers_none(operator: Visitor, scene: Scene) -> None:
+    job = await scene.queued()
+    assert "Show the result" not in await operator.read(f"/jobs/{job}")
+    assert "There is none yet." in await operator.read(f"/jobs/{job}/result")
+    assert (await operator.get(f"/jobs/{job}/nonsense")).status_code == 404
+    assert (await operator.get(f"/jobs/{uuid4()}/payload")).status_code == 404
+
+
+async def test_files_it_refers_to_can_be_had(operator: Visitor, scene: Scene, site: Site) -> None:
+    made = await site.admin.post("/v1/uploads", files={"file": ("a.txt", b"hello", "text/plain")})
+    upload = made.json()["id"]
+    job = await scene.queued(payload={"pages": [{"upload": upload}], "upload": "no id"})
+    page = (await operator.get(f"/jobs/{job}/payload")).text
+    assert f'href="../../uploads/{upload}"' in page
+    file = await operator.get(f"/uploads/{upload}")
+    assert file.content == b"hello"
+    assert "attachment" in file.headers["content-disposition"]
+    assert "sandbox" in file.headers["content-security-policy"]
+
+
+async def test_words_of_strangers_are_shown_and_not_run(operator: Visitor, scene: Scene) -> None:
+    row = await scene.started(account=ODD, topic=ODD, metadata={ODD: ODD}, dedupe_key=ODD)
+    await scene.report(row, stage=ODD, label=ODD, progress={"done": 1, "partial": ODD})
+    await scene.emit(row, ODD)
+    running = await operator.get(f"/jobs/{row['id']}")
+    assert "<script>alert" not in running.text
+    assert text(running).count(ODD) >= 6
+    await scene.end(row, "failed", error={"class": "bug", "message": ODD})
+    ended = await operator.get(f"/jobs/{row['id']}")
+    assert "<script>alert" not in ended.text
+    assert ODD in text(ended)
+
+
+async def test_kept_steps_stand_in_the_timeline(operator: Visitor, scene: Scene) -> None:
+    row = await scene.started()
+    await scene.conn.execute(
+        "select penstock.keep_step($1, $2, $3, 'rubric', '{}')",
+        await scene.worker(),
+        row["id"],
+        row["attempt"],
+    )
+    running = await operator.read(f"/jobs/{row['id']}")
+    assert running.index("Start 1 runs") < running.index("Step rubric done")
+    await scene.end(row, "succeeded")
+    ended = await operator.read(f"/jobs/{row['id']}")
+    places = [ended.index(words) for words in ("Start 1 began", "Step rubric", "Start 1 succeeded")]
+    assert places == sorted(places), "in the order in which they happened"
+
+
+async def test_what_happened_says_when_a_start_ended(operator: Visitor, scene: Scene) -> None:
+    row = await scene.started()
+    await scene.clock.advance("2m")
+    await scene.end(row, "succeeded")
+    ended_at = (await scene.read(row["id"]))["finished_at"]
+    page = (await operator.get(f"/jobs/{row['id']}")).text
+    line = page.partition("<b>Start 1 succeeded</b>")[2].partition("</li>")[0]
+    assert "after 2 min" in line
+    assert f'datetime="{ended_at}"' in line
+
+
+async def test_a_retry_leads_to_the_new_job_and_each_names_the_other(
+    operator: Visitor, scene: Scene
+) -> None:
+    old = await scene.failed()
+    answer = await operator.post(f"/jobs/{old}/retry")
+    new = answer.url.path.rpartition("/")[2]
+    assert new != str(old)
+    assert "Submitted again: this is the new job." in text(answer)
+    assert f'href="../jobs/{old}"' in answer.text
+    assert "Submitted as a retry of an earlier job" in text(answer)
+    assert f'href="../jobs/{new}"' in (await operator.get(f"/jobs/{old}")).text
+    again = await operator.post(f"/jobs/{old}/retry")
+    assert again.url.path == f"/jobs/{new}"
+    assert "This job does the same already" in text(again)
+
+
+async def test_run_now_makes_a_scheduled_job_due(operator: Visitor, scene: Scene) -> None:
+    job = await scene.scheduled()
+    answer = await operator.post(f"/jobs/{job}/retry")
+    assert "It is due now." in text(answer)
+    assert (await scene.read(job))["status"] == "queued"
+
+
+async def test_a_retry_that_cannot_be_paid_says_so(operator: Visitor, scene: Scene) -> None:
+    await scene.account("u1", credits=4)
+    job = await scene.succeeded(account="u1", price=4)
+    answer = await operator.post(f"/jobs/{job}/retry")
+    assert answer.status_code == 402
+    assert "Not done" in text(answer)
+    assert "credit" in text(answer)
+
+
+async def test_a_running_job_cannot_be_retried_and_the_page_says_why(
+    operator: Visitor, scene: Scene
+) -> None:
+    job = await scene.running()
+    answer = await operator.post(f"/jobs/{job}/retry")
+    assert answer.status_code == 409
+    assert "the job has not finished" in text(answer)
+    assert "Retry" not in await operator.read(f"/jobs/{job}")
+
+
+async def test_a_job_that_waits_is_cancelled_at_once(operator: Visitor, scene: Scene) -> None:
+    job = await scene.queued()
+    assert "The job is cancelled." in text(await operator.post(f"/jobs/{job}/cancel"))
+    assert (await scene.read(job))["status"] == "cancelled"
+    again = await operator.post(f"/jobs/{job}/cancel")
+    assert "cancelled" in text(again)
+
+
+async def test_to_stop_what_runs_is_asked_twice(operator: Visitor, scene: Scene) -> None:
+    job = await scene.running()
+    asked = await operator.post(f"/jobs/{job}/cancel")
+    assert "Stop this job?" in text(asked)
+    assert not (await scene.read(job))["cancel_requested"]
+    done = await operator.post(f"/jobs/{job}/cancel", {"confirm": "yes"})
+    assert "The job is told to stop." in text(done)
+    assert "Asked to stop. Running for" in text(done)
+    assert (await scene.read(job))["cancel_requested"]
+
+
+@pytest.mark.parametrize("what", ["retry", "cancel"])
+async def test_a_form_without_its_token_does_nothing(
+    operator: Visitor, scene: Scene, what: str
+) -> None:
+    job = await scene.scheduled()
+    answer = await operator.send(f"/jobs/{job}/{what}", {"confirm": "yes"})
+    assert answer.status_code == 403
+    assert (await scene.read(job))["status"] == "scheduled"
+
+
+async def test_webhooks_are_listed_with_how_they_went(operator: Visitor, scene: Scene) -> None:
+    job = await scene.succeeded(webhook_url="https://app.example/done")
+    answer = await operator.get(f"/jobs/{job}")
+    assert "https://app.example/done To be sent" in text(answer)
+    assert 'hx-trigger="told"' in answer.text  # somebody is still to be told
+    [row] = await scene.conn.fetch(
+        "select id, try from penstock.claim_deliveries(1, interval '1 minute')"
+    )
+    await scene.conn.execute(
+        "select penstock.report_delivery($1, $2, false, 500, 'it answered 500', true)",
+        row["id"],
+        row["try"],
+    )
+    said = await operator.read(f"/jobs/{job}")
+    assert "Given up it answered 500 1" in said
+
+
+async def test_the_scripts_token_opens_this_job_and_no_other(
+    operator: Visitor, scene: Scene, site: Site
+) -> None:
+    job, other = await scene.running(), await scene.running()
+    page = (await operator.get(f"/jobs/{job}")).text
+    token = page.partition('data-token="')[2].partition('"')[0]
+    client = site.client(token)
+    assert (await client.get(f"/v1/jobs/{job}")).status_code == 200
+    assert (await client.get(f"/v1/jobs/{other}")).status_code == 404
+    assert (await client.post(f"/v1/jobs/{job}/cancel")).status_code == 403
+
+
+async def test_only_the_end_of_a_long_output_is_read(
+    operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.dashboard.pages.jobs.job.MOST_CHUNKS", 3)
+    job = await scene.running(chunks=("one ", "two ", "three ", "four "))
+    said = await operator.read(f"/jobs/{job}")
+    assert "The end of it; there was more before. two three four" in said
+
+
+async def test_of_much_output_the_end_is_shown(
+    operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few pieces it came in: the page is asked for again with every change."""
+    monkeypatch.setattr("penstock.dashboard.pages.jobs.job.SHOWN_OUTPUT", 9)
+    job = await scene.running(chunks=("one two ", "three four"))
+    said = await operator.read(f"/jobs/{job}")
+    assert "The end of it; there was more before. hree four" in said
+
+
+def text_of_pre(answer: httpx.Response) -> str:
+    return text(httpx.Response(200, text=answer.text.partition("<pre")[2].partition("</pre>")[0]))

@@ -1,0 +1,80 @@
+"""A submit that wakes workers before the disk has the job: what it answers, and what it needs."""
+
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.requests import NewJob
+from penstock.engine.states import JobStatus
+from penstock.errors import Invalid
+from support import factory
+from support.cluster import Cluster
+from support.shapes import Connect
+
+JOB = NewJob(kind="q")
+
+
+async def submitted(conn: asyncpg.Connection) -> int:
+    found: int = await conn.fetchval("select count(*) from penstock.job")
+    return found
+
+
+async def test_it_answers_as_any_other(
+    engine: Engine, conn: asyncpg.Connection, connect: Connect
+) -> None:
+    heard: list[object] = []
+    ear = await connect()
+    await factory.queue(conn)
+    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    plain = await engine.jobs.submit(JOB)
+    first = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")
+    again = await engine.jobs.submit(JOB, wake="q", idempotency_key="k")
+    twin = NewJob(kind="q", dedupe_key="d")
+    ids = [(await engine.jobs.submit(twin, wake="q")).id for _ in range(2)]
+    assert (first.status, first.replayed, first.position) == (JobStatus.QUEUED, False, 2)
+    assert again == first._replace(replayed=True)
+    assert plain._replace(id=first.id, position=2) == first
+    assert ids[0] == ids[1]
+    with pytest.raises(Invalid) as caught:
+        await engine.jobs.submit(NewJob(kind="q", priority=5000), wake="q")
+    assert caught.value.field == "priority"
+    await ear.execute("select 1")
+    assert heard == ["q", "q"], "neither a repetition nor a twin is news"
+    assert await submitted(conn) == 3
+
+
+async def test_a_role_that_may_not_call_it_submits_in_the_other_way(
+    stranger: str, conn: asyncpg.Connection
+) -> None:
+    """As one that was granted its rights before there was such a procedure."""
+    await factory.queue(conn)
+    await conn.execute(f"grant execute on function penstock.submit_one to {_role(stranger)}")
+    async with await Engine.open(stranger) as engine:
+        for _ in range(2):
+            await engine.jobs.submit(JOB, wake="q")
+    assert await submitted(conn) == 2
+
+
+async def test_where_it_could_not_wait_it_accepts_nothing(
+    stranger: str, cluster: Cluster, conn: asyncpg.Connection
+) -> None:
+    """A server whose owner keeps the log to himself: one job, and not one in either way."""
+    await factory.queue(conn)
+    await conn.execute(f"grant execute on function penstock.submit_one to {_role(stranger)}")
+    await conn.execute(f"grant execute on procedure penstock.submit_waking to {_role(stranger)}")
+    admin = await asyncpg.connect(cluster.superuser_dsn(urlsplit(stranger).path[1:]))
+    for row in await admin.fetch(
+        "select oid::regprocedure::text as name from pg_proc"
+        " where proname = 'pg_logical_emit_message'"
+    ):
+        await admin.execute(f"revoke execute on function {row['name']} from public")
+    await admin.close()
+    async with await Engine.open(stranger) as engine:
+        await engine.jobs.submit(JOB, wake="q")
+    assert await submitted(conn) == 1
+
+
+def _role(dsn: str) -> str:
+    return str(urlsplit(dsn).username)

@@ -1,0 +1,199 @@
+"""Many jobs at once over HTTP: all or none, in order, seen as one."""
+
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import httpx
+import pytest
+
+from penstock import server
+from support.http import kinds
+from support.http.site import Site, problem
+
+
+@pytest.fixture(autouse=True)
+def _kinds(site: Site) -> None:
+    kinds.declare(site)
+
+
+async def submit(client: httpx.AsyncClient, jobs: list[dict[str, Any]]) -> httpx.Response:
+    return await client.post("/v1/jobs/batch", json={"jobs": jobs})
+
+
+def mark(answer: str = "a", **options: Any) -> dict[str, Any]:
+    return {"kind": "mark", "payload": {"answer": answer}, **options}
+
+
+async def test_a_batch_is_accepted_in_order_with_its_twins(site: Site) -> None:
+    jobs = [mark(), {"kind": "twin", "payload": {"key": "k"}}] * 2
+    answer = await submit(site.app_client, jobs)
+    assert answer.status_code == 201, answer.text
+    told = answer.json()
+    assert (told["accepted"], told["deduplicated"]) == (3, 1)
+    assert [one["deduplicated"] for one in told["items"]] == [False, False, False, True]
+    assert told["items"][3]["id"] == told["items"][1]["id"]
+    assert {one["status"] for one in told["items"]} == {"queued"}
+    await site.work()
+    seen = (await site.app_client.get(f"/v1/batches/{told['batch']}")).json()
+    assert (seen["id"], seen["total"], seen["succeeded"]) == (told["batch"], 3, 3)
+    assert seen["progress"]["done"] == 3
+    assert [one["id"] for one in seen["items"]] == [one["id"] for one in told["items"][:3]]
+    assert all("attempts" not in one for one in seen["items"])
+
+
+async def test_all_are_twins_is_no_batch(site: Site) -> None:
+    await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])
+    told = (await submit(site.app_client, [{"kind": "twin", "payload": {"key": "k"}}])).json()
+    assert (told["batch"], told["accepted"], told["deduplicated"]) == (None, 0, 1)
+
+
+async def test_each_has_its_own_options(site: Site) -> None:
+    await kinds.declare_foreign(site)
+    told = await submit(
+        site.app_client,
+        [
+            mark(account="u1", priority=5, metadata={"n": 1}, topic="t"),
+            {"kind": "computed", "payload": {"n": 3}, "delay_seconds": 60},
+            {"kind": "foreign", "payload": {"free": True}, "max_attempts": 7},
+            {"kind": "computed", "payload": {"n": 3}, "topic": "said"},
+        ],
+    )
+    assert told.status_code == 201, told.text
+    seen = (await site.app_client.get(f"/v1/batches/{told.json()['batch']}")).json()["items"]
+    assert [one["topic"] for one in seen] == ["t", "by-3", None, "said"]
+    assert [one["account"] for one in seen] == ["u1", None, None, None]
+    assert [one["status"] for one in seen] == ["queued", "scheduled", "queued", "queued"]
+    assert (seen[0]["priority"], seen[0]["metadata"], seen[2]["max_attempts"]) == (5, {"n": 1}, 7)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "code", "field"),
+    [
+        ({"kind": "mark", "payload": {"answer": 1}}, 422, "invalid_payload", "payload.answer"),
+        ({"kind": "mark", "payload": {}}, 422, "invalid_payload", "payload.answer"),
+        ({"kind": "mark"}, 422, "invalid_payload", "payload"),
+        ({"kind": "no", "payload": {}}, 404, "unknown_kind", "kind"),
+        ({"kind": "coded", "payload": {}}, 422, "kind_needs_code", "topic"),
+        (mark(priority="5"), 422, "invalid_job", "priority"),
+        (mark(priority=2000), 422, "invalid_job", "priority"),
+        (mark(topic="\0"), 422, "invalid_job", "topic"),
+        (mark(dedupe_key=""), 422, "invalid_job", "dedupe_key"),
+        (mark(nonsense=1), 422, "invalid_job", "nonsense"),
+        (mark(metadata={"a": "\0"}), 422, "invalid_job", "metadata"),
+        ({"kind": "foreign", "payload": {"a": "\0"}}, 422, "invalid_payload", "payload"),
+        (mark(webhook_url="ftp://a"), 422, "address_not_allowed", "webhook_url"),
+    ],
+)
+async def test_one_that_is_wrong_refuses_all_and_is_named(  # noqa: PLR0917
+    site: Site,
+    conn: asyncpg.Connection,
+    bad: dict[str, Any],
+    status: int,
+    code: str,
+    field: str,
+) -> None:
+    """`jobs.17.payload.answer`, and the index; nothing is stored."""
+    await kinds.declare_foreign(site)
+    refused = await submit(site.app_client, [mark()] * 17 + [bad, mark()])
+    told = problem(refused, status, code)
+    assert told["field"] == f"jobs.17.{field}"
+    assert told["index"] == 17
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+
+
+async def test_all_of_it_is_paid_or_nothing_is_queued(site: Site, conn: asyncpg.Connection) -> None:
+    await site.make_account("u1", credits=5)
+    jobs = [{"kind": "priced", "payload": {}, "account": "u1"}] * 3
+    told = problem(await submit(site.app_client, jobs), 402, "insufficient_credits")
+    assert told["required"] >= 2
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+    assert (await submit(site.app_client, jobs[:2])).status_code == 201
+
+
+async def test_ten_thousand_are_taken_and_one_more_is_not(site: Site) -> None:
+    jobs = [mark()] * 10_000
+    taken = await submit(site.app_client, jobs)
+    assert (taken.status_code, taken.json()["accepted"]) == (201, 10_000)
+    told = problem(await submit(site.app_client, [*jobs, mark()]), 413, "batch_too_large")
+    assert told["field"] == "jobs"
+    none = problem(await submit(site.app_client, []), 422, "invalid_job")
+    assert none["field"] == "jobs"
+    batch = f"/v1/batches/{taken.json()['batch']}"
+    found: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page = (await site.app_client.get(batch, params={"limit": 1000, **cursor})).json()
+        assert (page["total"], page["queued"]) == (10_000, 10_000)
+        found += [one["id"] for one in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert found == [one["id"] for one in taken.json()["items"]]
+    ended = (await site.app_client.post(f"{batch}/cancel")).json()
+    assert (ended["status"], ended["cancelled"]) == ("cancelled", 10_000)
+
+
+async def test_an_account_sees_a_batch_that_is_all_its_own(site: Site) -> None:
+    """G14: another's, a mixed one and none at all are the same 404."""
+    mine, theirs = await site.account_client("u1"), await site.account_client("u2")
+    own = (await submit(mine, [mark(), mark()])).json()["batch"]
+    mixed = (await submit(site.app_client, [mark(account="u1"), mark(account="u2")])).json()[
+        "batch"
+    ]
+    assert (await mine.get(f"/v1/batches/{own}")).json()["account"] == "u1"
+    for client, batch in ((theirs, own), (mine, mixed), (mine, uuid4())):
+        told = problem(await client.get(f"/v1/batches/{batch}"), 404, "unknown_batch")
+        assert told["detail"] == f"there is no batch {batch}"
+        problem(await client.post(f"/v1/batches/{batch}/cancel"), 404, "unknown_batch")
+    assert (await site.app_client.get(f"/v1/batches/{mixed}")).status_code == 200
+    assert (await mine.post(f"/v1/batches/{own}/cancel")).json()["cancelled"] == 2
+
+
+async def test_an_accounts_key_says_nothing_reserved_in_a_batch(site: Site) -> None:
+    """G18: no price, priority or account of another."""
+    mine = await site.account_client("u1")
+    told = problem(await submit(mine, [mark(), mark(price=0)]), 403, "not_allowed")
+    assert told["field"] == "jobs.1.price"
+    taken = await submit(mine, [mark(), {"kind": "foreign", "payload": {}}])
+    problem(taken, 404, "unknown_kind")
+    taken = await submit(mine, [mark()])
+    page = (await mine.get("/v1/jobs", params={"batch": taken.json()["batch"]})).json()
+    assert [one["account"] for one in page["items"]] == ["u1"]
+
+
+async def test_an_idempotency_key_is_refused_where_it_would_do_nothing(site: Site) -> None:
+    refused = await site.app_client.post(
+        "/v1/jobs/batch", json={"jobs": [mark()]}, headers={"Idempotency-Key": "k"}
+    )
+    assert problem(refused, 422, "invalid_job")["field"] == "idempotency_key"
+
+
+async def test_tokens_for_an_account_open_its_batches(site: Site) -> None:
+    mine = await site.account_client("u1")
+    batch = (await submit(mine, [mark()])).json()["batch"]
+    token = (await mine.post("/v1/tokens", json={"account": "u1"})).json()["token"]
+    browser = site.client(token)
+    assert (await browser.get(f"/v1/batches/{batch}")).status_code == 200
+    problem(await browser.post(f"/v1/batches/{batch}/cancel"), 403, "not_allowed")
+    narrow = (await mine.post("/v1/tokens", json={"topic": "a1"})).json()["token"]
+    problem(await site.client(narrow).get(f"/v1/batches/{batch}"), 403, "not_allowed")
+
+
+async def test_what_a_large_batch_takes_is_not_the_time_of_a_plain_call(
+    site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off at the deadline it would be undone, however often it is repeated."""
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.4)
+    told = (await submit(site.app_client, [mark()])).json()
+    await conn.execute(
+        "create function penstock.slow() returns trigger language plpgsql"
+        " as $$ begin perform pg_sleep(0.8); return null; end $$;"
+        "create trigger slow after delete on penstock.job execute function penstock.slow();"
+        "create trigger slow_too after insert on penstock.job execute function penstock.slow()"
+    )
+    assert (await submit(site.app_client, [mark()] * 2)).status_code == 201
+    plain = await site.app_client.post("/v1/jobs", json=mark())
+    assert plain.status_code == 503
+    cancelled = await site.app_client.post(f"/v1/batches/{told['batch']}/cancel")
+    assert (cancelled.status_code, cancelled.json()["cancelled"]) == (200, 1)

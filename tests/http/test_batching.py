@@ -1,0 +1,242 @@
+"""Calls that come at the same moment share a statement, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import httpx
+import pytest
+
+from penstock.http.batching import Batcher
+from support.http import kinds
+from support.http.site import Site, problem
+from support.waiting import eventually
+
+MARK = {"kind": "mark", "payload": {"answer": "a"}}
+# Says whether a statement of the server waits for a lock.
+_WAITS = (
+    "select pid from pg_stat_activity where wait_event_type = 'Lock'"
+    " and query like '%accept_jobs%' and pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture(autouse=True)
+async def _started(site: Site) -> None:
+    """The server runs and knows the key: what follows comes without a pause."""
+    kinds.declare(site)
+    await site.app_client.get("/v1/jobs")
+
+
+async def submit(site: Site, **more: Any) -> httpx.Response:
+    return await site.app_client.post("/v1/jobs", json={**MARK, **more})
+
+
+@asynccontextmanager
+async def held(conn: asyncpg.Connection) -> AsyncIterator[None]:
+    """No submit to the queue gets on: as while an operator changes its order."""
+    queue = await conn.fetchval("select id from penstock.queue where name = 'line'")
+    await conn.execute("select pg_advisory_lock(1886413172, $1)", queue)
+    try:
+        yield
+    finally:
+        await conn.execute("select pg_advisory_unlock(1886413172, $1)", queue)
+
+
+async def begun(
+    site: Site, conn: asyncpg.Connection, *bodies: dict[str, Any]
+) -> list[asyncio.Task[httpx.Response]]:
+    """One submit is at the database, and those with `bodies` have come after it."""
+    loop = asyncio.get_running_loop()
+    open_ones = site.api.state.requests
+    tasks = [loop.create_task(submit(site))]
+    await eventually(lambda: conn.fetchval(_WAITS), "the first is at the database")
+    tasks += [loop.create_task(submit(site, **body)) for body in bodies]
+
+    async def all_came() -> bool:
+        return bool(open_ones.open == len(tasks))
+
+    await eventually(all_came, "all have come")
+    return tasks
+
+
+async def commits(conn: asyncpg.Connection) -> int:
+    """In how many transactions the jobs were written."""
+    found: int = await conn.fetchval("select count(distinct xmin::text) from penstock.job")
+    return found
+
+
+async def test_submits_share_a_commit_and_each_gets_its_own_job(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    async with held(conn):
+        tasks = await begun(site, conn, *({"metadata": {"n": n}} for n in range(9)))
+    answers = [await task for task in tasks]
+    assert {answer.status_code for answer in answers} == {201}
+    jobs = [answer.json() for answer in answers]
+    assert [job["metadata"].get("n") for job in jobs] == [None, *range(9)]
+    assert sorted(job["position"] for job in jobs) == list(range(1, 11))
+    assert len({job["id"] for job in jobs}) == 10
+    assert await commits(conn) == 2
+
+
+async def test_one_that_is_refused_refuses_no_other(site: Site, conn: asyncpg.Connection) -> None:
+    """A poison among them: its own caller is told, in the words of a single submit."""
+    poison: list[dict[str, Any]] = [
+        {"topic": ""},
+        {"metadata": {"m": "x" * 20_000}},
+        {"run_at": "2100-01-01T00:00:00Z"},
+    ]
+    async with held(conn):
+        tasks = await begun(site, conn, {}, *poison, {"topic": "t"}, {"kind": "nothing"})
+        at_once = await submit(site, metadata={"m": "\x00"})
+        assert problem(at_once, 422, "invalid_job")["field"] == "metadata"
+    first, second, *bad, last, unknown = [await task for task in tasks]
+    assert {answer.status_code for answer in (first, second, last)} == {201}
+    for answer, field in zip(bad, ("topic", "metadata", "run_at"), strict=True):
+        assert problem(answer, 422, "invalid_job")["field"] == field
+    problem(unknown, 404, "unknown_kind")
+    assert await conn.fetchval("select count(*) from penstock.job") == 3
+    # The first was at the database before the others came, and those came to it as one.
+    assert await commits(conn) == 2
+
+
+async def test_what_is_not_plain_goes_by_itself(site: Site, conn: asyncpg.Connection) -> None:
+    """Of an account, with a price or a key: none of them waits in the line of the plain ones."""
+    calls = [
+        submit(site, account="u1"),
+        submit(site, kind="twin", payload={"key": "k"}),
+        submit(site, kind="twin", payload={"key": "k"}),
+        submit(site, dedupe_key="d"),
+        submit(site, price=0),
+        submit(site, payload={"answer": "x" * 60_000}),
+        submit(site, payload={"answer": "x" * 40_000}, metadata={"m": "x" * 15_000}),
+        site.app_client.post("/v1/jobs", json=MARK, headers={"Idempotency-Key": "k"}),
+        site.app_client.post("/v1/jobs", json=MARK, headers={"Idempotency-Key": "k"}),
+    ]
+    answers = await asyncio.gather(*calls)
+    assert sorted(answer.status_code for answer in answers) == [200] + [201] * 8
+    count = await conn.fetchval("select count(*) from penstock.job")
+    assert count == await commits(conn) == 7
+
+
+async def test_when_the_server_says_no_to_all_each_is_asked_alone(
+    site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deadlocked(*_: object, **__: object) -> None:
+        raise asyncpg.DeadlockDetectedError("deadlock detected")
+
+    monkeypatch.setattr(site.api.state.backend.engine.texts, "submit_together", deadlocked)
+    answers = await asyncio.gather(*(submit(site) for _ in range(5)))
+    assert {answer.status_code for answer in answers} == {201}
+    assert await conn.fetchval("select count(*) from penstock.job") == 5
+
+
+async def test_when_the_commit_is_lost_all_are_told_and_none_is_repeated(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    """Whether it took effect is for nobody here to know: a second try might be a second job."""
+    async with held(conn):
+        tasks = await begun(site, conn, {}, {}, {})
+        for lost in (tasks[:1], tasks[1:]):
+            pid = await _waiting(conn)
+            await conn.execute("select pg_terminate_backend($1)", pid)
+            for task in lost:
+                told = await task
+                problem(told, 503, "unavailable")
+                assert told.headers["retry-after"]
+    assert await conn.fetchval("select count(*) from penstock.job") == 0
+    assert (await submit(site)).status_code == 201
+
+
+async def test_when_only_the_answer_is_lost_no_job_is_made_twice(
+    site: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the driver that is an error of the server, as a refusal is; and here it is none."""
+    pool = site.api.state.backend.engine._pool
+    fetch = pool.fetch
+
+    async def lost(sql: str, *args: object, **named: object) -> object:
+        rows = await fetch(sql, *args, **named)
+        if "accept_job" in sql:
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed")
+        return rows
+
+    monkeypatch.setattr(pool, "fetch", lost)
+    for told in await asyncio.gather(*(submit(site) for _ in range(5))):
+        problem(told, 503, "unavailable")
+    assert await conn.fetchval("select count(*) from penstock.job") == 5
+
+
+async def _waiting(conn: asyncpg.Connection) -> int:
+    found: list[int] = []
+
+    async def look() -> bool:
+        found[:] = [row["pid"] for row in await conn.fetch(_WAITS)]
+        return bool(found)
+
+    await eventually(look, "a statement waits")
+    return found[0]
+
+
+async def test_another_queue_does_not_wait_for_this_one(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    other = site.penstock.queue("other")
+
+    @site.penstock.job(queue=other)
+    async def elsewhere() -> None: ...
+
+    await site.penstock.engine()
+    async with held(conn):
+        [task] = await begun(site, conn)
+        answer = await submit(site, kind="elsewhere", payload={})
+        assert answer.status_code == 201, answer.text
+        assert not task.done()
+    assert (await task).status_code == 201
+
+
+async def test_looks_at_the_same_moment_are_each_ones_own(site: Site) -> None:
+    mine = (await submit(site, account="u1")).json()["id"]
+    theirs = (await submit(site, account="u2")).json()["id"]
+    me, them = await site.account_client("u1"), await site.account_client("u2")
+    asked = [
+        (me, mine, 200),
+        (them, mine, 404),
+        (me, theirs, 404),
+        (them, theirs, 200),
+        (site.app_client, mine, 200),
+        (site.app_client, str(uuid4()), 404),
+    ] * 4
+    answers = await asyncio.gather(*(client.get(f"/v1/jobs/{job}") for client, job, _ in asked))
+    for (_, job, status), answer in zip(asked, answers, strict=True):
+        assert answer.status_code == status
+        if status == 200:
+            assert answer.json()["id"] == job
+        else:
+            problem(answer, 404, "unknown_job")
+
+
+async def test_a_batcher_has_several_batches_on_their_way_and_no_more() -> None:
+    calls: list[Sequence[int]] = []
+    go = asyncio.Event()
+
+    async def ask(questions: Sequence[int]) -> Sequence[int]:
+        calls.append(questions)
+        await go.wait()
+        return [-one for one in questions]
+
+    batcher = Batcher(ask, most=3, at_once=2)
+    loop = asyncio.get_running_loop()
+    tasks = []
+    for n in range(8):
+        tasks.append(loop.create_task(batcher.ask(n)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert calls == [[0], [1]], "the others gather"
+    go.set()
+    assert await asyncio.gather(*tasks) == [-n for n in range(8)]
+    assert calls[2:] == [[2, 3, 4], [5, 6, 7]]
+    assert await batcher.ask(9) == -9

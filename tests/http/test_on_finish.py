@@ -1,0 +1,94 @@
+"""An app whose API takes callbacks is told of their ends there, and waits for no worker."""
+
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from penstock import Ended
+from penstock.security import callback_token
+from penstock.security.roots import Roots
+from support import factory
+from support.http.site import SECRET, Site
+from support.waiting import eventually
+
+ROOTS = Roots((SECRET,))
+
+
+class Told:
+    """What an app's on_finish was told; the first call may fail."""
+
+    def __init__(self, *, failing: int = 0) -> None:
+        self.ends: list[tuple[UUID, str, Any]] = []
+        self._failing = failing
+
+    async def __call__(self, job: Ended, conn: asyncpg.Connection) -> None:
+        if self._failing:
+            self._failing -= 1
+            raise ValueError
+        assert await conn.fetchval("select true")
+        self.ends.append((job.id, job.status, job.result))
+
+
+async def _handed_over(site: Site, conn: asyncpg.Connection, told: Told) -> tuple[UUID, str]:
+    @site.penstock.job(queue=site.penstock.queue("q"), name="f")
+    async def plain(n: int) -> None: ...
+
+    async def on_finish(job: Ended, own: asyncpg.Connection) -> None:
+        await told(job, own)
+
+    plain.on_finish(on_finish)
+    await site.start()
+    worker = await factory.worker(conn, lease="2 hours")
+    job = await factory.submit(conn, "f", payload={"n": 1})
+    [start] = await factory.claim(conn, worker, "q")
+    token = callback_token.make(ROOTS, job, start["attempt"])
+    assert await factory.hand_over(conn, worker, start, token) == "done"
+    return job, token
+
+
+async def _call_back(site: Site, job: UUID, token: str) -> str:
+    item = {"job_id": str(job), "token": token, "status": "succeeded", "result": 7}
+    answer = await site.anonymous.post("/v1/callbacks", json=[item])
+    [told] = answer.json()["results"]
+    outcome: str = told["outcome"]
+    return outcome
+
+
+async def test_a_callback_tells_the_app_at_once_and_once(
+    site: Site, conn: asyncpg.Connection
+) -> None:
+    """M5, M7: no worker is there; a second callback tells nothing."""
+    told = Told()
+    job, token = await _handed_over(site, conn, told)
+    assert await _call_back(site, job, token) == "accepted"
+
+    async def is_told() -> bool:
+        return bool(told.ends)
+
+    await eventually(is_told, "the app is told")
+    assert await _call_back(site, job, token) == "duplicate"
+    await site.work()
+    assert told.ends == [(job, "succeeded", 7)]
+
+
+async def test_what_the_app_could_not_take_is_told_later(
+    site: Site, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The callback is accepted all the same: the job has ended."""
+    told = Told(failing=1)
+    job, token = await _handed_over(site, conn, told)
+    assert await _call_back(site, job, token) == "accepted"
+
+    async def is_put_off() -> bool:
+        return any("on_finish failed" in one.message for one in caplog.records)
+
+    await eventually(is_put_off, "the app could not take it")
+    # It is said before it is written.
+    put_off = "select tries = 1 from penstock.hook"
+    await eventually(lambda: conn.fetchval(put_off), "and is told later")
+    assert told.ends == []
+    await site.clock.advance(60)
+    await site.work()
+    assert told.ends == [(job, "succeeded", 7)]

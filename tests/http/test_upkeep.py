@@ -1,0 +1,45 @@
+"""A server that stands keeps the house in order: when the clock was set, too."""
+
+import asyncio
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from penstock import server
+from penstock.worker.membership.clocks import OnForward
+from support import factory
+from support.clock import Clock
+from support.http.site import Site
+
+TOKEN = "a token of some length"  # noqa: S105  # of a job that lives for a test
+
+
+async def test_what_awaits_a_callback_is_postponed_where_there_is_no_worker(
+    site: Site, conn: asyncpg.Connection, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-F10: an API alone is all the upkeep that jobs outside may have."""
+    told: list[OnForward | None] = []
+
+    class Noted:
+        def __init__(self, _: str, __: object, on_forward: OnForward | None = None) -> None:
+            told.append(on_forward)
+
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(server, "Keeper", Noted)
+    await factory.queue(conn, timeout_seconds=60)
+    await factory.submit(conn)
+    worker = await factory.worker(conn)
+    [start] = await factory.claim(conn, worker)
+    assert await factory.hand_over(conn, worker, start, TOKEN) == "done"
+    api = server.api(site.penstock, standing=True)
+    async with api.router.lifespan_context(api):
+        [on_forward] = told
+        assert on_forward is not None
+        before = await clock.now()
+        await clock.advance("1h")
+        await on_forward(timedelta(hours=1), before)
+    assert await factory.recover(conn) == []
+    assert await factory.status(conn, start["id"]) == "awaiting"

@@ -1,0 +1,388 @@
+"""The Ollama handler against a model that does everything wrong, one thing at a time."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from penstock.errors import Invalid
+from penstock.failures.classify import classify
+from penstock.models.ollama import Ollama, _uncounted, build
+from penstock.models.output import Output
+from penstock.models.prompt import read_prompt
+from penstock.models.simulated.model import Model, simulated
+from penstock.net.provider_errors import PROVIDER_TEXT_MAX, ProviderError
+from penstock.net.transport import Transport
+from penstock.worker.handlers.control import described
+from support.models.answering import answer, answering
+from support.models.noted_job import NotedJob, at, busy, fails
+from support.waiting import eventually
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"score": {"type": "integer"}, "feedback": {"type": "string"}},
+    "required": ["score", "feedback"],
+    "additionalProperties": False,
+}
+ESSAY = {"answer": "Photosynthesis turns light into sugar, because leaves hold chlorophyll. " * 20}
+# Of a model that says nothing; every other fault is seen at once, however busy the machine is.
+SHORT: dict[str, Any] = {"first_token_seconds": 0.4, "stall_seconds": 0.3}
+PATIENT_SECONDS = 20
+
+
+def config(model: Model, *, local_only: bool = False, **more: Any) -> Ollama:
+    given: dict[str, Any] = {
+        "endpoint": at(f"{model.url}/api/chat", local_only=local_only),
+        "model": "llama3",
+        "prompt": read_prompt("Give feedback on: {answer}", ["answer"]),
+        "first_token_seconds": PATIENT_SECONDS,
+        "stall_seconds": PATIENT_SECONDS,
+    }
+    return Ollama(**{**given, **more})
+
+
+async def test_tokens_come_as_they_are_said() -> None:
+    async with simulated(tokens=30, tokens_per_second=300) as model:
+        job = NotedJob()
+        found = await build(config(model))(job, ESSAY)
+        assert found == {"text": job.heard, "model": "llama3"}
+        assert len(job.emitted) > 5
+        assert job.stages == [("generating", "llama3 is writing")]
+        assert job.used["completion_tokens"] == 30
+        assert job.used["prompt_tokens"] == model.calls[0].prompt_tokens
+        assert job.used["completion_seconds"] > 0
+        assert await busy() == 0
+
+
+async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a silently cut prompt: the window and its limit are said in every call."""
+    seen: list[dict[str, Any]] = []
+    async with simulated() as model:
+        read = model._read
+
+        def look(request: Any) -> Any:
+            seen.append({**request.fields(), "headers": dict(request.headers)})
+            return read(request)
+
+        monkeypatch.setattr(model, "_read", look)
+        job = NotedJob()
+        asked = config(
+            model,
+            system=read_prompt("You mark {answer}", ["answer"]),
+            temperature=0.2,
+            seed=7,
+            keep_alive=60,
+            output=Output(schema=SCHEMA),
+        )
+        await build(asked)(job, {"answer": "äh"})
+    sent = seen[0]
+    assert sent["headers"]["idempotency-key"] == job.key
+    assert sent["messages"] == [
+        {"role": "system", "content": "You mark äh"},
+        {"role": "user", "content": "Give feedback on: äh"},
+    ]
+    assert sent["options"] == {
+        "num_ctx": 8192,
+        "num_predict": 2048,
+        "temperature": 0.2,
+        "seed": 7,
+    }
+    assert (sent["truncate"], sent["stream"], sent["keep_alive"]) == (False, True, 60)
+    assert sent["format"] == SCHEMA
+
+
+async def test_a_schema_makes_the_result_json() -> None:
+    async with simulated() as model:
+        found = await build(config(model, output=Output(schema=SCHEMA)))(NotedJob(), ESSAY)
+        assert set(found) == {"score", "feedback"}
+        found = await build(config(model, output=Output(json=True)))(NotedJob(), ESSAY)
+        assert set(found) == {"feedback"}
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    ("refuse", {}, "unavailable"),
+    ("hang", {}, "stalled"),
+    ("hang_mid", {"after": 3}, "stalled"),
+    ("slow_bytes", {"every": 0.02}, "stalled"),
+    ("half_body", {}, "interrupted"),
+    ("cut", {}, "interrupted"),
+    ("reset", {}, "interrupted"),
+    ("reset", {"after": 3}, "interrupted"),
+    ("error_line", {}, "interrupted"),
+    ("error_line", {"after": 0}, "interrupted"),
+    ("status", {"code": 301, "headers": {"Location": "http://127.0.0.1:9/"}}, "config"),
+    ("status", {"code": 400}, "invalid_request"),
+    ("status", {"code": 401}, "auth"),
+    ("status", {"code": 404}, "config"),
+    ("status", {"code": 500}, "provider_error"),
+    ("status", {"code": 503, "retry_after": "7"}, "overloaded"),
+    ("storm", {}, "rate_limited"),
+    ("quota", {}, "quota"),
+    ("html", {}, "overloaded"),
+    ("truncated_json", {}, "bad_output"),
+    ("not_json", {}, "bad_output"),
+    ("empty", {"what": "body"}, "bad_output"),
+    ("empty", {"what": "text"}, "bad_output"),
+    ("length", {}, "bad_output"),
+    ("refusal", {}, "refused"),
+    ("truncation", {}, "input_truncated"),
+    ("remote_host", {}, "config"),
+    ("schema_invalid", {}, "bad_output"),
+]
+
+
+@pytest.mark.parametrize(("fault", "terms", "cls"), CASES)
+async def test_every_fault_ends_in_its_class_and_in_time(
+    fault: str, terms: dict[str, Any], cls: str
+) -> None:
+    """S9: what a model does wrong is told apart, soon, and leaves nothing open."""
+    async with simulated(tokens=40) as model:
+        before = asyncio.all_tasks()
+        model.order(fault, **terms)
+        output = Output(schema=SCHEMA) if fault == "schema_invalid" else Output()
+        waits = SHORT if cls == "stalled" else {}
+        asked = config(model, output=output, **waits, local_only=fault == "remote_host")
+        verdict, took = await fails(build(asked), NotedJob(), ESSAY)
+        assert verdict.cls == cls
+        assert verdict.address == model.url.removeprefix("http://")
+        assert took < PATIENT_SECONDS / 2
+        assert await busy() == 0
+        await nothing_left(model, before)
+
+
+async def nothing_left(model: Model, before: set["asyncio.Task[Any]"]) -> None:
+    async def all_ended() -> bool:
+        return all(call.ended_at is not None for call in model.calls)
+
+    async def no_tasks() -> bool:
+        return asyncio.all_tasks() <= before
+
+    await eventually(all_ended, "the server sees the client go", seconds=1)
+    await eventually(no_tasks, "no task is left", seconds=1)
+
+
+async def test_an_error_inside_of_a_stream_is_read() -> None:
+    async with simulated() as model:
+        model.order("error_line", after=0, message="the prompt exceeds the context length")
+        verdict, _ = await fails(build(config(model)), NotedJob(), ESSAY)
+        assert verdict.cls == "input_too_long"
+
+
+async def test_the_models_own_error_text_is_kept_for_operators() -> None:
+    async with simulated() as model:
+        words = "the model llama3 needs 9 GB " + "x" * 2_000
+        faults: list[tuple[str, dict[str, Any]]] = [
+            ("status", {"code": 400, "body": {"error": words}}),
+            ("error_line", {"after": 0, "message": words}),
+        ]
+        for fault, terms in faults:
+            model.order(fault, **terms)
+            with pytest.raises(ProviderError) as caught:
+                await build(config(model))(NotedJob(), ESSAY)
+            assert "9 GB" not in str(caught.value)
+            kept = described(caught.value)
+            assert kept.startswith(f"{caught.value}: the model llama3 needs 9 GB xx")
+            assert len(kept) == len(f"{caught.value}: ") + PROVIDER_TEXT_MAX + 1
+
+
+async def test_thoughts_show_a_model_at_work() -> None:
+    """The first token has come when the model begins to think."""
+    line = json.dumps({"message": {"content": "", "thinking": "hm"}, "done": False})
+    async with answering(answer(200, {}, f"{line}\n", missing=9), "hang") as port:
+        endpoint = at(f"http://127.0.0.1:{port}/api/chat")
+        asked = Ollama(
+            endpoint=endpoint,
+            model="m",
+            prompt=read_prompt("p", []),
+            first_token_seconds=5,
+            stall_seconds=0.1,
+        )
+        with pytest.raises(ProviderError, match=r"no token for 0.1 s") as caught:
+            await build(asked)(NotedJob(), {})
+    assert caught.value.signal.exception == "stall"
+
+
+async def test_no_first_token_is_told_as_such() -> None:
+    async with simulated() as model:
+        model.order("hang")
+        with pytest.raises(ProviderError, match=r"no first token in 0.4 s") as caught:
+            await build(config(model, **SHORT))(NotedJob(), ESSAY)
+        assert caught.value.signal.exception == "first_token"
+
+
+async def test_what_the_provider_asks_for_is_kept() -> None:
+    async with simulated() as model:
+        model.order("status", code=503, retry_after="7")
+        verdict, _ = await fails(build(config(model)), NotedJob(), ESSAY)
+        assert verdict.after is not None
+        assert verdict.after.total_seconds() == 7
+
+
+@pytest.mark.parametrize("form", ["negative", "missing", "absurd", "strings"])
+async def test_odd_counts_are_not_believed(form: str) -> None:
+    async with simulated(tokens=12) as model:
+        model.order("wrong_usage", form=form)
+        job = NotedJob()
+        await build(config(model))(job, ESSAY)
+        assert "prompt_tokens" not in job.used
+        # Counted here: a token or so a piece.
+        assert 0 < job.used["completion_tokens"] <= 12
+
+
+@pytest.mark.parametrize(("fault", "terms"), [("hang_mid", {"after": 5}), ("error_line", {})])
+async def test_what_broke_off_was_paid_for(fault: str, terms: dict[str, Any]) -> None:
+    async with simulated(tokens=40) as model:
+        model.order(fault, **terms)
+        job = NotedJob()
+        await fails(build(config(model, stall_seconds=0.3)), job, ESSAY)
+        assert 0 < job.used["completion_tokens"] <= 6
+
+
+async def test_an_answer_cut_short_is_paid_for_too() -> None:
+    async with simulated(tokens=40) as model:
+        job = NotedJob()
+        verdict, _ = await fails(build(config(model, num_predict=10)), job, ESSAY)
+        assert verdict.cls == "bad_output"
+        assert job.used["completion_tokens"] == 10
+
+
+async def test_cancel_closes_the_connection_at_once() -> None:
+    """A cancelled job stops the model: Ollama generates as long as somebody listens."""
+    async with simulated(tokens=10_000, tokens_per_second=100) as model:
+        job = NotedJob()
+        task = asyncio.create_task(build(config(model))(job, ESSAY))
+
+        async def some() -> bool:
+            return len(job.emitted) > 3
+
+        await eventually(some, "tokens come")
+        cancelled_at = time.time()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        call = model.calls[0]
+
+        async def gone() -> bool:
+            return call.ended_at is not None
+
+        await eventually(gone, "the server sees it", seconds=1)
+        assert call.gone
+        assert (call.ended_at or 0) - cancelled_at < 0.1
+        assert job.used["completion_tokens"] >= 4
+        assert await busy() == 0
+
+
+async def test_cancel_before_the_first_byte_closes_too() -> None:
+    async with simulated() as model:
+        model.order("hang")
+        task = asyncio.create_task(build(config(model, first_token_seconds=30))(NotedJob(), ESSAY))
+
+        async def called() -> bool:
+            return len(model.calls) == 1
+
+        await eventually(called, "the call is there")
+        task.cancel()
+        await asyncio.wait([task])
+
+        async def gone() -> bool:
+            return model.calls[0].gone
+
+        await eventually(gone, "the server sees it", seconds=0.5)
+
+
+async def test_a_slow_database_is_not_the_models_fault() -> None:
+    """While the handler waits for room in its own stream, no token is due."""
+    async with simulated(tokens=5) as model:
+        job = NotedJob()
+        job.full.clear()
+        task = asyncio.create_task(build(config(model, stall_seconds=0.05))(job, ESSAY))
+        done, _ = await asyncio.wait([task], timeout=0.3)
+        assert not done
+        job.full.set()
+        assert (await task)["text"] == job.heard
+
+
+async def test_connections_are_used_again() -> None:
+    async with simulated(tokens=3) as model:
+        run = build(config(model))
+        for _ in range(5):
+            await run(NotedJob(), ESSAY)
+        transport = await Transport.here()
+        assert (transport.busy, transport.idle) == (0, 1)
+
+
+class TestTruncation:
+    """An answer to half a prompt is no answer; and no false alarm."""
+
+    async def test_a_prompt_that_cannot_fit_is_refused_by_the_server(self) -> None:
+        async with simulated() as model:
+            verdict, _ = await fails(build(config(model, num_ctx=64)), NotedJob(), ESSAY)
+            assert verdict.cls == "input_too_long"
+
+    async def test_an_old_server_that_cuts_all_the_same_is_seen(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with simulated() as model:
+            monkeypatch.setattr("penstock.models.simulated.protocols.ollama.TOO_LONG", "")
+            asked = config(model, num_ctx=64)
+            body = asked.body
+            monkeypatch.setattr(Ollama, "body", lambda _, said: {**body(said), "truncate": True})
+            verdict, _ = await fails(build(asked), NotedJob(), ESSAY)
+            assert verdict.cls == "input_truncated"
+            assert len(model.calls) == 1  # it cannot have fitted: nothing to ask
+
+    async def test_a_cached_prompt_is_no_alarm(self) -> None:
+        """Some versions leave cached tokens out of the count: asked once, then known."""
+        async with simulated() as model:
+            model.order("truncation", times=1)
+            job = NotedJob()
+            asked = config(model)
+            assert (await build(asked)(job, ESSAY))["text"] == job.heard
+            assert len(model.calls) == 2
+            assert (asked.endpoint.address, "llama3") in _uncounted
+            model.order("truncation")
+            await build(asked)(NotedJob(), ESSAY)
+            assert len(model.calls) == 3
+
+    async def test_a_count_of_nothing_says_nothing(self) -> None:
+        async with simulated() as model:
+            model.order("wrong_usage", form="missing")
+            await build(config(model))(NotedJob(), ESSAY)
+            assert len(model.calls) == 1
+
+
+async def test_a_remote_host_is_fine_elsewhere() -> None:
+    async with simulated() as model:
+        model.order("remote_host")
+        assert (await build(config(model))(NotedJob(), ESSAY))["text"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ([], "schema must be a table"),
+        ({"type": "nonsense"}, "schema is no JSON Schema, at type"),
+        ({"$ref": "#/$defs/nope"}, "schema refers to #/\\$defs/nope, which is not in it"),
+        ({"$ref": "http://127.0.0.1:9/x.json"}, "schema refers to http://127.0.0.1:9/x.json"),
+    ],
+)
+def test_a_wrong_schema_is_told_at_start(schema: Any, told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        Output(schema=schema)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "NaN", '{"score": Infinity}', '"\\u0000"', "[" * 100_000, '"\\ud800"']
+)
+def test_json_that_cannot_be_kept_is_bad_output(text: str) -> None:
+    with pytest.raises(ProviderError) as caught:
+        Output(json=True).read(text, "127.0.0.1:1")
+    assert classify(caught.value).cls == "bad_output"
+
+
+def test_what_does_not_fit_is_told_by_the_schemas_words() -> None:
+    with pytest.raises(ProviderError, match="at properties/score/type") as caught:
+        Output(schema=SCHEMA).read('{"score": "secret", "feedback": ""}', "127.0.0.1:1")
+    assert "secret" not in str(caught.value)

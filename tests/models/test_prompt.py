@@ -1,0 +1,132 @@
+"""Prompts and fields: everything wrong with them is told at start."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import Invalid
+from penstock.models.context_window import least_tokens, looks_cut
+from penstock.models.fields import read_fields
+from penstock.models.prompt import read_prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "payload", "written"),
+    [
+        ("Mark: {answer}", {"answer": "it's {fine}"}, "Mark: it's {fine}"),
+        ("{answer}{answer}", {"answer": "a"}, "aa"),
+        ('Like {{"score": 1}}: {answer}', {"answer": "a"}, 'Like {"score": 1}: a'),
+        ("[{level}]", {}, "[]"),
+        ("[{level}]", {"level": None}, "[]"),
+        ("{level}", {"level": 3}, "3"),
+        ("{level}", {"level": True}, "true"),
+        ("{level}", {"level": 1.5}, "1.5"),
+        ("{answer}", {"answer": ["ä", {"b": None}]}, '["ä", {"b": null}]'),
+        ("no fields", {"answer": "a"}, "no fields"),
+    ],
+)
+def test_fields_are_written(text: str, payload: dict[str, Any], written: str) -> None:
+    assert read_prompt(text, ["answer", "level"]).render(payload) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{nope}", "names the field nope, which is not among fields; known are answer, level"),
+        ("{answer.upper}", "has {answer.upper}: only the name of a field may stand in braces"),
+        ("{answer[0]}", "has {answer[0]}: only the name"),
+        ("{answer!r}", "has {answer!r}: only the name"),
+        ("{answer:>5}", "has {answer:>5}: only the name"),
+        ("{}", "has {}: only the name of a field may stand in braces (known are answer, level)"),
+        ("{0}", "has {0}: only the name"),
+        ("{ answer }", "has { answer }: only the name"),
+        ('{"score": 1}', "a brace that is meant as such is written twice, {{ or }}"),
+        ("{answer", "has a brace without its other half"),
+        ("answer}", "has a brace without its other half"),
+        ("", "must be a text"),
+        (" \n", "must be a text"),
+        (5, "must be a text"),
+    ],
+)
+def test_what_is_no_field_is_told(text: Any, told: str) -> None:
+    with pytest.raises(Invalid, match=r".") as caught:
+        read_prompt(text, ["answer", "level"])
+    assert told in str(caught.value)
+    assert caught.value.field == "prompt"
+
+
+@given(st.text(), st.text())
+def test_what_is_filled_in_is_never_read_as_a_prompt(before: str, value: str) -> None:
+    literal = before.replace("{", "{{").replace("}", "}}")
+    written = read_prompt(f"x{literal}{{answer}}", ["answer"]).render({"answer": value})
+    assert written == f"x{before}{value}"
+
+
+def test_fields_have_types_and_defaults() -> None:
+    found = read_fields(
+        {
+            "answer": {"type": "str", "max_length": 10},
+            "level": "int?",
+            "tone": {"type": "str", "default": "kind"},
+            "tags": {"type": "list?"},
+        }
+    )
+    assert tuple(found.types) == ("answer", "level", "tone", "tags")
+    assert found.defaults == {"level": None, "tone": "kind", "tags": None}
+    assert found.complete({"answer": "a"}) == {"answer": "a", "tone": "kind"}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("str", 'fields must be a table like { answer = "str", level = "int?" }'),
+        (
+            {"a": "text"},
+            "fields.a is 'text'; it may be str, int, float, bool, list, dict, with a ?",
+        ),
+        ({"a": 5}, "fields.a is 5; it may be"),
+        ({"a": {}}, "fields.a has no type; it may be"),
+        ({"a": {"type": "str", "size": 1}}, "fields.a.size is not an option; known are type, defa"),
+        ({"a": {"type": "int", "max_length": 1}}, "fields.a.max_length is 1; it may be"),
+        ({"a": {"type": "str", "max_length": 0}}, "fields.a.max_length is 0; it may be"),
+        ({"a": {"type": "int", "default": "x"}}, "fields.a.default is 'x', which is not of"),
+        ({"a": {"type": "list", "default": [float("nan")]}}, "fields.a.default is [nan], which"),
+        ({"_job": "str"}, "fields._job is not a name"),
+        ({"two words": "str"}, "fields.two words is not a name"),
+        ({"": "str"}, "is not a name"),
+    ],
+)
+def test_wrong_fields_are_told(said: Any, told: str) -> None:
+    with pytest.raises(Invalid, match=r".") as caught:
+        read_fields(said)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("", 0),
+        ("one two  three\nfour", 4),
+        ("Yes, it's fine.", 5),
+        ("e.g. www.example.com/a?b=c", 3),
+        ("国" * 40, 10),
+    ],
+)
+def test_no_tokenizer_needs_fewer(text: str, least: int) -> None:
+    assert least_tokens([text]) == least
+
+
+def test_only_a_count_that_is_far_too_small_looks_cut() -> None:
+    essay = ["word " * 100]
+    assert looks_cut(essay, 89)
+    assert not looks_cut(essay, 90)
+    assert not looks_cut(essay, None)
+    assert not looks_cut(essay, 0)
+    assert not looks_cut(["word " * 40], 1)
+
+
+def test_a_default_is_json() -> None:
+    json.dumps(read_fields({"a": {"type": "dict", "default": {"b": [1]}}}).defaults)

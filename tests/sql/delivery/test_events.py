@@ -1,0 +1,235 @@
+"""Looks of live streams: what changed is found, what is foreign is not, and each costs little."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from penstock.db.connections.driver_errors import fetching
+from penstock.engine.queries.events import Events, Glance, Scope, Watched
+from support import factory
+from support.clock import Clock
+from support.shapes import Scale
+
+MARGIN = timedelta(minutes=10)
+MOST = 1_001
+
+
+@pytest.fixture
+def events(conn: asyncpg.Connection) -> Events:
+    return Events(fetching(conn))
+
+
+async def look(events: Events, scope: Scope, told: int | None = None) -> Glance | None:
+    found = await events.look_at_scopes([scope], [told], margin=MARGIN, most=MOST)
+    return found[0] if found else None
+
+
+async def ended(conn: asyncpg.Connection, **fields: Any) -> UUID:
+    """A job that has succeeded."""
+    job = await factory.submit(conn, **fields)
+    number = await factory.worker(conn)
+    await factory.finish(conn, number, await factory.claim(conn, number))
+    return job
+
+
+async def test_jobs_that_changed_or_ended_are_found(
+    conn: asyncpg.Connection, events: Events
+) -> None:
+    await factory.queue(conn)
+    first, second, third = await factory.submit_rows(conn, [{"kind": "q"}] * 3)
+    jobs = [first, second, third]
+    assert await events.look_at_jobs(jobs, [1, 1, 1]) == []
+    number = await factory.worker(conn)
+    started = await factory.claim(conn, number, limit=2)
+    await factory.finish(conn, number, started[:1])
+    assert set(await events.look_at_jobs(jobs, [1, 1, 1])) == {first, second}
+    assert await events.look_at_jobs(jobs, [1, 2, 1]) == [first], "it does not live any more"
+    seen = {one.id: one for one in await events.read_jobs(jobs, places=3)}
+    assert [seen[job].status for job in jobs] == ["succeeded", "running", "queued"]
+    assert seen[third].mark == "1"
+    [plain] = await events.read_jobs([third], places=0)
+    assert "position" in plain.text
+    assert not plain.mark
+    assert await events.read_jobs([UUID(int=1)], places=1) == []
+
+
+@pytest.mark.parametrize("scope", [Scope("a", None), Scope(None, "u"), Scope("a", "u")])
+async def test_a_scope_has_another_print_with_each_change(
+    conn: asyncpg.Connection, events: Events, scope: Scope
+) -> None:
+    await factory.queue(conn)
+    first = await factory.submit(conn, topic="a", account="u")
+    glance = await look(events, scope)
+    assert glance
+    assert glance.live == {first: 1}
+    assert await look(events, scope, glance.print) is None
+    second = await factory.submit(conn, topic="a", account="u")
+    glance = await look(events, scope, glance.print)
+    assert glance
+    assert set(glance.live) == {first, second}
+    number = await factory.worker(conn)
+    started = await factory.claim(conn, number)
+    glance = await look(events, scope, glance.print)
+    assert glance
+    assert glance.live[first] == 2
+    await factory.finish(conn, number, started)
+    glance = await look(events, scope, glance.print)
+    assert glance
+    assert (set(glance.live), glance.ended) == ({second}, [first])
+    await factory.submit(conn, topic="b", account="v")
+    assert await look(events, scope, glance.print) is None, "of other scopes it says nothing"
+
+
+async def test_what_began_and_ended_since_is_among_the_newest(
+    conn: asyncpg.Connection, events: Events, clock: Clock
+) -> None:
+    await factory.queue(conn)
+    old = await ended(conn, topic="a")
+    await clock.advance("20m")
+    before = await look(events, Scope("a", None))
+    assert before
+    assert before.ended == []
+    new = await ended(conn, topic="a")
+    after = await look(events, Scope("a", None), before.print)
+    assert after
+    assert after.ended == [new]
+    [(recent, more)] = (
+        await events.recent([Scope("a", None)], since=timedelta(minutes=5), most=10)
+    ).values()
+    assert (recent, more) == ([new], False)
+    assert old not in recent
+
+
+async def test_an_accounts_print_covers_its_balance_and_plan(
+    conn: asyncpg.Connection, events: Events
+) -> None:
+    await conn.execute("select penstock.create_account('u')")
+    glance = await look(events, Scope(None, "u"))
+    assert glance
+    await conn.execute("select penstock.grant_credits('u', 5, 'test', null)")
+    after = await look(events, Scope(None, "u"), glance.print)
+    assert after
+    assert (await events.read_balances(["u", "nobody"])) == {
+        "u": '{"id": "u", "plan": null, "queued": 0, "balance": 5, "running": 0}'
+    }
+
+
+async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, events: Events) -> None:
+    await factory.queue(conn)
+    live = await factory.submit(conn, topic="b", account="u")
+    over = await ended(conn, topic="a", account="u")
+    if await factory.status(conn, over) != "succeeded":
+        live, over = over, live  # the other was claimed first
+    batch = await conn.fetchval(
+        "select batch from penstock.submit_many(array['q'], array['{}'::jsonb], array['u'],"
+        " p_batched => true)"
+    )
+    for job in (live, over):
+        topic = (await factory.read(conn, job))["topic"]
+        asked = [
+            (Watched("job", str(job), None, None), True),
+            (Watched("job", str(job), "u", None), True),
+            (Watched("job", str(job), "u", topic), True),
+            (Watched("job", str(job), "v", None), False),
+            (Watched("job", str(job), "u", "elsewhere"), False),
+        ]
+        answers = await events.may_watch([wanted for wanted, _ in asked])
+        assert answers == [answer for _, answer in asked]
+    assert await events.may_watch(
+        [
+            Watched("job", str(UUID(int=1)), None, None),
+            Watched("batch", str(batch), "u", None),
+            Watched("batch", str(batch), "v", None),
+            Watched("account", "u", "u", None),
+            Watched("account", "u", "v", None),
+            Watched("account", "w", None, None),
+        ]
+    ) == [False, True, False, True, False, False]
+
+
+async def test_chunks_come_in_order_after_a_place(conn: asyncpg.Connection, events: Events) -> None:
+    await factory.queue(conn)
+    job = await factory.submit(conn)
+    rows = [(job, attempt, seq, {"n": seq}) for attempt in (1, 2) for seq in (1, 2, 3)]
+    await conn.executemany("insert into penstock.chunk values ($1, $2, $3, $4)", rows)
+    found, all_of_it = await events.read_chunks([(job, 1, 2), (job, 0, 0)], most=3)
+    assert [(one.attempt, one.seq) for one in found] == [(1, 3), (2, 1), (2, 2)]
+    assert found[0].data == '{"n": 3}'
+    assert [(one.attempt, one.seq) for one in all_of_it] == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_a_batch_has_another_print_with_each_change(
+    conn: asyncpg.Connection, events: Events
+) -> None:
+    await factory.queue(conn)
+    batch = await conn.fetchval(
+        "select max(batch::text)::uuid from penstock.submit_many(array['q', 'q'],"
+        " array['{}', '{}']::jsonb[], p_batched => true)"
+    )
+    prints = [await events.look_at_batches([batch])]
+    number = await factory.worker(conn)
+    started = await factory.claim(conn, number)
+    prints.append(await events.look_at_batches([batch]))
+    await factory.finish(conn, number, started)
+    prints.append(await events.look_at_batches([batch]))
+    assert len({one[batch] for one in prints}) == 3
+    assert await events.look_at_batches([batch]) == prints[-1]
+
+
+async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, clock: Clock) -> None:
+    for name, expires in (("good", None), ("revoked", None), ("short", timedelta(minutes=1))):
+        await conn.execute(
+            "select penstock.create_key($1, 'app', $2, p_expires => $3)", name, b"-", expires
+        )
+    await conn.execute("select penstock.revoke_key('revoked')")
+    await clock.advance("2m")
+    names = ["good", "revoked", "short", "never"]
+    assert await events.dead_keys(names) == {"revoked", "short", "never"}
+
+
+LOOKS = {
+    "jobs": "penstock.look_at_jobs($1::uuid[], array_fill(1, array[10]))",
+    "topic": "penstock.look_at_scopes(array['few'], array[null], array[null]::bigint[], '10 min',"
+    " 1001), (select $1::uuid[]) a",
+    "account": "penstock.look_at_scopes(array[null], array['u1'], array[null]::bigint[], '10 min',"
+    " 1001), (select $1::uuid[]) a",
+    "within": "penstock.look_at_scopes(array['many'], array['u1'], array[null]::bigint[],"
+    " '10 min', 1001), (select $1::uuid[]) a",
+    "recent": "penstock.find_recent(array['few', null], array[null, 'u1'], '5 min', 1000),"
+    " (select $1::uuid[]) a",
+    "watch": "penstock.may_watch(array['job'], array[($1::uuid[])[1]::text], array['u1'],"
+    " array[null])",
+    "batch": "penstock.look_at_batches($1)",
+}
+
+
+async def test_looks_do_not_read_the_jobs_that_nobody_watches(
+    conn: asyncpg.Connection, scale: Scale
+) -> None:
+    """Counted in pages: tens of thousands of jobs live and ended, a few of them watched."""
+    await factory.queue(conn)
+    jobs = scale(20_000, 200_000)
+    await conn.execute(
+        "select count(*) from penstock.submit_many(array_fill('q'::text, array[$1::integer]),"
+        " array_fill('{}'::jsonb, array[$1]),"
+        " (select array_agg('u' || case when g % 500 = 0 then 1 else g % 7 + 2 end)"
+        "  from generate_series(1, $1) g),"
+        " p_topics => (select array_agg(case when g % 1000 = 0 then 'few' else 'many' end)"
+        "  from generate_series(1, $1) g))",
+        jobs,
+    )
+    number = await factory.worker(conn)
+    for _ in range(jobs // 2_000):
+        await factory.finish(conn, number, await factory.claim(conn, number, limit=1_000))
+    await conn.execute("analyze")
+    watched = [row["id"] for row in await conn.fetch("select id from penstock.job limit 10")]
+    for name, call in LOOKS.items():
+        sql = f"select * from {call}"
+        for _ in range(2):  # what the session learns once is learnt
+            await conn.fetch(sql, watched)
+        [plan] = await conn.fetchval(f"explain (analyze, buffers, format json) {sql}", watched)
+        read = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+        assert read < 1_000 + jobs // 100, f"{name}: {read} pages"

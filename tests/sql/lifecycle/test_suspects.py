@@ -1,0 +1,163 @@
+"""Who is dead, and who may have killed it: locks that vanish, and jobs that were there twice."""
+
+import asyncpg
+
+from support import factory
+from support.clock import Clock
+from support.factory import Row
+from support.shapes import Connect
+from support.waiting import eventually
+
+
+async def die(conn: asyncpg.Connection, clock: Clock, n: int) -> list[Row]:
+    """Start everything on a worker and let it fall silent."""
+    worker = await factory.worker(conn, lease="15 seconds")
+    rows = await factory.claim(conn, worker, limit=n)
+    for row in rows:
+        if row["losses"] >= 2:
+            await conn.fetchval(
+                "select penstock.begin_alone($1, $2, $3)", worker, row["id"], row["attempt"]
+            )
+    await clock.advance("30s")
+    await factory.recover(conn)
+    await clock.advance("2m")
+    return rows
+
+
+async def test_a_job_that_keeps_killing_its_workers_comes_to_an_end(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
+    """S2, S3: twice in company is free; then it is watched, and four more deaths end it."""
+    await factory.queue(conn)
+    jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    for _ in range(2):
+        assert len(await die(conn, clock, 2)) == 2
+    deaths = 0
+    while not await conn.fetchval("select count(*) from penstock.finished"):
+        await die(conn, clock, 2)
+        deaths += 1
+        assert deaths <= 10
+    shown = [await factory.read(conn, job) for job in jobs]
+    ended = [job for job in shown if job["status"] == "failed"]
+    assert [job["error"]["reason"] for job in ended] == ["stuck_exhausted"]
+    assert ended[0]["recovery"]["count"] == 3
+
+
+async def test_a_suspect_that_does_well_is_done(conn: asyncpg.Connection, clock: Clock) -> None:
+    await factory.queue(conn)
+    await factory.submit_rows(conn, [{"kind": "q"}] * 2)
+    for _ in range(2):
+        await die(conn, clock, 2)
+    worker = await factory.worker(conn)
+    rows = await factory.claim(conn, worker, limit=2)
+    assert {row["losses"] for row in rows} == {2}
+    done = await factory.finish(conn, worker, rows)
+    assert {row["verdict"] for row in done} == {"done"}
+
+
+async def test_a_worker_whose_sessions_are_gone_is_dead_at_once(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """E6: long before its lease is over; and while one of two sessions is left, it lives."""
+    await factory.queue(conn)
+    await factory.submit(conn)
+    worker = await factory.worker(conn, lease="1 day")
+    await factory.claim(conn, worker)
+    sessions = [await connect(), await connect()]
+    for session in sessions:
+        assert await session.fetchval("select penstock.lock_worker($1)", worker)
+    assert await factory.recover(conn) == []
+    await sessions[0].close()
+    assert await factory.recover(conn) == []
+    await sessions[1].close()
+
+    async def recovered() -> bool:
+        return [row["outcome"] for row in await factory.recover(conn)] == ["lost"]
+
+    await eventually(recovered, "the lock to vanish with its session")
+    assert await conn.fetchval("select alive from penstock.worker_health") is False
+
+
+async def test_a_worker_that_holds_no_lock_is_judged_by_its_lease_alone(
+    conn: asyncpg.Connection,
+) -> None:
+    """Behind a pooler there are no sessions to hold one."""
+    await factory.queue(conn)
+    await factory.submit(conn)
+    worker = await factory.worker(conn, lease="1 day")
+    await factory.claim(conn, worker)
+    assert await factory.recover(conn) == []
+
+
+async def test_a_lock_of_another_database_means_nothing(
+    conn: asyncpg.Connection, connect: Connect, migrated: str
+) -> None:
+    await factory.queue(conn)
+    await factory.submit(conn)
+    worker = await factory.worker(conn, lease="1 day")
+    await factory.claim(conn, worker)
+    session = await connect()
+    await session.fetchval("select penstock.lock_worker($1)", worker)
+    elsewhere = await asyncpg.connect(migrated)
+    await elsewhere.execute(f"select pg_advisory_lock_shared({worker})")
+    await session.close()
+
+    async def recovered() -> bool:
+        return len(await factory.recover(conn)) == 1
+
+    await eventually(recovered, "the worker to be seen as dead")
+    await elsewhere.close()
+
+
+async def test_one_upkeep_at_a_time(conn: asyncpg.Connection, connect: Connect) -> None:
+    other = await connect()
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    await factory.submit(conn)
+    await factory.claim(conn, worker)
+    await conn.execute("select penstock.stop_worker($1)", worker)
+    recover_alone = "select * from penstock.recover_jobs(500, '0', true)"
+    async with other.transaction():
+        await other.fetch("select * from penstock.recover_jobs(0, '0', true)")
+        assert await conn.fetch(recover_alone) == []
+    assert len(await conn.fetch(recover_alone)) == 1
+
+
+async def test_a_suspect_waits_for_nobody_and_nobody_waits_for_it(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """An app's open transaction may hold the job: heartbeat and upkeep must not wait behind it."""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn)
+    [row] = await factory.claim(conn, worker)
+    app, other = await connect(), await connect()
+    async with app.transaction():
+        await app.execute("select penstock.cancel_job($1)", job)
+        began = await conn.fetchval(
+            "select penstock.begin_alone($1, $2, $3)", worker, job, row["attempt"]
+        )
+        assert began is False
+        assert await other.fetchval("select penstock.beat_worker($1)", worker)
+    async with app.transaction():
+        await app.execute("select from penstock.worker where id = $1 for update", worker)
+        await other.fetch("select * from penstock.recover_jobs()")
+
+
+async def test_of_two_starts_told_at_once_the_later_one_counts(conn: asyncpg.Connection) -> None:
+    """L3"""
+    await factory.queue(conn)
+    worker = await factory.worker(conn)
+    job = await factory.submit(conn)
+    [first] = await factory.claim(conn, worker)
+    await factory.finish(conn, worker, [first], "released")
+    await factory.claim(conn, worker)
+    rows = await conn.fetch(
+        "select * from penstock.report_progress($1, $2, $3, $4, null, null)",
+        worker,
+        [job, job],
+        [2, 1],
+        ["NEW", "OLD"],
+    )
+    assert [row["verdict"] for row in rows] == ["done", "stale"]
+    assert (await factory.read(conn, job))["stage"] == "NEW"

@@ -1,0 +1,5 @@
+"""The hands of the test clock."""
+
+from penstock.client.testing import Clock
+
+__all__ = ["Clock"]

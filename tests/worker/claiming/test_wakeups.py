@@ -1,0 +1,134 @@
+"""Workers tell who watches: after each change at once, a storm of them seldom, else nothing."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from penstock import Job, Penstock
+from penstock.engine.queries.notifications import PAUSE_SECONDS, Hints
+from penstock.worker.worker import Options, Worker
+from support.shapes import Connect
+from support.waiting import eventually
+
+
+class Ears:
+    """A session that listens as servers of streams do."""
+
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    async def listen(self, conn: asyncpg.Connection) -> None:
+        loop = asyncio.get_running_loop()
+        await conn.add_listener("penstock_change", lambda *_: self.heard.append(loop.time()))
+
+    def more_than(self, count: int) -> Callable[[], Awaitable[bool]]:
+        async def heard() -> bool:
+            return len(self.heard) > count
+
+        return heard
+
+
+@pytest.fixture
+async def ears(connect: Connect) -> Ears:
+    ears = Ears()
+    await ears.listen(await connect())
+    return ears
+
+
+async def test_a_worker_tells_of_starts_progress_and_ends(database: str, ears: Ears) -> None:
+    app = Penstock(database, name="tests")
+    app.queue("q")
+    goes_on, begun = asyncio.Event(), asyncio.Event()
+
+    @app.job(queue="q")
+    async def slow(job: Job) -> None:
+        begun.set()
+        await goes_on.wait()
+        goes_on.clear()
+        await job.progress(1, 2)
+        await goes_on.wait()
+
+    await slow.submit()
+    runs = asyncio.create_task(
+        Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
+    )
+    await begun.wait()
+    for what in ("it began", "it got on", "it ended"):
+        heard = len(ears.heard) if what != "it began" else 0
+        if what != "it began":
+            goes_on.set()
+        await eventually(ears.more_than(heard), what)
+    await runs
+    await app.close()
+
+
+async def test_a_storm_of_ends_sends_few_hints(database: str, ears: Ears) -> None:
+    app = Penstock(database, name="tests")
+    app.queue("q")
+
+    @app.job(queue="q")
+    async def nothing(n: int) -> None: ...
+
+    loop = asyncio.get_running_loop()
+    await nothing.submit_many([{"n": n} for n in range(2_000)])
+    begun = loop.time()
+    await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
+    took = loop.time() - begun
+    await eventually(ears.more_than(0), "a hint")
+    assert len(ears.heard) <= took / PAUSE_SECONDS + 2
+    await app.close()
+
+
+async def test_an_idle_worker_sends_no_hints(database: str, ears: Ears) -> None:
+    app = Penstock(database, name="tests")
+    app.queue("q")
+
+    @app.job(queue="q")
+    async def nothing() -> None: ...
+
+    await app.engine()
+    await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
+    assert not ears.heard
+    await app.close()
+
+
+async def test_hints_are_spaced_and_the_last_change_is_told() -> None:
+    sent: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def send() -> None:
+        sent.append(loop.time())
+
+    hints = Hints(send)
+    told = 0.0
+    ends = loop.time() + 5 * PAUSE_SECONDS
+    while loop.time() < ends:
+        hints.tell()
+        told = loop.time()
+        await asyncio.sleep(0)
+    await hints.close()
+    gaps = [later - before for before, later in itertools.pairwise(sent)]
+    assert min(gaps) >= PAUSE_SECONDS * 0.9
+    assert sent[-1] >= told
+    before = len(sent)
+    await hints.close()
+    assert len(sent) == before
+
+
+async def test_a_hint_that_cannot_be_sent_is_nobodys_trouble() -> None:
+    tries = 0
+
+    async def send() -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError
+
+    hints = Hints(send)
+    hints.tell()
+    await hints.close()
+    hints.tell()
+    await hints.close()
+    assert tries == 2

@@ -1,0 +1,229 @@
+"""on_finish: the app writes in the transaction in which its job ends, whoever brings that about."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from penstock import Fail, Job, Penstock, Retries
+from penstock.engine.jobs.on_finish import Ended
+from penstock.worker.reporting import on_finish
+from support.clock import Clock
+from support.factory import submit
+from support.shapes import Connect
+from support.waiting import eventually
+from support.worker.crew import outcomes, until_finished, working
+
+AT_ONCE = Retries(attempts=3, backoff="constant", delay="0s")
+Act = Callable[[Ended, asyncpg.Connection], Any]
+
+
+class Shop:
+    """An app that writes a bill at the end of each job, and then does what the test says."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[UUID, str, int]] = []
+        self.act: Act | None = None
+        self.app = app = Penstock(name="shop")
+        app.queue("q", retry=AT_ONCE, timeout="10m", stuck_after="1h")
+
+        @app.job(queue="q")
+        async def sell(job: Job, how: str = "") -> str:
+            match how:
+                case "fail":
+                    raise Fail("no stock")
+                case "hang":
+                    await asyncio.Event().wait()
+            return f"attempt {job.attempt}"
+
+        @sell.on_finish
+        async def bill(job: Ended, conn: asyncpg.Connection) -> None:
+            self.told.append((job.id, job.status, job.attempt))
+            await conn.execute(
+                "insert into bill (job_id, status, words) values ($1, $2, $3)",
+                job.id,
+                job.status,
+                job.result or (job.error or {}).get("class"),
+            )
+            if self.act is not None:
+                await self.act(job, conn)
+
+
+@pytest.fixture
+async def shop(conn: asyncpg.Connection) -> Shop:
+    # Without a key: told twice would be seen.
+    await conn.execute("create table bill (job_id uuid, status text, words text)")
+    return Shop()
+
+
+async def bills(conn: asyncpg.Connection) -> list[tuple[UUID, str, str]]:
+    return [tuple(row) for row in await conn.fetch("select job_id, status, words from bill")]
+
+
+async def until_billed(conn: asyncpg.Connection, n: int = 1) -> None:
+    async def billed() -> bool:
+        return bool(await conn.fetchval("select count(*) from bill") >= n)
+
+    await eventually(billed, f"{n} bills")
+
+
+async def test_the_apps_row_comes_with_the_end(
+    database: str, conn: asyncpg.Connection, shop: Shop
+) -> None:
+    """E3: for successes and failures, once each; not for a retry."""
+    async with working(database, shop.app):
+        sold = await submit(conn, "sell")
+        failed = await submit(conn, "sell", payload={"how": "fail"})
+        await until_finished(conn, [sold, failed])
+    assert sorted(await bills(conn)) == sorted(
+        [(sold, "succeeded", "attempt 1"), (failed, "failed", "invalid_request")]
+    )
+
+
+async def break_down(_: Ended, __: asyncpg.Connection) -> None:
+    raise RuntimeError
+
+
+async def break_quietly(_: Ended, conn: asyncpg.Connection) -> None:
+    """The statement fails, the app passes over it: the transaction is dead all the same."""
+    try:
+        await conn.execute("select 1 / 0")
+    except asyncpg.DivisionByZeroError:
+        return
+
+
+async def break_at_the_commit(job: Ended, conn: asyncpg.Connection) -> None:
+    await conn.execute("insert into late_check values ($1)", job.attempt)
+
+
+@pytest.mark.parametrize("act", [break_down, break_quietly, break_at_the_commit])
+async def test_an_app_that_fails_leaves_neither_row_nor_end(
+    database: str,
+    conn: asyncpg.Connection,
+    connect: Connect,
+    *,
+    shop: Shop,
+    act: Act,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E3, M10: tried a few times, then the attempt has failed; the next one may do better."""
+    monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
+    watcher = await connect()
+    await conn.execute(
+        "create table late_check (n integer unique deferrable initially deferred);"
+        " insert into late_check values (1)"
+    )
+
+    async def fail_first(job: Ended, on: asyncpg.Connection) -> None:
+        if job.attempt == 1:
+            assert await watcher.fetchval("select count(*) from penstock.finished") == 0
+            await act(job, on)
+
+    shop.act = fail_first
+    async with working(database, shop.app):
+        job = await submit(conn, "sell")
+        [row] = await until_finished(conn, [job])
+    assert [attempt for _, _, attempt in shop.told] == [1] * on_finish.TRIES + [2]
+    assert (row["attempt"], row["failures"]) == (2, 1)
+    assert await bills(conn) == [(job, "succeeded", "attempt 2")]
+    assert await outcomes(conn, job) == ["retried", "succeeded"]
+
+
+async def test_an_app_that_always_fails_is_told_later_again(
+    database: str, conn: asyncpg.Connection, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M10: the job fails after its attempts; the app is told of that until it takes it."""
+    monkeypatch.setattr(on_finish, "TRY_SECONDS", 0.01)
+    shop.act = break_down
+    async with working(database, shop.app):
+        job = await submit(conn, "sell")
+        [row] = await until_finished(conn, [job])
+        assert (row["status"], row["failures"], row["attempt"]) == ("failed", 3, 3)
+        assert await bills(conn) == []
+
+        async def told_of_the_failure() -> bool:
+            return (job, "failed", 3) in shop.told
+
+        await eventually(told_of_the_failure, "it is told")
+        shop.act = None
+        await until_billed(conn)
+    assert await bills(conn) == [(job, "failed", "bug")]
+
+
+async def test_it_is_told_of_ends_that_no_worker_brought_about(
+    database: str, conn: asyncpg.Connection, clock: Clock, shop: Shop
+) -> None:
+    """E12, G13: upkeep's time-out, a cancel while it waits, an expiry; once each."""
+    async with working(database, shop.app):
+        over = await submit(conn, "sell", payload={"how": "hang"}, max_attempts=1)
+
+        async def runs() -> bool:
+            return bool(await conn.fetchval("select status = 'running' from penstock.job"))
+
+        await eventually(runs, "it runs")
+        waits = await submit(conn, "sell", delay_seconds=3600)
+        expires = await submit(conn, "sell", delay_seconds=300, expires_seconds=60)
+        await conn.execute("select penstock.cancel_job($1)", waits)
+        await clock.advance("11m", beats=True)  # the worker's own clock has not moved
+        await until_billed(conn, 3)
+    assert sorted(await bills(conn)) == sorted(
+        [
+            (over, "failed", "timeout"),
+            (waits, "cancelled", "cancelled"),
+            (expires, "failed", "expired"),
+        ]
+    )
+
+
+async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
+    database: str, conn: asyncpg.Connection, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E3: a claim may lock the job for a moment, just when the worker wants to hold it."""
+
+    async def locked(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("penstock.engine.jobs.on_finish.Hooks.hold", locked)
+    async with working(database, shop.app):
+        job = await submit(conn, "sell")
+        await until_finished(conn, [job])
+        # In the finishing transaction: whoever sees that the job has finished sees the bill.
+        assert await bills(conn) == [(job, "succeeded", "attempt 1")]
+        assert await conn.fetchval("select count(*) from penstock.hook") == 0
+
+
+async def test_ends_by_the_hundred_are_each_told_once(
+    database: str, conn: asyncpg.Connection, shop: Shop
+) -> None:
+    """M4: two workers share them."""
+    async with working(database, shop.app, name="a"), working(database, shop.app, name="b"):
+        jobs = [await submit(conn, "sell") for _ in range(100)]
+        await until_finished(conn, jobs)
+        assert sorted(job for job, _, _ in await bills(conn)) == sorted(jobs)
+    assert await conn.fetchval("select count(*) from penstock.hook") == 0
+
+
+async def test_a_session_that_ends_within_it_is_no_failure_of_the_app(
+    database: str, conn: asyncpg.Connection, connect: Connect, shop: Shop
+) -> None:
+    """M4, E12: it is done again on another session, and counts once."""
+    cut: list[int] = []
+    killer = await connect()
+
+    async def cut_the_line(_: Ended, on: asyncpg.Connection) -> None:
+        if not cut:
+            cut.append(os.getpid())
+            pid = await on.fetchval("select pg_backend_pid()")
+            await killer.execute("select pg_terminate_backend($1, 5000)", pid)
+
+    shop.act = cut_the_line
+    async with working(database, shop.app):
+        job = await submit(conn, "sell")
+        [row] = await until_finished(conn, [job])
+    assert cut
+    assert (row["attempt"], row["failures"]) == (1, 0)
+    assert await bills(conn) == [(job, "succeeded", "attempt 1")]
