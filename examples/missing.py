@@ -3,6 +3,7 @@
 Scripts go on to get JSON: they do not ask for HTML, or they call an API.
 """
 
+from collections.abc import Callable
 from html import escape
 from string import Template
 
@@ -41,8 +42,11 @@ class Missing:
         title: str = "There is no such page",
         sentence: str = "The address may be mistyped, or what was here is gone.",
         lang: str = "en-GB",
+        keeps: Callable[[str], bool] = lambda _path: True,
     ) -> None:
+        """`keeps`: whether a page that the app itself answers there, in HTML, is left as it is."""
         self._app = app
+        self._keeps = keeps
         words = {"style": style, "link": link, "title": title, "sentence": sentence, "lang": lang}
         self._page = _PAGE.substitute({name: escape(text) for name, text in words.items()}).encode()
 
@@ -55,7 +59,8 @@ class Missing:
         async def send_page(message: Message) -> None:
             nonlocal replaced
             if message["type"] == "http.response.start" and message["status"] in _MISSING:
-                replaced = b"text/html" not in dict(message["headers"]).get(b"content-type", b"")
+                is_page = b"text/html" in dict(message["headers"]).get(b"content-type", b"")
+                replaced = not (is_page and self._keeps(scope["path"]))
                 if replaced:
                     message = {**message, "headers": self._headers()}
             elif replaced:

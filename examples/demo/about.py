@@ -18,7 +18,7 @@ ABOUT: dict[str, dict[str, About]] = {
             what="Thirty answers of a class are handed to a function elsewhere, one at a time; "
             "each mark comes back by a callback.",
             who="as the teacher",
-            hint="mark all answers of one assignment, then shut the function's door on the page "
+            hint="mark all answers of one assignment, then stop the function on the page "
             "“AI queue”.",
         ),
         "essays": About(
@@ -56,8 +56,8 @@ ABOUT: dict[str, dict[str, About]] = {
             what="Dreißig Antworten einer Klasse gehen nacheinander an eine Funktion anderswo; "
             "jede Note kommt durch einen Rückruf.",
             who="als Lehrkraft",
-            hint="lass alle Antworten einer Aufgabe bewerten und schließe auf der Seite „AI "
-            "queue“ die Tür der Funktion.",
+            hint="lass alle Antworten einer Aufgabe bewerten und halte auf der Seite „AI "
+            "queue“ die Funktion an.",
         ),
         "essays": About(
             name="Aufsätze",

@@ -5,6 +5,7 @@ uvicorn marking.app:web --no-access-log     (python examples/marking starts it w
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +24,7 @@ from marking import jobs, pages, session, store, switch
 from marking.assignments import ASSIGNMENTS
 from marking.errors import Wrong, answer
 from marking.forms import read_correction, read_submission
-from marking.status import shown, totals
+from marking.status import figures, held_up, sentence_of, shown, totals
 from missing import Missing
 from penstock import Refused, server
 from penstock.engine.queries.lists import JobFilter
@@ -38,6 +39,8 @@ API = "/api/"
 # What is served here. All else is Penstock's, with headers of its own.
 HOME = "/"
 OURS = (API, "/results", "/sign-in", "/ai-queue", "/assets/")
+# Below these the operators' dashboard has pages of its own for what is gone.
+DASHBOARD = ("/jobs/", "/batches/", "/queues/", "/plans/", "/accounts/", "/uploads/")
 WENT_WRONG = "Something went wrong here. Look at the marks before you try again."
 
 # Standing: this process stays, so it also looks for calls that were lost on their way.
@@ -146,8 +149,9 @@ def _find(assignment: str) -> None:
 async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse:
     """The jobs as a table, newest first, with totals; and how the function is."""
     engine = await jobs.app.engine()
-    found = await engine.lists.jobs(JobFilter(queue=jobs.QUEUE), limit=JOBS_SHOWN)
+    found = (await engine.rows.page(JobFilter(queue=jobs.QUEUE), limit=JOBS_SHOWN)).items
     status = await engine.lists.status()
+    day = await engine.hourly.metrics(24, queue=jobs.QUEUE)
     async with request.app.state.pool.acquire() as conn:
         whose = await store.whose(conn, [UUID(job["id"]) for job in found])
     [queue] = [one for one in status["queues"] if one["name"] == jobs.QUEUE]
@@ -156,9 +160,8 @@ async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse
             "ok": True,
             "pending": queue["queued"] + queue["scheduled"],
             "processing": queue["running"] + queue["awaiting"],
-            "failed_today": status["failed_today"],
-            "avg_processing_seconds": status["avg_processing_seconds"],
-            "message": _sentence(queue["paused_reason"] or queue["circuit"]["message"]),
+            **figures(day["throughput"], datetime.now(UTC)),
+            "message": held_up(queue),
             "function": {
                 "there": await switch.is_there(),
                 "switch": switch.CONTROL_URL is not None,
@@ -168,14 +171,11 @@ async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse
     )
 
 
-def _sentence(said: str | None) -> str | None:
-    return said and f"{said[0].upper()}{said[1:]}."
-
-
 def _job(job: dict[str, Any], whose: dict[str, Any] | None) -> dict[str, Any]:
-    kept = ("id", "status", "attempt", "created_at", "started_at", "finished_at", "error")
+    kept = ("id", "status", "attempt", "created_at", "started_at", "finished_at")
     newest = whose is not None and whose["newest"]
     return {name: job[name] for name in kept} | {
+        "error": job["error"] and {"message": sentence_of(job["error"])},
         "pupil": whose and whose["pupil"],
         "assignment": whose and whose["assignment_id"],
         "may_retry": newest and job["status"] in ("failed", "cancelled"),
@@ -286,7 +286,11 @@ def is_penstocks(path: str) -> bool:
     return path != HOME and not path.startswith(OURS)
 
 
-web.add_middleware(Missing, style="/assets/marking.css", link="To the results")
+def is_dashboards(path: str) -> bool:
+    return path.startswith(DASHBOARD)
+
+
+web.add_middleware(Missing, style="/assets/marking.css", link="To the results", keeps=is_dashboards)
 web.add_middleware(Protect, sorry=lambda: answer(500, WENT_WRONG), is_theirs=is_penstocks)
 # The last: what is none of ours is Penstock's. Functions call back to /v1/callbacks.
 web.mount("", penstock)

@@ -9,6 +9,7 @@
 | failed, was cancelled, or brought no mark   | failed   |
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 from marking.marks import Mark, mark_of
@@ -17,6 +18,9 @@ from marking.store import Row
 STATUSES = ("unmarked", "pending", "marking", "marked", "failed")
 
 AWAY = "The marking function does not answer at the moment; it goes on by itself."
+BACK = "The marking function answers again; it is given more and more answers."
+STOPPED = "Marking was stopped by hand; it goes on when it is started again."
+NEEDS_SOMEBODY = "The marking function refuses the calls; those who run this have to see to it."
 PAUSED = "The queue has been paused."
 NO_WORKER = "Nobody is at work yet."
 AGAIN = "That did not work yet; it is tried again by itself."
@@ -27,6 +31,10 @@ WHY_NOT = {
     "expired": "It waited for too long.",
     "no_callback": "The function did not call back in time.",
     "timeout": "It took too long.",
+    "unavailable": "The function did not answer.",
+    "interrupted": "The connection to the function broke off.",
+    "overloaded": "The function had too much to do.",
+    "rate_limited": "The function had too much to do.",
 }
 FAILED = "It could not be marked."
 
@@ -88,6 +96,41 @@ def _watched(job: dict[str, Any] | None) -> dict[str, str] | None:
     return {"src": f"/v1/jobs/{job['id']}"}
 
 
+def held_up(queue: dict[str, Any]) -> str | None:
+    """Why nothing or little of the queue starts, for a teacher; None: it goes on as usual."""
+    circuit = queue["circuit"]
+    if queue["paused"]:
+        return f"{PAUSED} {queue['paused_reason'] or ''}".strip()
+    match circuit["state"], circuit["class"]:
+        case "open", None:
+            return STOPPED
+        case "open", "auth" | "quota" | "config":
+            return NEEDS_SOMEBODY
+        case "open", _:
+            return AWAY
+        case "ramping", _:
+            return BACK
+        case _:
+            return None
+
+
+def figures(throughput: list[dict[str, Any]], now: datetime) -> dict[str, Any]:
+    """Of this queue alone, whatever else its Penstock runs: what failed today, and the average."""
+    today = now.astimezone(UTC).date()
+    succeeded = [one for one in throughput if one["outcome"] == "succeeded"]
+    marked = sum(one["count"] for one in succeeded)
+    return {
+        "failed_today": sum(
+            one["count"]
+            for one in throughput
+            if one["outcome"] == "failed" and datetime.fromisoformat(one["hour"]).date() == today
+        ),
+        "avg_processing_seconds": (
+            sum(one["total_duration_ms"] for one in succeeded) / marked / 1000 if marked else None
+        ),
+    }
+
+
 def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
     statuses = [row["status"] for row in rows]
     return {status: statuses.count(status) for status in STATUSES}
@@ -111,7 +154,10 @@ def _why_not(job: dict[str, Any] | None) -> str:
         return LOST
     if job["status"] == "succeeded":
         return NO_MARK
-    error = job["error"] or {}
-    # The function's own words for people, and no exception's.
+    return sentence_of(job["error"] or {})
+
+
+def sentence_of(error: dict[str, Any]) -> str:
+    """The function's own words for people, and no exception's: operators read those elsewhere."""
     words = error["message"] if error.get("public") else FAILED
     return WHY_NOT.get(error.get("class", ""), words)

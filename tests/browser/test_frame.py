@@ -140,3 +140,17 @@ async def test_a_page_says_that_the_server_is_away_and_comes_back_by_itself(
     await live.start()
     await expect(said).to_be_hidden(timeout=20_000)
     await expect(page.get_by_role("main")).to_contain_text("second")
+
+
+async def test_on_a_phone_the_frame_leaves_room_for_the_page(live: Live, windows: Windows) -> None:
+    """Signing out had a row of its own, and the page began a quarter of the screen down."""
+    page = await windows.open(phone=True)
+    await live.open(page, "/")
+    brand = await page.locator(".brand").bounding_box()
+    leave = await page.get_by_role("button", name="Sign out").bounding_box()
+    nav = await page.get_by_role("navigation", name="Pages").bounding_box()
+    assert brand is not None
+    assert leave is not None
+    assert nav is not None
+    assert leave["y"] < brand["y"] + brand["height"], "beside the brand"
+    assert nav["y"] >= brand["y"] + brand["height"]

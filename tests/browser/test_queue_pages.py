@@ -189,3 +189,41 @@ async def _concurrency(scene: Scene) -> int | None:
         "select concurrency from penstock.queue where name = 'line'"
     )
     return found
+
+
+# Cells in which a word without a hyphen goes on in the next line.
+BROKEN_WORDS = """() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll("main table td")) {
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      for (const { 0: word, index } of node.textContent.matchAll(/[A-Za-z0-9_]+/g)) {
+        const range = document.createRange();
+        range.setStart(node, index);
+        range.setEnd(node, index + word.length);
+        const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+        if (lines.size > 1) broken.push(word);
+      }
+    }
+  }
+  return broken;
+}"""
+
+
+async def test_words_in_tables_stay_whole_on_a_narrow_desk(
+    live: Live, scene: Scene, windows: Windows
+) -> None:
+    """At 1024 px a queue was "scanne r" and a stage "generati ng"."""
+    for kind in ("scanner-of-packages", "give_feedback"):
+        await scene.queue(kind, stale_after_seconds=60, timeout_seconds=7_200)
+        async with scene.earlier(minutes=9):
+            await scene.running(kind, stage="generating", label="Generating", account="customer-4")
+        await scene.queued(kind, account="customer-4", topic="assignment-17")
+        await scene.failed(kind, account="Hilda (Demo)", message="KeyError: 'text'")
+    await scene.conn.fetch("select penstock.recover_jobs()")
+    page = await windows.open(viewport={"width": 1024, "height": 768})
+    await live.open(page, "/stuck")
+    for path in ("/stuck", "/", "/jobs", "/queues", "/workers", "/accounts"):
+        await page.goto(f"{live.base}{path}")
+        await expect(page.locator("main table.rows td").first).to_be_visible()
+        assert await page.evaluate(BROKEN_WORDS) == [], path

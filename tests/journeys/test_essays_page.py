@@ -117,6 +117,8 @@ async def test_the_page_shows_how_it_goes_and_stops_asking_at_the_end(
             await _asked(page, stage, number)
             for sentence in SENTENCES[state["version"]]:
                 await expect(page.locator("#outcome")).to_contain_text(sentence)
+            if state["version"] in LISTED:
+                await expect(page.locator("#list strong")).to_have_text(LISTED[state["version"]])
             if number < len(jobs):
                 await page.clock.run_for(POLL_MS - LINE_MS)
                 assert len(stage.questions) == number, "it asks too often"
@@ -150,6 +152,10 @@ SENTENCES: dict[int | str, list[str]] = {
     "done": ["Your essay has been analyzed.", "6.5", "Task response", "Say <b>more</b>."],
     "failed": ["The model refused this essay (422). You can press Analyze again."],
 }
+
+
+# What the list of essays says at the same time.
+LISTED = {1: "Waiting", 2: "Being analyzed", 3: "Waiting"}
 
 
 async def test_a_server_that_is_gone_for_a_moment_is_asked_again(

@@ -117,6 +117,8 @@ async def _the_class_comes(site: Feedback, windows: Windows) -> Page:
     # No worker is there, and the model is: nobody waits for the model.
     await expect(board.locator("#rows .badge", has_text="wartet")).to_have_text(["wartet"] * 51)
     await board.set_viewport_size(PHONE)
+    # Pupils hand in several tasks: without it their rows were the same.
+    await expect(board.locator("#rows td.task").first).to_be_visible()
     await fits_sideways(board)
     assert await board.evaluate(
         "(page => page.scrollWidth <= page.clientWidth)(document.querySelector('.scroll'))"

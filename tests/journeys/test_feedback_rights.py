@@ -51,6 +51,18 @@ async def test_what_opens_a_job_opens_no_other(shop_window: Feedback) -> None:
         assert (await eve.client.get("/penstock/")).status_code != 200
 
 
+async def test_an_unknown_address_is_a_page_for_people(shop_window: Feedback) -> None:
+    """In German, as the others."""
+    async with pupil(shop_window, "Eve") as eve:
+        for path in ("/nope", "/static/nope.css"):
+            page = await eve.client.get(path, headers={"Accept": "text/html"})
+            assert page.status_code == 404
+            assert "Diese Seite gibt es nicht" in page.text, path
+            assert "Zu den Aufgaben" in page.text
+        script = await eve.client.get("/api/nope")
+        assert script.json()["ok"] is False
+
+
 async def test_the_class_is_for_the_teacher(shop_window: Feedback) -> None:
     """F13: neither a pupil nor a guess at the code gets in."""
     async with pupil(shop_window, "Eve") as eve:

@@ -14,6 +14,8 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from journeys.marking_site import HEADERS, PATIENCE_SECONDS, Marking, running, teacher
+from support import factory
+from support.connections import connections
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -179,3 +181,38 @@ async def test_the_function_works_for_us_alone(shop_window: Marking) -> None:
 
     await eventually(ended, "its callback was refused", seconds=PATIENCE_SECONDS)
     assert len(shop_window.events("begin")) == len(shop_window.events("end")) == 1
+
+
+async def test_an_unknown_address_is_a_page_of_the_app_and_not_of_the_dashboard(
+    shop_window: Marking,
+) -> None:
+    """A teacher who mistypes an address is led back to the results, and operators to theirs."""
+    async with teacher(shop_window) as ana:
+        people = {"Accept": "text/html"}
+        for path in ("/nope", "/results/nope", "/nope/nope", "/assets/nope.css"):
+            page = await ana.client.get(path, headers=people)
+            assert page.status_code == 404, path
+            assert "There is no such page" in page.text, path
+            assert "To the results" in page.text, path
+            assert "Penstock" not in page.text, path
+        gone = await ana.client.get(f"/jobs/{SOMEBODY}", headers=people)
+        assert gone.status_code == 303, "the dashboard asks who it is"
+        script = await ana.client.get("/api/nope")
+        assert script.headers["content-type"].startswith("application/")
+
+
+async def test_the_totals_are_of_this_queue_alone(shop_window: Marking) -> None:
+    """A Penstock may run other systems beside this one: their failures and times are not ours."""
+    error = {"class": "bug", "message": "ValueError", "retryable": False}
+    ends: tuple[tuple[str, dict[str, Any]], ...] = (("failed", {"error": error}), ("succeeded", {}))
+    async with connections(shop_window.env["PENSTOCK_DSN"]) as connect:
+        conn = await connect()
+        await factory.queue(conn, "others")
+        worker = await factory.worker(conn, queues=["others"])
+        for outcome, more in ends:
+            await factory.submit(conn, "others")
+            started = await factory.claim(conn, worker, "others")
+            await factory.finish(conn, worker, started, outcome, **more)
+    async with teacher(shop_window) as ana:
+        now = await ana.ask("/api/ai-queue")
+    assert (now["failed_today"], now["avg_processing_seconds"]) == (0, None)

@@ -230,6 +230,38 @@ async def test_the_banner_comes_and_goes_and_the_asking_ends(
     await expect(page.locator("#facts")).to_contain_text("Reason: stuck_exhausted · submitted ")
 
 
+async def test_a_scan_that_is_put_off_has_not_failed_and_is_not_planned(
+    site: Scanner, windows: Windows
+) -> None:
+    """After the worker died it runs alone, and waits for that: it said "failed" and "Planned"."""
+    outcomes = (("lost", "worker_lost"), ("snoozed", None))
+    attempts = [
+        {
+            "attempt": number,
+            "outcome": outcome,
+            "classification": cls,
+            "startedAt": "2026-01-01T12:00:00Z",
+            "endedAt": "2026-01-01T12:00:02Z",
+        }
+        for number, (outcome, cls) in enumerate(outcomes, start=1)
+    ]
+    waits = step(answer("RECEIVED"), "scheduled", attempt=2, run_at="2100-01-01T12:00:10Z")
+    page = await play(
+        windows,
+        site,
+        [
+            waits,
+            *[None] * 3,
+            step({**OURS, "attempts": attempts}, "failed", error={"class": "bug"}),
+        ],
+    )
+    starts = page.locator("#starts .list li")
+    await expect(starts.nth(0)).to_contain_text("its worker died (worker_lost)")
+    await expect(starts.nth(1)).to_contain_text("put off until no other scan runs beside it")
+    script = (FOLDER / "static" / "status.js").read_text()
+    assert 'scheduled: "Starts again at {time}"' in script
+
+
 async def test_what_was_found_is_shown_as_text(site: Scanner, windows: Windows) -> None:
     page = await play(windows, site, [step(THEIRS, "succeeded")])
     await expect(page.locator("#findings")).to_contain_text("Line 2: <b>bad</b> (r)")

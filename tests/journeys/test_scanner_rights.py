@@ -102,6 +102,16 @@ async def test_packages_are_listed_and_only_the_operator_has_their_ids(window: S
         assert made not in (await ana.client.get("/operator")).text
 
 
+async def test_an_unknown_address_is_a_page_for_people(window: Scanner) -> None:
+    async with author(window) as eve:
+        for path in ("/nope", "/static/nope.css", "/penstock/nope", f"/submit/{uuid4()}"):
+            page = await eve.client.get(path, headers={"Accept": "text/html"})
+            assert page.status_code == 404
+            assert page.headers["content-type"] == "text/html; charset=utf-8", path
+        script = await eve.client.get("/api/v1/nope")
+        assert "error" in script.json()
+
+
 async def test_an_unknown_submission_is_not_there(window: Scanner) -> None:
     async with author(window) as eve:
         for odd in (uuid4(), "1", "../admin"):

@@ -273,6 +273,17 @@ async def test_credits_and_faults_are_for_the_operator(shop_window: Studio) -> N
         assert "Buy 10 credits" not in (await eve.client.get("/")).text
 
 
+async def test_an_unknown_address_is_a_page_for_people(shop_window: Studio) -> None:
+    async with customer(shop_window, BROWSING) as eve:
+        for path in ("/nope", "/static/nope.css"):
+            page = await eve.client.get(path, headers={"Accept": "text/html"})
+            assert page.status_code == 404
+            assert "There is no such page" in page.text, path
+            assert "To the studio" in page.text
+        script = await eve.client.get("/api/nope")
+        assert script.headers["content-type"] == "application/json"
+
+
 async def test_a_page_of_another_customer_does_nothing(shop_window: Studio) -> None:
     """Another tab signed in as somebody else: nobody orders with, or sees, what is not theirs."""
     async with customer(shop_window, "customer-10") as eve:

@@ -10,6 +10,7 @@ const STATES = {
   done: ({ analysis_result: result }) => `Band ${result.band.toFixed(1)}`,
   failed: () => "Failed",
 };
+const LIVE = { scheduled: "pending", queued: "pending", running: "processing", awaiting: "processing" };
 const CRITERIA = {
   task_response: "Task response",
   coherence_and_cohesion: "Coherence and cohesion",
@@ -226,7 +227,7 @@ const completed = new Set(JSON.parse(by("past").dataset.completed));
 function list() {
   by("past").hidden = past.size === 0;
   by("completed").textContent =
-    `Tasks completed, with the first essay sent in: ${[...completed].map(titleOf).join(", ")}`;
+    `Tasks completed (a task counts from its first essay on): ${[...completed].map(titleOf).join(", ")}`;
   for (const option of task.options) {
     option.textContent = option.dataset.title + (completed.has(option.value) ? " (completed)" : "");
   }
@@ -341,6 +342,13 @@ job.renew = async () => {
   if (signedOut(answer)) return null;
   return (await answer.json()).submission?.job?.token;
 };
+// The list says the same of it as what is shown above.
+job.addEventListener("change", ({ detail: { status } }) => {
+  const now = LIVE[status];
+  if (shown === null || ENDED.has(shown.status) || !now || now === shown.status) return;
+  shown.status = now;
+  list();
+});
 job.addEventListener("done", () => ask(shown.id));
 job.addEventListener("error", () => ask(shown.id));
 

@@ -8,7 +8,7 @@ const WORDS = {
   queued: ["pending", "Pending"],
   running: ["marking", "Marking"],
   awaiting: ["marking", "Marking"],
-  succeeded: ["marked", "Done"],
+  succeeded: ["marked", "Marked"],
   failed: ["failed", "Failed"],
   cancelled: ["failed", "Cancelled"],
 };
@@ -49,13 +49,14 @@ function row(job) {
   const line = rows.get(job.id);
   const [status, words] = WORDS[job.status];
   say(line.querySelector("th"), job.pupil ?? "–");
-  say(line.querySelector(".assignment"), titles.get(job.assignment) ?? "");
+  // Whose marks were cleared since has no pupil any more.
+  say(line.querySelector(".assignment"), titles.get(job.assignment) ?? "marks were cleared");
   line.querySelector(".badge").dataset.status = status;
   say(line.querySelector(".badge"), words);
   say(line.querySelector(".attempts"), job.attempt ? String(job.attempt) : "");
   say(line.querySelector(".asked"), time(job.created_at));
   say(line.querySelector(".took"), took(job));
-  say(line.querySelector(".error"), job.error?.message ?? job.error?.class ?? "");
+  say(line.querySelector(".error"), job.error?.message ?? "");
   line.querySelector("button").hidden = !job.may_retry;
   line.querySelector("button").setAttribute("aria-label", `Retry: ${job.pupil}`);
   return line;

@@ -11,6 +11,7 @@ const AWAY = "The scanner cannot be reached at the moment; this page keeps askin
 const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
 const OUTCOMES = {
   succeeded: "scanned to the end", failed: "given up", cancelled: "stopped", released: "given back",
+  snoozed: "put off until no other scan runs", retried: "failed, to be tried again",
   stuck: "broken off", lost: "broken off, its worker died", timed_out: "broken off, over its time",
 };
 

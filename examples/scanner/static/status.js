@@ -12,7 +12,11 @@ const ANSWER_MS = 20_000; // an answer that takes longer does not come
 const ENDED = new Set(["PUBLISHED", "REJECTED"]);
 const AWAY = "The scanner cannot be reached at the moment. Your submission is safe; this page keeps asking.";
 const CLASSES = { stalled: "no news for too long", worker_lost: "its worker died", timeout: "over its time" };
-const OUTCOMES = { succeeded: "looked at to the end", cancelled: "stopped", released: "given back" };
+const OUTCOMES = {
+  succeeded: "scanned to the end", cancelled: "stopped", released: "given back",
+  // A scan whose worker died runs alone the next time, so that it takes no other scan with it.
+  snoozed: "put off until no other scan runs beside it",
+};
 const BROKEN_OFF = "The scan was broken off. You need not do anything.";
 
 const by = (id) => document.getElementById(id);
@@ -20,6 +24,7 @@ const path = `/api/v1/submissions/${by("submission").dataset.id}`;
 
 by("job").texts = {
   queued: "We have your package",
+  scheduled: "Starts again at {time}", // put off, see above: nobody plans a scan for later
   running: "Being scanned",
   backoff: "Starts again at {time}",
   backoff_note: BROKEN_OFF,

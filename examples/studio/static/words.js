@@ -5,7 +5,7 @@ export function credits(number) {
 }
 
 export function localTime(moment) {
-  return new Date(moment).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return new Date(moment).toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit" });
 }
 
 // Rounded up: before the minute that is said it would be too early.
@@ -16,6 +16,6 @@ export function localTimeAfter(moment) {
 export function localDay(moment) {
   const then = new Date(moment);
   const today = then.toDateString() === new Date().toDateString();
-  const day = then.toLocaleDateString("en-GB", { day: "numeric", month: "long" });
+  const day = then.toLocaleDateString(document.documentElement.lang, { day: "numeric", month: "long" });
   return today ? localTime(moment) : `${day}, ${localTime(moment)}`;
 }

@@ -19,9 +19,9 @@ async def test_a_job_that_waits_says_its_place_and_why(operator: Visitor, scene:
     await scene.queued()
     job = await scene.queued()
     said = await operator.read(f"/jobs/{job}")
-    assert "Waiting: #2 in queue" in said
+    assert "Queued: #2 in queue" in said
     assert "All places of its queue are taken." in said
-    assert "0 starts; 0 of 3 failures used" in said
+    assert "0 attempts; 0 of 3 failures used" in said
 
 
 async def test_a_failed_start_says_where_its_error_was_raised(
@@ -49,7 +49,7 @@ async def test_a_running_job_says_for_how_long_where_and_what(
     answer = await operator.get(f"/jobs/{job}")
     said = text(answer)
     assert "Running for 0 s: Tier 1 scanning" in said
-    assert "Start 1 runs for 0 s Tier 1 scanning, for 0 s" in said
+    assert "Attempt 1 runs for 0 s Tier 1 scanning, for 0 s" in said
     assert "on worker w" in said
     assert '<progress max="4" value="1"' in answer.text
     assert "1 of 4" in said
@@ -70,7 +70,7 @@ async def test_a_job_that_was_handed_over_waits_for_its_callback(
     job = await scene.awaiting()
     said = await operator.read(f"/jobs/{job}")
     assert "Handed over 0 s ago, and waits for the callback" in said
-    assert "Start 1 was handed over" in said
+    assert "Attempt 1 was handed over" in said
 
 
 async def test_a_failed_job_says_after_how_many_attempts_and_why(
@@ -88,9 +88,9 @@ async def test_a_failed_job_says_after_how_many_attempts_and_why(
         "Failed after 2 attempts (all attempts are used): took longer than it may: "
         "over its 2 minutes" in said
     )
-    assert "Start 1 failed; to be tried again" in said
-    assert "Start 2 failed for good" in said
-    assert "2 starts; 2 of 2 failures used" in said
+    assert "Attempt 1 failed; to be tried again" in said
+    assert "Attempt 2 failed for good" in said
+    assert "2 attempts; 2 of 2 failures used" in said
 
 
 async def test_a_job_that_backs_off_says_when_it_is_tried_again(
@@ -108,7 +108,7 @@ async def test_one_that_succeeded_says_how_long_it_took(operator: Visitor, scene
     job = await scene.end(row, "succeeded", result={"score": 7})
     answer = await operator.get(f"/jobs/{job}")
     assert "Succeeded after 12 s" in text(answer)
-    assert "Start 1 succeeded after 12 s" in text(answer)
+    assert "Attempt 1 succeeded after 12 s" in text(answer)
     assert 'hx-trigger="told"' not in answer.text  # nothing of it changes any more
 
 
@@ -125,7 +125,7 @@ async def test_one_that_was_cancelled_between_two_starts_tells_both(
     job = await scene.retrying()
     await scene.conn.fetchval("select penstock.cancel_job($1)", job)
     said = await operator.read(f"/jobs/{job}")
-    assert "Start 1 failed; to be tried again" in said
+    assert "Attempt 1 failed; to be tried again" in said
     assert "Cancelled while it waited" in said
 
 
@@ -262,10 +262,12 @@ async def test_kept_steps_stand_in_the_timeline(operator: Visitor, scene: Scene)
         row["attempt"],
     )
     running = await operator.read(f"/jobs/{row['id']}")
-    assert running.index("Start 1 runs") < running.index("Step rubric done")
+    assert running.index("Attempt 1 runs") < running.index("Step rubric done")
     await scene.end(row, "succeeded")
     ended = await operator.read(f"/jobs/{row['id']}")
-    places = [ended.index(words) for words in ("Start 1 began", "Step rubric", "Start 1 succeeded")]
+    places = [
+        ended.index(words) for words in ("Attempt 1 began", "Step rubric", "Attempt 1 succeeded")
+    ]
     assert places == sorted(places), "in the order in which they happened"
 
 
@@ -275,7 +277,7 @@ async def test_what_happened_says_when_a_start_ended(operator: Visitor, scene: S
     await scene.end(row, "succeeded")
     ended_at = (await scene.read(row["id"]))["finished_at"]
     page = (await operator.get(f"/jobs/{row['id']}")).text
-    line = page.partition("<b>Start 1 succeeded</b>")[2].partition("</li>")[0]
+    line = page.partition("<b>Attempt 1 succeeded</b>")[2].partition("</li>")[0]
     assert "after 2 min" in line
     assert f'datetime="{ended_at}"' in line
 

@@ -71,7 +71,7 @@ async def test_figures_count_what_lives_and_what_has_failed(
         await scene.clock.advance(seconds)
         await scene.end(started, outcome, error=None if outcome == "succeeded" else BUG)
     found = await figures(operator)
-    assert found["pending"] == "3"
+    assert found["queued"] == "3"
     assert found["scheduled for later"] == "1"
     assert found["running"] == "1"
     assert found["awaiting a callback"] == "1"
@@ -98,7 +98,7 @@ async def test_a_count_that_is_an_estimate_says_so(
         return await self._one("select penstock.read_overview($1, 100) as answer", (hours,))
 
     monkeypatch.setattr(Hourly, "overview", little)
-    assert (await figures(operator))["pending, estimated"] == "400"
+    assert (await figures(operator))["queued, estimated"] == "400"
     assert "about 400" in await row(operator, "line")
 
 
@@ -120,7 +120,7 @@ async def test_ends_and_failures_are_drawn_and_told_as_a_table(
     page = await operator.get("/")
     assert page.text.count("<svg") == 2
     assert 'aria-label="Jobs that ended: 2 jobs.' in page.text
-    assert 'aria-label="Failed starts by class: 2 failed starts.' in page.text
+    assert 'aria-label="Failed attempts by class: 2 failed attempts.' in page.text
     assert "timeout: took longer than it may 1" in text(page)
     assert "bad_output: the answer of the model is not usable 1" in text(page)
     assert page.text.count("(not over yet)") == 2
@@ -138,7 +138,7 @@ async def test_seven_failure_classes_are_five_and_the_others(
 
 async def test_where_nothing_failed_it_says_so(operator: Visitor, scene: Scene) -> None:
     await scene.succeeded()
-    assert "No start has failed in this time." in await operator.read("/")
+    assert "No attempt has failed in this time." in await operator.read("/")
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,19 @@ async def test_a_full_queue_says_that_its_places_are_taken(operator: Visitor, sc
     assert "2 1 of 1" in said
     assert "Its only place is taken; the next job starts when that one ends." in said
     assert "The oldest has been due for" in said
+
+
+async def test_what_awaits_its_callback_takes_a_place_as_what_runs_does(
+    operator: Visitor, scene: Scene
+) -> None:
+    """It said "0 of 1" beside "Its only place is taken"."""
+    await scene.queue(concurrency=1)
+    await scene.awaiting()
+    await scene.queued()
+    said = await row(operator, "line")
+    assert "1 1 of 1 1 awaiting" in said
+    assert "Its only place is taken" in said
+    assert 'href="./jobs?queue=line&amp;status=awaiting">1</a>' in (await operator.get("/")).text
 
 
 async def test_a_rate_that_is_used_up_is_told(operator: Visitor, scene: Scene) -> None:

@@ -438,4 +438,4 @@ async def test_the_oldest_that_waits_is_told(operator: Visitor, scene: Scene, cl
     await scene.queued()
     await clock.advance("3m")
     await scene.queued()
-    assert "2 waiting, the oldest since" in await operator.read("/queues/line")
+    assert "2 queued, the oldest since" in await operator.read("/queues/line")

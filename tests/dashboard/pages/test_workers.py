@@ -18,7 +18,7 @@ async def test_a_worker_is_shown_with_what_it_runs(operator: Visitor, scene: Sce
     await scene.started(worker="<i>gpu</i>-1")
     page = await operator.get("/workers")
     assert "1 alive." in text(page)
-    assert "<i>gpu</i>-1 alive 1" in text(page)
+    assert "<i>gpu</i>-1 Alive 1" in text(page)
     assert "<i>gpu" not in page.text
     assert "jobs?status=running" in page.text
 
@@ -82,13 +82,13 @@ async def test_who_blocks_the_event_loop_of_a_worker_is_named_wherever_an_operat
     worker = await conn.fetchval("select worker_id from penstock.job where id = $1", job)
     await conn.execute(BLOCKED, worker, False, job)
     said = text(await operator.get("/workers"))
-    assert "gpu-1 blocked Its event loop has stood still since" in said
+    assert "gpu-1 Blocked Its event loop has stood still since" in said
     assert "14 s, and still does call /app/marks.py:12" in said
     here = "blocked the event loop of worker gpu-1 for 14 s, at /app/marks.py:12."
     assert f"A handler of kind call has {here}" in text(await operator.get("/"))
     assert f"Attempt 1 has {here}" in text(await operator.get(f"/jobs/{job}"))
     await conn.execute(BLOCKED, worker, True, job)
-    assert "gpu-1 alive" in text(await operator.get("/workers"))
+    assert "gpu-1 Alive" in text(await operator.get("/workers"))
     assert f"A handler of kind call {here}" in text(await operator.get("/"))
     assert f"Attempt 1 {here}" in text(await operator.get(f"/jobs/{job}"))
 

@@ -207,7 +207,7 @@ def _stuck(found: dict[str, Any]) -> Iterator[Alert]:
     if recovered:
         told.append(f"{wording.count(recovered, 'job')} that got stuck or lost "
                     f"{_verb(recovered, 'its', 'their')} worker "
-                    f"{_verb(recovered, 'waits', 'wait')} for the next start")  # fmt: skip
+                    f"{_verb(recovered, 'waits', 'wait')} for the next attempt")  # fmt: skip
     if told:
         yield Alert(
             "stuck",

@@ -218,7 +218,10 @@ QUEUE = (
         is_length=True,
     ),
     Option(
-        name="timeout_seconds", label="Time-out", hint="How long one try may take.", is_length=True
+        name="timeout_seconds",
+        label="Time-out",
+        hint="How long one attempt may take.",
+        is_length=True,
     ),
     Option(
         name="stale_after_seconds",
@@ -232,14 +235,21 @@ QUEUE = (
         hint="Without a sign of life; it is started again.",
         is_length=True,
     ),
-    Option(name="attempts", label="Attempts", hint="Tries before a job fails.", most=1_000),
+    Option(
+        name="attempts", label="Attempts", hint="Failures until a job fails for good.", most=1_000
+    ),
     Option(
         name="backoff",
-        label="Wait between tries",
+        label="Wait between attempts",
         hint="How it grows.",
         words=("constant", "linear", "exponential"),
     ),
-    Option(name="delay_seconds", label="First wait", hint="After the first try.", is_length=True),
+    Option(
+        name="delay_seconds",
+        label="First wait",
+        hint="After the first failed attempt.",
+        is_length=True,
+    ),
     Option(name="backoff_max_seconds", label="Longest wait", is_length=True),
     Option(
         name="recovery",

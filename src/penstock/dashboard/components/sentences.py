@@ -1,4 +1,4 @@
-"""A job in a sentence: how it stands, what it waits for, how a start of it ended."""
+"""A job in a sentence: how it stands, what it waits for, how an attempt of it ended."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +18,9 @@ OUTCOMES = {
     "failed": "failed for good",
     "cancelled": "was cancelled",
     "retried": "failed; to be tried again",
-    "deferred": "put off: the provider could not take it; costs no attempt",
-    "snoozed": "asked to be started again later; costs no attempt",
-    "released": "given back by its worker; costs no attempt",
+    "deferred": "put off: the provider could not take it; not counted as a failure",
+    "snoozed": "put off for a while; not counted as a failure",
+    "released": "given back by its worker; not counted as a failure",
     "timed_out": "took longer than it may; to be tried again",
     "lost": "its worker died; recovered",
     "stuck": "gave no sign of life; recovered",
@@ -67,14 +67,14 @@ def headline(job: Job) -> str:
     match job["status"]:
         case "queued":
             where = wording.place(job["position"], job["eta_seconds"])
-            said = f"Waiting: {where}" if where else "Waiting for its turn"
+            said = f"Queued: {where}" if where else "Queued"
         case "scheduled":
             said = _capital(_until(job))
         case "running" | "awaiting":
             said = _at_work(job)
         case "succeeded":
             length = wording.between(job["started_at"], job["finished_at"])
-            tries = f" with start {job['attempt']}" if job["attempt"] > 1 else ""
+            tries = f" in attempt {job['attempt']}" if job["attempt"] > 1 else ""
             said = f"Succeeded{f' after {length}' if length else ''}{tries}"
         case "cancelled":
             said = f"Cancelled {ago(job['finished_at'])}"

@@ -35,13 +35,13 @@ def _happenings(job: Mapping[str, Any]) -> Iterator[Happening]:
     shown = {start["attempt"] for start in job["attempts"]}
     if job["attempt"] > len(shown) and shown and min(shown) > 1:
         yield Happening(
-            at=None, title=f"{wording.count(min(shown) - 1, 'earlier start')}, not shown here"
+            at=None, title=f"{wording.count(min(shown) - 1, 'earlier attempt')}, not shown here"
         )
     for start in job["attempts"]:
         kept = list(_kept(job, start["attempt"]))
         if kept:
             # Else the line of its end says it all.
-            yield Happening(at=start["started_at"], title=f"Start {start['attempt']} began")
+            yield Happening(at=start["started_at"], title=f"Attempt {start['attempt']} began")
         yield from kept
         yield _ended(start)
     if job["status"] in ("running", "awaiting"):
@@ -58,7 +58,7 @@ def _ended(start: Mapping[str, Any]) -> Happening:
     error = {"class": start["error_class"], "message": start["message"]}
     return Happening(
         at=start["ended_at"],
-        title=f"Start {start['attempt']} {OUTCOMES.get(outcome, outcome)}",
+        title=f"Attempt {start['attempt']} {OUTCOMES.get(outcome, outcome)}",
         detail=error_words(error) if outcome not in _GOOD else "",
         mood="good" if outcome in _GOOD else "bad" if outcome in _BAD else "",
         worker=start["worker"],
@@ -73,7 +73,7 @@ def _running(job: Mapping[str, Any]) -> Happening:
     doing = "was handed over" if job["status"] == "awaiting" else "runs"
     return Happening(
         at=job["started_at"],
-        title=f"Start {job['attempt']} {doing}",
+        title=f"Attempt {job['attempt']} {doing}",
         detail=f"{stage}, for {since}" if stage and since else stage or "",
         mood="now",
         worker=job["worker"],
@@ -87,7 +87,7 @@ def _kept(job: Mapping[str, Any], attempt: int) -> Iterator[Happening]:
             yield Happening(
                 at=step["kept_at"],
                 title=f"Step {step['name']} done",
-                detail="kept: later starts do not repeat it",
+                detail="kept: later attempts do not repeat it",
             )
 
 
