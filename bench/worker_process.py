@@ -23,7 +23,7 @@ import asyncpg
 import uvloop
 
 from app import build
-from penstock.worker.background import settle_memory
+from penstock.worker.memory import settle_memory
 from penstock.worker.worker import Options, Worker
 
 READY_SECONDS = 30.0

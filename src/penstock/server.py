@@ -1,6 +1,7 @@
 """The server: an app's database, kinds and handlers behind the HTTP API."""
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,6 +18,7 @@ from penstock.client.drive import Drives
 from penstock.dashboard import app as dashboard
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import open_session
+from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.driven_queues import Drive
 from penstock.engine.engine import Engine
 from penstock.errors import Invalid
@@ -25,7 +27,6 @@ from penstock.http.auth.caller import Auth
 from penstock.http.backend import Backend, Worked
 from penstock.http.live.hub import Hub
 from penstock.security.roots import read_roots
-from penstock.worker.background import for_ever
 from penstock.worker.maintenance.upkeep import Keeper
 from penstock.worker.reporting.on_finish import Telling
 from penstock.worker.worker import Options, Worker
@@ -37,6 +38,8 @@ ANSWER_SECONDS = 10.0
 DRAIN_SECONDS = 6.0
 # How often a server that stands looks for ends that its app has not been told of.
 HOOKS_SECONDS = 1.0
+
+_log = logging.getLogger("penstock.server")
 
 
 class AppKinds:
@@ -138,11 +141,9 @@ class AppHooks:
                 self._due.set()  # the database is away: they are told when it is back
                 raise
 
-    async def look(self) -> None:
-        """For ever: what others left, a cancel for one."""
-        while True:
-            await asyncio.sleep(HOOKS_SECONDS)
-            self._due.set()
+    async def check(self) -> None:
+        """Others may have left some, a cancel for one."""
+        self._due.set()
 
 
 def api(
@@ -186,25 +187,24 @@ def api(
             tell_app=hooks.tell,
         )
         live.start()
-        beside = [for_ever(hooks.run)]
+        loops = Supervisor(_log)
+        loops.start("the delivery of on_finish callbacks", hooks.run)
         if standing:
-            beside += [for_ever(drives.look), for_ever(hooks.look)]
+            loops.start("the watch of driven queues", drives.look)
+            loops.start("the check for due on_finish callbacks", hooks.check, every=HOOKS_SECONDS)
         if standing and not worker:
             keeper = Keeper(
                 await app.dsn(),
                 lambda: engine.jobs.wake(list(app.queues)),
                 lambda by, before: engine.workers.postpone(None, by=by, before=before),
             )
-            beside.append(for_ever(keeper.run))
-        tasks = [asyncio.create_task(one) for one in beside]
+            loops.start("upkeep", keeper.run)
         working = await _begin_worker(app, api) if worker else None
         try:
             yield
         finally:
             leave(api)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await loops.stop()
             if working is not None:
                 await working
             await live.stop()

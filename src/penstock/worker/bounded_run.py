@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
 from penstock.worker.claiming.claims import BATCH, Claims
 from penstock.worker.execution.running import Running
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.handlers.handler import Handler
 
 # What takes longer than any stint could only begin at the beginning of one.
@@ -90,7 +90,7 @@ class Stint:
                     return end
                 tries = 0
             except AWAY as error:
-                _log.info("no claim: %s", whereabouts(error))
+                _log.info("no claim: %s", error_place(error))
                 tries += 1
                 await back_soon(tries)
                 continue

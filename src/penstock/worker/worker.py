@@ -17,14 +17,15 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import POOLED
 from penstock.db.connections.listener import AWAY
 from penstock.db.connections.pooler import is_pooled
+from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed
 from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
-from penstock.worker.background import for_ever
 from penstock.worker.bounded_run import Stint
 from penstock.worker.claiming.claims import Claims
 from penstock.worker.claiming.idle import run_only, run_until_idle
@@ -34,9 +35,8 @@ from penstock.worker.execution.processes import Processes
 from penstock.worker.execution.run import Runner
 from penstock.worker.execution.running import Running
 from penstock.worker.execution.threads import Threads
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.handlers.handler import Handler, modes_by_queue
-from penstock.worker.maintenance.provider_watch import Lookout
+from penstock.worker.maintenance.provider_watch import ASK_SECONDS, Lookout
 from penstock.worker.maintenance.upkeep import Keeper, tidy
 from penstock.worker.maintenance.webhooks import Webhooks
 from penstock.worker.membership.loop_watch import LoopWatch
@@ -206,19 +206,7 @@ class Worker:
     async def _live(self) -> None:
         claims, options = self.claims, self._options
         await self._life.begin()
-        beside = [
-            self._desk.run,
-            self._running.ends.run,
-            self._running.ends.insist,
-            self._running.watch,
-            self._look_around,
-        ]
-        if not options.until_idle:
-            keeper = Keeper(self._dsn, self._on_recovered, self._on_forward, self._life.hold)
-            beside += [self._listen, keeper.run, self._deliver, self._renew, self._lookout.run]
-            if self._webhooks is not None:
-                beside.append(self._webhooks.run)
-        background = [asyncio.create_task(for_ever(work)) for work in beside]
+        background = self._start_background()
         try:
             if options.job is not None:
                 await run_only(self._engine, claims, self._running, options.job)
@@ -240,10 +228,26 @@ class Worker:
             await asyncio.shield(self._wind_down())
             raise
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await background.stop()
             await self._life.close()
+
+    def _start_background(self) -> Supervisor:
+        loops, running = Supervisor(_log), self._running
+        loops.start("the progress writer", self._desk.run)
+        loops.start("the outcome writer", running.ends.run)
+        loops.start("the outcome writer of locked accounts", running.ends.insist)
+        loops.start("the watch of timeouts", running.watch)
+        loops.start("the check for cancels", self._look_around)
+        if not self._options.until_idle:
+            keeper = Keeper(self._dsn, self._on_recovered, self._on_forward, self._life.hold)
+            loops.start("the listener", self._listen)
+            loops.start("upkeep", keeper.run)
+            loops.start("on_finish callbacks", running.hooks.deliver, every=DELIVER_SECONDS)
+            loops.start("the renewal of connections", self._renew, every=RENEW_SECONDS)
+            loops.start("the watch of providers", self._lookout.look, every=ASK_SECONDS)
+            if self._webhooks is not None:
+                loops.start("the sender of webhooks", self._webhooks.run)
+        return loops
 
     @property
     def claims(self) -> Claims:
@@ -317,15 +321,8 @@ class Worker:
         """By the server's clock our starts look older than they are; by our own they are not."""
         await self._engine.workers.postpone(self._life.worker, by=by, before=before)
 
-    async def _deliver(self) -> None:
-        while True:
-            await asyncio.sleep(DELIVER_SECONDS)
-            await self._running.hooks.deliver()
-
     async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_SECONDS)
-            self._engine.renew()
+        self._engine.renew()
 
     # --- leaving ---------------------------------------------------------------------------------
 
@@ -351,7 +348,7 @@ class Worker:
                 await self._running.hooks.deliver()
                 await self._life.end()
         except (*AWAY, PenstockError) as error:
-            _log.warning("left without a word (%s); the lease settles it", whereabouts(error))
+            _log.warning("left without a word (%s); the lease settles it", error_place(error))
 
     async def _while_running(
         self, seconds: Callable[[], float | None], *, at_once: bool = True

@@ -20,7 +20,7 @@ from penstock.errors import Misconfigured
 from penstock.http.middleware.limits import raise_descriptors
 from penstock.security.roots import read_roots
 from penstock.server import api, leave, leave_now
-from penstock.worker.background import settle_memory
+from penstock.worker.memory import settle_memory
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock

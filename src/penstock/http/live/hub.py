@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -22,6 +22,7 @@ import asyncpg
 
 from penstock.db.connections.listener import AWAY, listen
 from penstock.db.connections.pooler import is_pooled
+from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.accounts.sessions import Grant
 from penstock.engine.engine import Engine
 from penstock.engine.queries.events import Scope, Watched, WatchedJob
@@ -75,14 +76,15 @@ class Hub:
         self._pulse = PulseRoom()
         self._looks = Looks(self._events, self._jobs, self._batches, self._scopes, self._close_over)
         self._news = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Supervisor(_log)
         self._door = Batcher(engine.events.may_watch, DOOR)
         self._histories = Batcher(self._looks.read_chunks, HISTORIES)
         self.closed = False
 
     def start(self) -> None:
-        for work in (self._listen, self._look_on, self._tick_on):
-            self._tasks.append(self._loop.create_task(_for_ever(work)))
+        self._loops.start("the listener of live streams", self._listen)
+        self._loops.start("the refresh of live streams", self._refresh)
+        self._loops.start("the upkeep of live streams", self._keep_up, every=TICK_SECONDS)
 
     def close(self) -> None:
         """End all streams at once: their clients come back, to this server's successor."""
@@ -95,9 +97,7 @@ class Hub:
 
     async def stop(self) -> None:
         self.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._loops.stop()
         await self._hints.close()
 
     def count(self) -> int:
@@ -205,7 +205,7 @@ class Hub:
         self._news.set()
         self._pulse.hint(self._loop.time())
 
-    async def _look_on(self) -> None:
+    async def _refresh(self) -> None:
         while True:
             watched = bool(self._jobs or self._batches or self._scopes)
             with suppress(TimeoutError):
@@ -216,18 +216,16 @@ class Hub:
                 self._news.set()
             await asyncio.sleep(max(PAUSE_SECONDS, REST * took))
 
-    async def _tick_on(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            now, today = self._loop.time(), time.time()
-            for watcher in self._watchers():
-                _look_after(watcher, now, today)
-            for scope in self._scopes.values():
-                scope.settle(now)
-            for job in self._jobs.values():
-                job.settle()
-            self._pulse.settle(now)
-            await self._close_dead()
+    async def _keep_up(self) -> None:
+        now, today = self._loop.time(), time.time()
+        for watcher in self._watchers():
+            _look_after(watcher, now, today)
+        for scope in self._scopes.values():
+            scope.settle(now)
+        for job in self._jobs.values():
+            job.settle()
+        self._pulse.settle(now)
+        await self._close_dead()
 
     async def _close_dead(self) -> None:
         """What was opened by keys, sessions and tokens that open nothing any more."""
@@ -264,15 +262,3 @@ def _look_after(watcher: Watcher, now: float, today: float) -> None:
 
 def _remove(rooms: dict[Any, Any], name: Any) -> None:
     rooms.pop(name, None)
-
-
-async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """What stops a loop is logged, and it starts again: streams stay open over an outage."""
-    while True:
-        try:
-            await work()
-        except AWAY as error:
-            _log.info("live streams wait for the database: %s", type(error).__name__)
-        except Exception:  # noqa: BLE001  # no client may end what serves the others
-            _log.exception("a loop of the live streams failed")
-        await asyncio.sleep(AWAY_SECONDS)

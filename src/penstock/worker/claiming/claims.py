@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed
 from penstock.errors import Conflict
 from penstock.worker.claiming.slots import Slots
 from penstock.worker.claiming.wakeup import Wake
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.handlers.handler import Handler, Mode
 from penstock.worker.membership.registration import Life
 from penstock.worker.reporting.outcomes import Ends
@@ -144,12 +144,12 @@ class Claims:
                 more = await self.claim(queue)
                 tries = 0
             except AWAY as error:
-                _log.info("no claim from queue %s: %s", queue, whereabouts(error))
+                _log.info("no claim from queue %s: %s", queue, error_place(error))
                 tries += 1
                 await back_soon(tries)
                 continue
             except Exception as error:  # noqa: BLE001  # whatever it is, the worker goes on
-                _log.warning("no claim from queue %s: %s", queue, whereabouts(error))
+                _log.warning("no claim from queue %s: %s", queue, error_place(error))
                 more = False
             if not more:
                 await wake.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
@@ -179,7 +179,7 @@ class Claims:
                 for one in taken.jobs:
                     self._begin(one, taken.worker)
             else:
-                _log.info("a last claim brought nothing: %s", whereabouts(taken))
+                _log.info("a last claim brought nothing: %s", error_place(taken))
 
     async def _take(self, queue: str, job: UUID | None = None) -> "_Taken":
         modes = self._modes[queue]

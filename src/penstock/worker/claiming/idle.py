@@ -5,12 +5,12 @@ import logging
 from contextlib import suppress
 from uuid import UUID
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
 from penstock.engine.states import JobStatus
 from penstock.worker.claiming.claims import Claims
 from penstock.worker.execution.running import Running
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.maintenance.upkeep import GRACE, Keeper
 
 # How long the caller of an inline job waits for its turn; then a worker has to run it.
@@ -36,7 +36,7 @@ async def run_until_idle(engine: Engine, claims: Claims, running: Running, keepe
             await keeper.recover(upkeep)
             judged = True
         except AWAY as error:
-            _log.info("no claim: %s", whereabouts(error))
+            _log.info("no claim: %s", error_place(error))
             tries += 1
             await back_soon(tries)
 
@@ -71,5 +71,5 @@ async def run_only(engine: Engine, claims: Claims, running: Running, job: UUID) 
             if seen["status"] != JobStatus.QUEUED or seen["waiting_for"] in _AWAY:
                 break
         except AWAY as error:
-            _log.info("no claim: %s", whereabouts(error))
+            _log.info("no claim: %s", error_place(error))
         await asyncio.sleep(_TURN_LOOK_SECONDS)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed, Told
@@ -16,7 +17,7 @@ from penstock.errors import Misconfigured, NotFound
 from penstock.models.job_protocol import Handover
 from penstock.security import callback_token
 from penstock.worker.execution.attempt import Start
-from penstock.worker.handlers.control import LeaseLost, whereabouts
+from penstock.worker.handlers.control import LeaseLost
 
 AWAY_SECONDS = 0.5
 BUSY_SECONDS = 0.05
@@ -74,7 +75,7 @@ async def take_back(engine: Engine, start: Start, told: Told) -> None:
             await asyncio.sleep(AWAY_SECONDS)
             continue
         except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
-            _log.warning("a job could not be taken back: %s", whereabouts(error))
+            _log.warning("a job could not be taken back: %s", error_place(error))
             return
         if verdict == "stale":
             _log.info(

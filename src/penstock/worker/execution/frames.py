@@ -15,7 +15,6 @@ from penstock.base.safe_read import is_a, read
 MOST = 20
 LONGEST = 300  # characters of one frame
 _MOST_NESTED = 5
-_MOST_LOGGED = 10
 
 _PENSTOCK = f"{Path(__file__).parent.parent}/"
 _LIBRARIES = (_PENSTOCK, *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
@@ -36,13 +35,6 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     ordered = sorted(stack, key=lambda frame: not _is_own(frame[0]))  # stable
     # A recursion repeats its frames.
     return tuple(dict.fromkeys(text[:LONGEST] for _, text in ordered))[:MOST]
-
-
-def in_words(frames: tuple[str, ...]) -> str:
-    """The frames as one line of a log."""
-    first = f" at {frames[0]}" if frames else ""
-    rest = f"; frames: {', '.join(frames[:_MOST_LOGGED])}" if len(frames) > 1 else ""
-    return first + rest
 
 
 def _stack(error: BaseException) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, assert_never
 
+from penstock.base.error_place import error_place
 from penstock.base.safe_read import is_a
 from penstock.db.connections.listener import AWAY
 from penstock.engine.jobs.attempts import Told, tell
@@ -30,7 +31,6 @@ from penstock.worker.handlers.control import (
     Retry,
     Snooze,
     outcome_of,
-    whereabouts,
 )
 from penstock.worker.handlers.files import ProcessFiles
 from penstock.worker.handlers.job import Job
@@ -122,7 +122,7 @@ class Runner:
                 level,
                 "a handler failed: %s",
                 # Our own sentence says more than a place in our code, and quotes nobody.
-                words_of(error) if is_a(error, ProviderError) else whereabouts(error, frames),
+                words_of(error) if is_a(error, ProviderError) else error_place(error, frames),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
         return outcome

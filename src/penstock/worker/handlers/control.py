@@ -1,10 +1,8 @@
 """What a handler raises to say how its start ends, and what becomes of anything else it raises."""
 
-import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 
-from penstock.base.safe_read import read
 from penstock.base.settings import duration
 from penstock.engine.jobs.outcomes import Cancelled, Error, Failed, Outcome, Snoozed
 from penstock.engine.jobs.outcomes import Retry as Retried
@@ -12,7 +10,6 @@ from penstock.errors import Invalid, PenstockError, words_of
 from penstock.failures.classify import Extension, classify
 from penstock.failures.outcome import charged, clean
 from penstock.net.provider_errors import ProviderError
-from penstock.worker.execution.frames import in_words
 
 LONGEST_WAIT = timedelta(days=3650)
 # What is said where the app says nothing; customers read the words for the class instead.
@@ -117,23 +114,3 @@ def described(error: BaseException) -> str:
     if isinstance(error, PenstockError) and words:
         return clean(words)  # a whole sentence
     return clean(f"{type(error).__name__}: {words}" if words else type(error).__name__)
-
-
-def whereabouts(error: BaseException, frames: tuple[str, ...] = ()) -> str:
-    """Class and place of an exception, for logs: its words may quote a payload.
-
-    `frames`: those of `frames_of`, instead of the innermost one.
-    """
-    if frames:
-        return f"{_name(error)}{in_words(frames)}"
-    trace = traceback.extract_tb(read(error, "__traceback__"))
-    place = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
-    # One that was raised in a process of its own brings both along.
-    where = read(error, "where")
-    place = where if isinstance(where, str) else place
-    return f"{_name(error)} at {place}" if place else _name(error)
-
-
-def _name(error: BaseException) -> str:
-    name = read(error, "class_name")
-    return name if isinstance(name, str) else type(error).__name__

@@ -47,16 +47,12 @@ class Lookout:
         elif state == "closed":
             _log.warning("%s", message, extra={"queue": queue})
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(ASK_SECONDS)
-            if not self._away:
-                continue
-            looks = await self._circuits.due_looks(self._away)
-            self._away = [queue for queue, _ in looks]
-            await asyncio.gather(
-                *(self._look(queue, address) for queue, address in looks if address)
-            )
+    async def look(self) -> None:
+        if not self._away:
+            return
+        looks = await self._circuits.due_looks(self._away)
+        self._away = [queue for queue, _ in looks]
+        await asyncio.gather(*(self._look(queue, address) for queue, address in looks if address))
 
     async def _look(self, queue: str, address: str) -> None:
         await self._circuits.report_look(queue, reachable=await reachable(address))

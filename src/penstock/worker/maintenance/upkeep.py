@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import asyncpg
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import back_soon, open_session
 from penstock.db.connections.pool import let_go
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.states import JobStatus
 from penstock.errors import PenstockError
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.membership.clocks import GRACE_SECONDS, OnForward, ServerClock
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Keeper:
                 conn = await open_session(self._dsn, name="penstock upkeep")
                 await self._keep(conn)
             except (PenstockError, TimeoutError, OSError, asyncpg.PostgresError) as error:
-                _log.info("upkeep rests: %s", whereabouts(error))
+                _log.info("upkeep rests: %s", error_place(error))
                 if conn is not None and isinstance(error, TimeoutError):
                     let_go(conn)
                     conn = None
@@ -136,7 +136,7 @@ async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
     except (PenstockError, asyncpg.PostgresError) as error:
         if conn.is_closed():
             raise
-        _log.info("upkeep goes on without: %s", whereabouts(error))
+        _log.info("upkeep goes on without: %s", error_place(error))
         return None
 
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import asyncpg
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import back_soon, listen
 from penstock.engine.engine import Engine
 from penstock.engine.workers import Workers
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.membership.heartbeat import Heartbeat
 from penstock.worker.membership.loop_watch import LoopWatch
 
@@ -109,7 +109,7 @@ class Life:
             try:
                 self.worker = await self._register()
             except Exception as error:  # noqa: BLE001  # without an identity there is no work
-                _log.info("not registered again yet: %s", whereabouts(error))
+                _log.info("not registered again yet: %s", error_place(error))
                 tries += 1
                 await back_soon(tries)
         self._heart.adopt(self.worker)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import asyncpg
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Told, tell
@@ -16,7 +17,7 @@ from penstock.engine.jobs.outcomes import Error
 from penstock.engine.jobs.outcomes import Retry as Retried
 from penstock.worker.execution.attempt import LEAST_PATIENCE, Start
 from penstock.worker.execution.frames import frames_of
-from penstock.worker.handlers.control import described, whereabouts
+from penstock.worker.handlers.control import described
 from penstock.worker.handlers.handler import Handler
 from penstock.worker.reporting.outcomes import AWAY_SECONDS, BUSY_SECONDS, Ends
 from penstock.worker.reporting.progress import Desk
@@ -156,7 +157,7 @@ class Hooks(Telling):
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
             except Exception as error:  # noqa: BLE001  # Ends finds out what is the matter
-                _log.warning("an end could not be written: %s", whereabouts(error))
+                _log.warning("an end could not be written: %s", error_place(error))
                 break
         # Without the app's writes: the row that `deliver` looks for stays.
         self._ends.add(start, told)
@@ -193,7 +194,7 @@ def _complain(kind: str, job: object, error: BaseException, frames: tuple[str, .
     say = functools.partial(
         _log.warning,
         "on_finish failed: %s",
-        whereabouts(error, frames),
+        error_place(error, frames),
         extra={"kind": kind, "job": job},
     )
     asyncio.get_running_loop().call_soon(say)

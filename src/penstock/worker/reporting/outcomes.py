@@ -14,13 +14,13 @@ from uuid import UUID
 
 import asyncpg
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Told, tell
 from penstock.engine.jobs.outcomes import Error, Failed
 from penstock.errors import Conflict, Refused
 from penstock.worker.execution.attempt import Start
-from penstock.worker.handlers.control import whereabouts
 from penstock.worker.reporting.progress import Desk
 
 BATCH = 500
@@ -125,7 +125,7 @@ class Ends:
                 self._again(start, told, min(LATER_SECONDS, BUSY_SECONDS * 2**start.refusals))
                 _log.warning(
                     "the end of a job cannot be written now: %s",
-                    whereabouts(error),
+                    error_place(error),
                     extra={"job": start.claimed.id, "kind": start.claimed.kind},
                 )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
+from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
@@ -20,7 +21,7 @@ from penstock.engine.queries.notifications import Hints
 from penstock.errors import PenstockError
 from penstock.worker.execution.attempt import Start
 from penstock.worker.execution.threads import Threads
-from penstock.worker.handlers.control import LeaseLost, whereabouts
+from penstock.worker.handlers.control import LeaseLost
 from penstock.worker.membership.loop_watch import LoopWatch
 
 PACE_SECONDS = 0.1
@@ -174,7 +175,7 @@ class Desk:
                 return
             _log.warning(
                 "what a job said while it runs could not be written: %s",
-                whereabouts(error),
+                error_place(error),
                 extra={"job": starts[0].claimed.id},
             )
         for start in said:

@@ -149,7 +149,7 @@ async def _work(
     app: "Penstock", queues: tuple[str, ...] | None, options: dict[str, Any], *, as_json: bool
 ) -> "Ran | int":
     """Run the app's jobs; the number of the signal, when a second one made it leave at once."""
-    from penstock.worker.background import settle_memory
+    from penstock.worker.memory import settle_memory
     from penstock.worker.worker import Options, Worker
 
     chosen = Options(

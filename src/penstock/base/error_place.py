@@ -1,0 +1,22 @@
+"""Where an exception was raised, for logs: they show its class and place, never its words."""
+
+import traceback
+
+from penstock.base.safe_read import read
+
+_MOST_FRAMES = 10
+
+
+def error_place(error: BaseException, frames: tuple[str, ...] = ()) -> str:
+    """Class and place of an exception; with `frames`, those instead of the innermost one."""
+    name = read(error, "class_name")
+    name = name if isinstance(name, str) else type(error).__name__
+    if frames:
+        rest = f"; frames: {', '.join(frames[:_MOST_FRAMES])}" if len(frames) > 1 else ""
+        return f"{name} at {frames[0]}{rest}"
+    # One that was raised in a process of its own brings its place along.
+    place = read(error, "where")
+    if not isinstance(place, str):
+        trace = traceback.extract_tb(read(error, "__traceback__"))
+        place = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
+    return f"{name} at {place}" if place else name

@@ -1,0 +1,48 @@
+"""The background loops of a process: named, started again when they fail, stopped together."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from penstock.base.error_place import error_place
+from penstock.db.connections.listener import AWAY
+
+OUTAGE_SECONDS = 0.5
+FAILED_SECONDS = 1.0
+
+Work = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Supervisor:
+    """Starts background loops, starts each again when it fails, and stops them all."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, name: str, work: Work, *, every: float | None = None) -> None:
+        """Run `work` until `stop`; with `every`, call it after each pause of so many seconds."""
+        self._tasks.append(asyncio.create_task(self._run(name, work, every), name=name))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, name: str, work: Work, every: float | None) -> None:
+        outage = False
+        while True:
+            try:
+                if every is not None:
+                    await asyncio.sleep(every)
+                await work()
+                outage = False
+            except AWAY as error:
+                if not outage:
+                    self._log.info("%s waits for the database: %s", name, type(error).__name__)
+                outage = True
+                await asyncio.sleep(OUTAGE_SECONDS)
+            except Exception as error:  # noqa: BLE001  # no failure of one loop may end the process
+                self._log.error("%s failed and is started again: %s", name, error_place(error))
+                await asyncio.sleep(FAILED_SECONDS)
