@@ -36,7 +36,9 @@ async def recovered(s: Scene) -> dict[Any, str]:
     return {row["job_id"]: row["outcome"] for row in await factory.recover(s.conn)}
 
 
-@catches("_recoverable: blocker known")
+@catches(
+    "_recoverable: blocker known", replace=("l.blocker = 'known' then 'released'", "false then ''")
+)
 async def who_could_not_end_is_released_and_who_blocks_is_over_its_time(s: Scene) -> None:
     """D2"""
     worker, [blocker, other] = await blocked(s)
@@ -47,7 +49,7 @@ async def who_could_not_end_is_released_and_who_blocks_is_over_its_time(s: Scene
     assert (shown["status"], shown["failures"], shown["recovery"]["count"]) == ("queued", 0, 0)
 
 
-@catches("_recoverable: alone in loop")
+@catches("_recoverable: alone in loop", replace=("and not j.alone", ""))
 async def what_blocks_unseen_is_charged_when_it_runs_alone(s: Scene) -> None:
     worker, [row] = await blocked(s, jobs=1)
     await s.conn.execute("select penstock.begin_alone($1, $2, 1)", worker, row["id"])

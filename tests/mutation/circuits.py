@@ -56,7 +56,9 @@ async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> Non
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: of one sort")
+@catches(
+    "_circuit_after: of one sort", replace=("penstock._trouble(v_class)", "v_next.row_trouble")
+)
 async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -> None:
     worker = await _ready(s)
     await fail(s.conn, worker, "config", delay="1 hour")
@@ -64,7 +66,11 @@ async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -
     assert await _state(s) == "closed"
 
 
-@catches("_circuit_after: of now", beside=["_circuit_after: overtaken"])
+@catches(
+    "_circuit_after: of now",
+    replace=("p_started_at < v_next.changed_at", "false"),
+    beside=["_circuit_after: overtaken"],
+)
 async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> None:
     worker = await _ready(s, jobs=12)
     old = await s.start(worker, limit=9)
@@ -76,7 +82,7 @@ async def late_failures_of_an_outage_that_is_over_are_no_new_one(s: Scene) -> No
     assert await _state(s) == "ramping"
 
 
-@catches("_circuit_after: overtaken")
+@catches("_circuit_after: overtaken", replace=("p_started_at < v_next.answered_start", "false"))
 async def calls_that_hung_while_later_ones_were_answered_are_no_outage(s: Scene) -> None:
     """At rest, a circuit hears of an answer every few seconds."""
     worker = await _ready(s, jobs=9, attempts=9)
@@ -174,7 +180,10 @@ async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
     assert await _failures(s, first[0]) == 1
 
 
-@catches("_feel_ends: odd")
+@catches(
+    "_feel_ends: odd",
+    replace=("case when penstock._is_half_up(v_was.refused) then 100 else 10 end", "10"),
+)
 async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
     await s.conn.execute("update penstock.job set isolated = 50")
@@ -184,7 +193,7 @@ async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> N
     assert await _failures(s, first[0]) == 0
 
 
-@catches("_note_answers: nobody waits")
+@catches("_note_answers: nobody waits", replace=("skip locked", ""))
 async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
@@ -204,7 +213,7 @@ async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
     assert await _state(s) == "open"
 
 
-@catches("_feel_ends: circuit locked")
+@catches("_feel_ends: circuit locked", replace=("for no key update", ""))
 async def two_failures_at_once_are_two_in_a_row(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
@@ -268,7 +277,7 @@ async def one_job_is_the_probe_of_an_open_circuit(s: Scene) -> None:
     assert await factory.claim(s.conn, worker, limit=3) == []
 
 
-@catches("_pass_circuit: not before")
+@catches("_pass_circuit: not before", replace=("p_now < v_circuit.next_at", "false"))
 async def a_claim_that_waited_while_the_probe_failed_is_no_probe(s: Scene) -> None:
     """It came when a probe was due, and gets the gate when the next one is not."""
     worker = await opened(s.conn)
@@ -307,7 +316,10 @@ async def a_provider_that_has_just_come_back_gets_one_job(s: Scene) -> None:
     assert await factory.claim(s.conn, worker, limit=4) == []
 
 
-@catches("_is_steady: its minute")
+@catches(
+    "_is_steady: its minute",
+    replace=("p_circuit.changed_at <= p_now - interval '1 minute'", "true"),
+)
 async def a_ramp_has_a_minute(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
@@ -410,7 +422,7 @@ async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_fail_parked: lane held")
+@catches("_fail_parked: lane held", replace=("penstock._held_account(j.account_id)", "true"))
 async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     row = await _parked(s, account="a")
@@ -471,7 +483,7 @@ async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("_count_isolated: ten times")
+@catches("_count_isolated: ten times", replace=("j.isolated >= p_free", "true"))
 async def ten_deferrals_among_answers_are_free(s: Scene) -> None:
     await factory.queue(s.conn)
     worker, job = await s.worker(), await factory.submit(s.conn)

@@ -37,7 +37,7 @@ async def a_queue_over_its_lowered_rate_starts_nothing(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("_pass_gate: gate locked")
+@catches("_pass_gate: gate locked", replace=("for no key update", ""))
 async def two_claims_at_once_keep_the_limit_of_their_queue(s: Scene) -> None:
     await factory.queue(s.conn, concurrency=1)
     worker = await s.worker()
@@ -50,7 +50,9 @@ async def two_claims_at_once_keep_the_limit_of_their_queue(s: Scene) -> None:
     assert await second == []
 
 
-@catches("_choose: account limit")
+@catches(
+    "_choose: account limit", replace=("coalesce(a.concurrency - a.running, p_limit)", "p_limit")
+)
 async def an_account_starts_no_more_than_its_limit(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=2)
@@ -64,9 +66,10 @@ async def what_runs_in_a_lane_is_not_chosen_again(s: Scene) -> None:
     await _claim_beside_one_that_runs(s)
 
 
+@catches("claim_jobs: queued", beside=["_choose: queued"])
 @catches(
-    "claim_jobs: queued",
     "claim_jobs: all started",
+    replace=("v_started <> cardinality(v_jobs)", "false"),
     beside=["_choose: queued"],
 )
 async def what_runs_is_not_started_again_even_if_it_was_chosen(s: Scene) -> None:
@@ -114,7 +117,11 @@ async def a_worker_starts_no_kind_that_it_has_no_handler_for(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("_hold_accounts: locked", "_hold_accounts: merged")
+@catches(
+    "_hold_accounts: locked",
+    "_hold_accounts: merged",
+    replace=("for no key update of a skip locked", ""),
+)
 async def two_claims_at_once_keep_the_limit_of_an_account(s: Scene) -> None:
     """In two queues, so that no gate and no job is between them."""
     await factory.plan(s.conn, concurrency=1)
@@ -129,7 +136,7 @@ async def two_claims_at_once_keep_the_limit_of_an_account(s: Scene) -> None:
         assert await s.does_not_wait(other, factory.claim(other, worker, "other")) == []
 
 
-@catches("_choose: limit")
+@catches("_choose: limit", replace=("<= p_limit", "> 0"))
 async def a_worker_gets_no_more_than_it_asked_for(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=3)
@@ -152,7 +159,7 @@ async def an_account_filled_from_another_queue_does_not_stand_in_front(s: Scene)
     assert [row["id"] for row in await factory.claim(s.conn, worker)] == [behind]
 
 
-@catches("_choose: closes")
+@catches("_choose: closes", replace=("t.running + t.total < t.concurrency", "true"))
 async def a_lane_closes_with_the_last_slot_of_its_account(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
@@ -161,7 +168,10 @@ async def a_lane_closes_with_the_last_slot_of_its_account(s: Scene) -> None:
     assert await s.value("select open from penstock.lane") is False
 
 
-@catches("claim_jobs: limits locked")
+@catches(
+    "claim_jobs: limits locked",
+    replace=("penstock._share_queue_lock(1886413171, q.id)::text", "null"),
+)
 async def a_limit_does_not_change_under_a_claim(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker()
@@ -177,7 +187,7 @@ async def a_limit_does_not_change_under_a_claim(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("claim_jobs: paused")
+@catches("claim_jobs: paused", replace=("v_queue.paused_at is not null", "false"))
 async def a_paused_queue_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn)
@@ -196,7 +206,7 @@ async def a_worker_given_up_for_lost_gets_nothing(s: Scene) -> None:
         await factory.claim(s.conn, worker)
 
 
-@catches("claim_jobs: expired")
+@catches("claim_jobs: expired", replace=("v_look.expired", "false"))
 async def what_has_expired_is_not_started(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, expires_seconds=5)
@@ -266,7 +276,7 @@ async def nobody_joins_the_lane_of_a_held_account(s: Scene) -> None:
         assert await s.does_not_wait(claimer, factory.claim(claimer, worker)) == []
 
 
-@catches("_join_lanes: slot free")
+@catches("_join_lanes: slot free", replace=("coalesce(a.running < a.concurrency, true)", "true"))
 async def the_lane_of_a_full_account_begins_closed(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     await s.running(account="a")

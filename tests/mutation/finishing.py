@@ -98,7 +98,7 @@ async def a_function_outside_may_not_say_what_only_upkeep_says(s: Scene) -> None
     assert (told, await s.status(row["id"])) == ("invalid", "awaiting")
 
 
-@catches("finish_jobs: worker named")
+@catches("finish_jobs: worker named", replace=("p_worker is null", "false"))
 async def a_report_without_a_worker_is_refused(s: Scene) -> None:
     """Upkeep gives none, and so ends anybody's start."""
     _, row = await s.running()
@@ -122,7 +122,7 @@ async def _with_its_account_held(s: Scene, outcome: str) -> None:
     assert told["verdict"] == "done"
 
 
-@catches("_end_jobs: account held")
+@catches("_end_jobs: account held", replace=("j.account_id = any (p_accounts)", "true"))
 async def what_ends_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "succeeded")
 
@@ -132,13 +132,13 @@ async def what_goes_on_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "retry")
 
 
-@catches("_lock_slots: locked")
+@catches("_lock_slots: locked", replace=("for no key update skip locked", ""))
 async def who_frees_a_slot_has_the_account_first(s: Scene) -> None:
     """Or it would wait for it in the end, with its jobs in hand."""
     await _with_its_account_held(s, "succeeded")
 
 
-@catches("_settle_jobs: account held")
+@catches("_settle_jobs: account held", replace=("j.account_id = any (v_accounts)", "true"))
 async def a_job_whose_account_is_held_is_not_held_either(s: Scene) -> None:
     """A claim that has the account may come to want the job, and we the claim's gate."""
     await factory.plan(s.conn, concurrency=1)
@@ -270,7 +270,10 @@ async def a_worker_that_leaves_costs_no_recovery(s: Scene) -> None:
 
 
 @catches(
-    "_final_status: attempts left", raises=asyncpg.CheckViolationError, match="attempts_are_left"
+    "_final_status: attempts left",
+    replace=("p_failures + 1 >= p_max_attempts", "false"),
+    raises=asyncpg.CheckViolationError,
+    match="attempts_are_left",
 )
 async def the_last_failure_ends_the_job(s: Scene) -> None:
     worker, row = await s.running(attempts=1)
@@ -278,7 +281,7 @@ async def the_last_failure_ends_the_job(s: Scene) -> None:
     assert await s.status(row["id"]) == "failed"
 
 
-@catches("_final_status: recoveries left")
+@catches("_final_status: recoveries left", replace=("p_crashes >= p_recovery", "false"))
 async def a_job_that_kills_its_workers_ends(s: Scene) -> None:
     _, row = await s.running(recovery=0)
     await s.settle(row["id"], 1, "lost")

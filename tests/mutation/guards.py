@@ -1,13 +1,14 @@
 """Guards: conditions in the SQL that protect something, found by the comment beside them.
 
-    and j.attempt = t.attempt -- guard: fence                    without it: the line is gone
-    where j.attempt = t.attempt -- guard: fence                  where true
-    and not exists ( -- guard: once                              gone up to its last bracket
-    perform penstock._lock(v_id); -- guard: locked               the statement is gone
-    return greatest(v_free, 0); -- guard: floor => return v_free;     the line as it says
-    where a.id = 1 for share; -- guard: locked - for share       the line less these words
+A mutant is a function without one of its guards. Most lines say by themselves what is left:
 
-A mutant is the function without one of its guards.
+    and j.attempt = t.attempt -- guard: fence                    the line is removed
+    where j.attempt = t.attempt -- guard: fence                  where true
+    and not exists ( -- guard: once                              removed up to its last bracket
+    perform penstock._lock(v_id); -- guard: locked               the statement is removed
+
+Where that would not be SQL, or would change something else, the scenario that catches the guard
+says which words of the line become which: REPLACEMENTS.
 """
 
 import re
@@ -21,11 +22,14 @@ from penstock.db.schema.script import Script
 
 FUNCTIONS = Path(penstock.__file__).parent / "sql" / "functions"
 
-_MARK = re.compile(r" -- guard: (?P<name>.+?)(?: => (?P<new>.+)| - (?P<less>.+))?$")
+_MARK = re.compile(r" -- guard: (?P<name>[a-z,' ]+)$")
 _FUNCTION = re.compile(r"create or replace (?:function|procedure) penstock\.(\w+)")
 _QUIET = re.compile(r"'(?:[^']|'')*'|--.*")
 # What stands in place of a condition that begins so.
 _INSTEAD = {"and": "", "or": "", "where": "where true", "when": "when true"}
+
+REPLACEMENTS: dict[str, tuple[str, str]] = {}
+"""By "function: name": words of the guard's line, and what a mutant has in their place."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +99,18 @@ def mutants(changes: Iterable[str | Edit]) -> dict[str, str]:
             new = change.new + "\n" * (change.old.count("\n") - change.new.count("\n"))
             texts[function] = text.replace(change.old, new).splitlines()
         else:
-            _drop(lines, guards()[change].line)
+            _drop(lines, guards()[change])
     return {function: "\n".join(lines) for function, lines in texts.items()}
 
 
-def _drop(lines: list[str], at: int) -> None:
-    """Take out the guard whose mark is on this line, and leave the number of lines as it is."""
-    mark = _MARK.search(lines[at])
-    assert mark, lines[at]
-    if mark["new"]:
-        lines[at] = mark["new"]
-        return
-    if mark["less"]:
-        code = lines[at][: mark.start()]
-        assert mark["less"] in code, lines[at]
-        lines[at] = code.replace(mark["less"], "")
+def _drop(lines: list[str], guard: Guard) -> None:
+    """Take the guard out, and leave the number of lines as it is."""
+    at = guard.line
+    if str(guard) in REPLACEMENTS:
+        old, new = REPLACEMENTS[str(guard)]
+        code = _MARK.sub("", lines[at])
+        assert code.count(old) == 1, f"{guard} is to replace {old!r}, but its line is {code!r}"
+        lines[at] = code.replace(old, new)
         return
     first = lines[at].split()[0]
     is_condition = first in _INSTEAD

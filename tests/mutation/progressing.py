@@ -63,7 +63,7 @@ async def nobody_reports_of_another_workers_start(s: Scene) -> None:
     assert await _stage(s, row["id"]) is None
 
 
-@catches("keep_step: owner")
+@catches("keep_step: owner", replace=("v_verdict = 'done'", "true"))
 async def a_step_of_a_start_that_is_no_more_is_not_kept(s: Scene) -> None:
     """L3: the later start would take a zombie's result for its own."""
     worker, row = await s.running()
@@ -104,7 +104,7 @@ async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
     assert not await _alone(s.conn, worker, other)
 
 
-@catches("begin_alone: one by one")
+@catches("begin_alone: one by one", replace=("not v_is_first", "false"))
 async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
     worker, row = await s.running()
     await factory.submit(s.conn)
@@ -130,7 +130,7 @@ async def another_workers_start_is_not_ones_own_suspect(s: Scene) -> None:
     assert not await _alone(s.conn, await s.worker(), row)
 
 
-@catches("_recoverable: suspect")
+@catches("_recoverable: suspect", replace=("and not j.alone", ""))
 async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
@@ -142,7 +142,10 @@ async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
     assert found == {suspect["id"]: "lost", other["id"]: "lost_with_others"}
 
 
-@catches("recover_jobs: grace")
+@catches(
+    "recover_jobs: grace",
+    replace=("(p_grace > interval '0' and penstock._session_age() < p_grace)", "false"),
+)
 async def a_young_session_judges_nobody(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
@@ -229,7 +232,7 @@ async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
     assert len(await s.conn.fetch("select * from penstock.take_hook(array['q'])")) == 1
 
 
-@catches("take_hook: taken once")
+@catches("take_hook: taken once", replace=("for update of h skip locked", ""))
 async def of_two_who_would_tell_one_does(s: Scene) -> None:
     """And the other one does not wait for it."""
     await _hooked(s)
@@ -288,7 +291,7 @@ async def a_job_by_its_id_does_not_start_too_late(s: Scene) -> None:
         assert await _claim_one(s.conn, worker, job) == []
 
 
-@catches("_choose_one: stray")
+@catches("_choose_one: stray", replace=("v_stray and v_lane = -1", "false"))
 async def a_job_older_than_its_accounts_limit_waits_for_a_lane(s: Scene) -> None:
     """L5: its account is held by an app, so it cannot be put into a lane just now."""
     await factory.queue(s.conn)

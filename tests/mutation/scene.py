@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from mutation.guards import Edit
+from mutation.guards import REPLACEMENTS, Edit
 from support import factory
 from support.clock import Clock
 from support.factory import Row
@@ -122,13 +122,18 @@ CASES: dict[str, Case] = {}
 
 def catches(
     *guards: str,
+    replace: tuple[str, str] | None = None,
     beside: Sequence[str | Edit] = (),
     raises: type[BaseException] = AssertionError,
     match: str | None = None,
 ) -> Callable[[Scenario], Scenario]:
+    """Enter the scenario for these guards; `replace`: as REPLACEMENTS has it, for each of them."""
+
     def enter(scenario: Scenario) -> Scenario:
         for guard in guards:
             assert guard not in CASES, f"{guard} has a scenario already"
+            if replace:
+                REPLACEMENTS[guard] = replace
             CASES[guard] = Case(guard, scenario, tuple(beside), raises, match)
         return scenario
 

@@ -97,6 +97,12 @@ def test_no_mark_stands_where_no_function_is() -> None:
     assert marks() == len(guards())
 
 
+def test_each_guard_can_be_taken_out_and_each_replacement_fits_its_line() -> None:
+    for guard in CASES:
+        [(function, text)] = mutants([guard]).items()
+        assert text != sources()[function][1], f"the mutant without {guard} is our SQL"
+
+
 @pytest.fixture(scope="module")
 def house(cluster: Cluster) -> Iterator[str]:
     """One database for all scenarios: to make one takes longer than to play in it."""

@@ -22,7 +22,7 @@ as $$
 declare
   v_account bigint;
 begin
-  if p_only <> p_id then -- guard: only => if false then
+  if p_only <> p_id then -- guard: only
     return false;
   end if;
   if p_account is null and p_topic is null then
@@ -49,7 +49,7 @@ create or replace function penstock._refuse_foreign_job(
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not penstock._may_see(p_id, p_account, p_topic, p_only) then -- guard: foreign => if false then
+  if not penstock._may_see(p_id, p_account, p_topic, p_only) then -- guard: foreign
     perform penstock._refuse_unknown_job(p_id);
   end if;
 end
@@ -87,7 +87,7 @@ begin
     from unnest(p_ids, p_accounts, p_topics, p_onlys) with ordinality
       u (id, account, topic, only_job, ordinal)
     where case when num_nonnulls(u.account, u.topic, u.only_job) > 0
-      then penstock._may_see(u.id, u.account, u.topic, u.only_job) -- guard: theirs => then true
+      then penstock._may_see(u.id, u.account, u.topic, u.only_job) -- guard: theirs
       else true end
     offset 0 -- or each mention of the job below would read it again
   ) r
@@ -131,7 +131,7 @@ begin
   select k.account_field as field, u.account, u.n - 1 as index into v_job
   from unnest(p_kinds, p_payloads, p_accounts) with ordinality u (name, payload, account, n)
   join penstock.kind k on k.name = u.name
-  where u.payload ->> k.account_field <> u.account -- guard: other account => where false
+  where u.payload ->> k.account_field <> u.account -- guard: other account
   order by u.n limit 1;
   if found then
     perform penstock._refuse(403, 'not_allowed',

@@ -8,7 +8,7 @@ as $$
   select case jsonb_typeof(p_error)
     when 'object' then case jsonb_typeof(p_error -> 'message')
       when 'string' then p_error - 'circuit' || jsonb_build_object('message',
-        penstock._redacted(left(p_error ->> 'message', 20000))) -- guard: words - penstock._redacted
+        penstock._redacted(left(p_error ->> 'message', 20000))) -- guard: words
       else p_error - 'circuit' end
     else p_error end
 $$;

@@ -18,7 +18,7 @@ $$;
 create or replace function penstock._await_queue_lock(p_lock integer, p_queue integer)
 returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
-  set lock_timeout = '3s' -- guard: not for ever => set lock_timeout = '0'
+  set lock_timeout = '3s' -- guard: not for ever
 as $$
 declare
   v_queue text;
@@ -47,7 +47,7 @@ language plpgsql set search_path = pg_catalog, pg_temp
   set lock_timeout = '3s'
 as $$
 begin
-  perform from penstock.queue q where q.id = p_queue for share; -- guard: as it is now - for share
+  perform from penstock.queue q where q.id = p_queue for share; -- guard: as it is now
   raise exception using errcode = 'PS000';
 exception when sqlstate 'PS000' then
   return true;

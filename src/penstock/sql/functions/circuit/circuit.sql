@@ -76,7 +76,7 @@ begin
     order by q.id
   loop
     select * into v_was from penstock.circuit c
-    where c.queue_id = v_queue.id for no key update; -- guard: circuit locked - for no key update
+    where c.queue_id = v_queue.id for no key update; -- guard: circuit locked
     v_now := v_was;
     v_maybe := '{}';
     v_free := '{}';
@@ -102,7 +102,7 @@ begin
     end loop;
     if v_now.state <> 'open' and v_free <> '{}' then
       perform penstock._count_isolated(v_free, p_now,
-        case when penstock._is_half_up(v_was.refused) then 100 else 10 end); -- guard: odd => 10);
+        case when penstock._is_half_up(v_was.refused) then 100 else 10 end); -- guard: odd
     end if;
     continue when v_now is not distinct from v_was;
     perform penstock._write_circuit(v_now);
@@ -164,7 +164,7 @@ as $$
   held as materialized (
     select c.queue_id from penstock.circuit c
     where c.queue_id in (select a.queue_id from answered a)
-    order by c.queue_id for no key update skip locked -- guard: nobody waits - skip locked
+    order by c.queue_id for no key update skip locked -- guard: nobody waits
   )
   update penstock.circuit c set answered_at = p_now,
     answered_start = greatest(c.answered_start, a.started_at)
@@ -220,7 +220,7 @@ language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   with counted as materialized (
     select j.id,
-      j.isolated >= p_free as charged, -- guard: ten times => true as charged,
+      j.isolated >= p_free as charged, -- guard: ten times
       j.isolated >= p_free and j.failures + 1 >= j.max_attempts and j.status = 'scheduled' as last
     from penstock.job j where j.id = any (p_jobs)
   )

@@ -81,7 +81,7 @@ create or replace function penstock._is_steady(p_circuit penstock.circuit, p_now
 returns boolean
 language sql immutable set search_path = pg_catalog, pg_temp
 as $$
-  select p_circuit.changed_at <= p_now - interval '1 minute' -- guard: its minute => select true
+  select p_circuit.changed_at <= p_now - interval '1 minute' -- guard: its minute
     and p_circuit.eased_at <= p_now - interval '1 minute' -- guard: quiet
 $$;
 
@@ -109,20 +109,20 @@ begin
     return penstock._after_answer(p_circuit, p_started_at, p_full, p_now);
   end if;
   if v_next.state = 'ramping'
-    and p_started_at < v_next.changed_at -- guard: of now => and false
+    and p_started_at < v_next.changed_at -- guard: of now
   then
     return v_next; -- it met the outage that is over
   end if;
   if v_effect <> 'pauses' then
     v_next.refused := penstock._refused_after(v_next.refused, true);
-    if p_started_at < v_next.answered_start then -- guard: overtaken => if false then
+    if p_started_at < v_next.answered_start then -- guard: overtaken
       return v_next;
     end if;
   end if;
 
   v_next.address := coalesce(v_told ->> 'address', v_next.address);
   if v_next.row_trouble is distinct from
-    penstock._trouble(v_class) -- guard: of one sort => v_next.row_trouble
+    penstock._trouble(v_class) -- guard: of one sort
   then
     v_next := penstock._without_row(v_next);
     v_next.row_trouble := penstock._trouble(v_class);

@@ -50,7 +50,7 @@ begin
       and j.started_at >= v_circuit.changed_at
       and j.started_at > p_now - penstock._patience(0); -- guard: hangs in a ramp
   elsif v_circuit.state = 'open' then
-    if p_now < v_circuit.next_at -- guard: not before => if false
+    if p_now < v_circuit.next_at -- guard: not before
       or v_circuit.class is null -- guard: by hand
       or exists ( -- guard: one probe
         select from penstock.job j

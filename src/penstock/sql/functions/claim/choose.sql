@@ -107,7 +107,7 @@ begin
       from penstock.lane l join penstock.account a on a.id = l.account_id
       where l.queue_id = p_queue and l.kind_id = p_kinds[1] and l.open and l.waiting > 0
       order by l.head limit p_limit
-      for no key update of a skip locked -- guard: locked - for no key update of a skip locked
+      for no key update of a skip locked -- guard: locked
     ) h;
     return;
   end if;
@@ -126,7 +126,7 @@ begin
       select f.account_id, f.head, a.running, a.concurrency, a.weight
       from first f join penstock.account a on a.id = f.account_id
       order by f.head, f.account_id limit p_limit
-      for no key update of a skip locked -- guard: merged - for no key update of a skip locked
+      for no key update of a skip locked -- guard: merged
     )
     select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),
       array_agg(h.concurrency), array_agg(h.weight), (select count(*) from first)
@@ -166,7 +166,7 @@ begin
     from (
       select a.account_id, penstock._fair_step(a.weight) as step, a.running, a.concurrency,
         greatest(0, least(v_share,
-          coalesce(a.concurrency - a.running, p_limit) -- guard: account limit => p_limit
+          coalesce(a.concurrency - a.running, p_limit) -- guard: account limit
         )) as free
       from unnest(p_accounts, p_running, p_limits, p_weights)
         a (account_id, running, concurrency, weight)
@@ -190,7 +190,7 @@ begin
   placed as materialized (
     select n.*, n.may_start
       and row_number() over (partition by n.may_start order by n.tag, n.nth)
-        <= p_limit as chosen -- guard: limit => > 0 as chosen
+        <= p_limit as chosen -- guard: limit
     from (
       select c.id, c.account_id, c.kind_id, c.rank, c.nth, c.nth <= c.free as may_start,
         case when p_queue.ordering = 'fair' then c.head + (c.nth - 1) * c.step else c.rank end
@@ -217,7 +217,7 @@ begin
           then t.head + (t.total * t.step)::bigint
         else coalesce(t.next_rank, l.head) end,
       open = t.concurrency is null
-        or t.running + t.total < t.concurrency -- guard: closes => or true
+        or t.running + t.total < t.concurrency -- guard: closes
     from taken t
     where l.account_id = t.account_id and l.queue_id = p_queue.id and l.kind_id = t.kind_id
       and (t.n > 0 or (t.total > 0 and p_queue.ordering = 'fair')
@@ -251,7 +251,7 @@ begin
   -- The account before the job, as everywhere.
   select j.lane into v_lane from penstock.job j
   where j.id = p_job and j.queue_id = p_queue and j.kind_id = any (p_kinds);
-  if v_stray and v_lane = -1 then -- guard: stray => if false then
+  if v_stray and v_lane = -1 then -- guard: stray
     return null;
   end if;
   if v_lane >= 0 then

@@ -29,7 +29,7 @@ begin
     return;
   end if;
   select * into v_gate from penstock.gate g
-  where g.queue_id = p_queue.id for no key update; -- guard: gate locked - for no key update
+  where g.queue_id = p_queue.id for no key update; -- guard: gate locked
   if p_queue.concurrency is not null then
     v_free := least(v_free, p_queue.concurrency - v_gate.running); -- guard: queue limit
   end if;
@@ -85,7 +85,7 @@ declare
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read under it.
   select q.id,
-    penstock._share_queue_lock(1886413171, q.id)::text -- guard: limits locked => null
+    penstock._share_queue_lock(1886413171, q.id)::text -- guard: limits locked
   into v_id, v_locked from penstock.queue q where q.name = p_queue;
   if v_id is null then
     v_queue := penstock._find_queue(p_queue); -- says that there is none
@@ -120,7 +120,7 @@ begin
   v_kinds := v_look.kinds;
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null
     or v_look.troubled;
-  if v_queue.paused_at is not null -- guard: paused => if false
+  if v_queue.paused_at is not null -- guard: paused
     or v_look.stopped or p_limit < 1
   then
     return;
@@ -133,7 +133,7 @@ begin
   if v_kinds = '{}' or (p_wait and not v_look.lanes) then
     return;
   end if;
-  if v_look.expired then -- guard: expired => if false then
+  if v_look.expired then -- guard: expired
     -- So many that some are left: nothing is started before they are gone.
     if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
       return; -- guard: all expired
@@ -225,7 +225,7 @@ begin
     perform penstock._leave_lanes(array[j.queue_id], array[j.lane], array[j.kind_id])
     from penstock.job j where j.id = v_one and j.lane >= 0;
   end if;
-  if v_started <> cardinality(v_jobs) then -- guard: all started => if false then
+  if v_started <> cardinality(v_jobs) then -- guard: all started
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
   end if;
   if v_probe then

@@ -47,7 +47,7 @@ begin
           (date_part('epoch', penstock.clock()) * 1e9)::bigint)
         else g.head end,
       g.waiting,
-      coalesce(a.running < a.concurrency, true) -- guard: slot free => true
+      coalesce(a.running < a.concurrency, true) -- guard: slot free
     from (
       select u.queue_id, u.account_id, u.kind_id, min(u.rank) as head, count(*) as waiting
       from unnest(p_queues, p_accounts, p_kinds, p_ranks) u (queue_id, account_id, kind_id, rank)

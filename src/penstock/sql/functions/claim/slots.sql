@@ -23,7 +23,7 @@ begin
       perform set_config('lock_timeout',
         (ceil(extract(epoch from p_wait) * 1000))::integer::text, true);
       perform a.id from penstock.account a where a.id = any (v_accounts)
-      order by a.id for no key update; -- guard: waits => order by a.id;
+      order by a.id for no key update; -- guard: waits
       perform set_config('lock_timeout', v_timeout, true);
     exception when lock_not_available then
       null; -- held for longer: it stays busy
@@ -32,7 +32,7 @@ begin
   if v_accounts <> '{}' then
     select array_agg(l.id) into v_accounts from (
       select a.id from penstock.account a where a.id = any (v_accounts)
-      order by a.id for no key update skip locked -- guard: locked => order by a.id
+      order by a.id for no key update skip locked -- guard: locked
     ) l;
   end if;
   return v_accounts;

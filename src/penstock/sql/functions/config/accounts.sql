@@ -173,7 +173,7 @@ begin
     from (
       select h.id, h.first_job, h.account_id, h.kind_id, h.queue_id from penstock.job h
       where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_said
-      order by h.id for no key update skip locked -- guard: held by nobody => order by h.id
+      order by h.id for no key update skip locked -- guard: held by nobody
     ) w
     join penstock.account a on a.id = w.account_id left join penstock.plan p on p.name = a.plan
     join penstock.kind k on k.id = w.kind_id join penstock.queue q on q.id = w.queue_id
@@ -201,7 +201,7 @@ declare
 begin
   select * into v_plan from penstock.plan
   where case when p_name is null then is_default else name = p_name end
-  for share; -- guard: held - for share
+  for share; -- guard: held
   if not found and p_name is not null then
     perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
   end if;

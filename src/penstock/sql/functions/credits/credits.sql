@@ -132,7 +132,7 @@ declare
   v_account penstock.account;
 begin
   select * into v_account from penstock.account a
-  where a.name = p_account for no key update; -- guard: held - for no key update
+  where a.name = p_account for no key update; -- guard: held
   if not found then
     perform penstock._refuse(404, 'unknown_account',
       format('there is no account %s', coalesce(p_account, 'null')), 'account',

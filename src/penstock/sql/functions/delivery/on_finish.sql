@@ -72,7 +72,7 @@ begin
     and (p_job is null or h.job_id = p_job)
     and (p_job is not null or h.next_at <= penstock.clock()) -- guard: due
   order by h.next_at limit 1
-  for update of h skip locked; -- guard: taken once => ;
+  for update of h skip locked; -- guard: taken once
   if not found then
     return;
   end if;

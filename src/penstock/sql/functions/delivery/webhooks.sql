@@ -220,7 +220,7 @@ begin
         then v_now + v_wait end
     where d.id = p_id
       and d.tries = p_try -- guard: its try
-      and d.delivered_at is null; -- guard: not taken => ;
+      and d.delivered_at is null; -- guard: not taken
   end if;
   return (select penstock._delivery_status(d) from penstock.delivery d where d.id = p_id);
 end

@@ -27,10 +27,10 @@ as $$
       then 'cancelled'::penstock.job_status
     -- The last provisional failure is parked for a minute before it is final.
     when p_outcome in ('retry', 'timed_out') -- guard: the rest is free
-      and p_failures + 1 >= p_max_attempts -- guard: attempts left => and false
+      and p_failures + 1 >= p_max_attempts -- guard: attempts left
       then 'failed'::penstock.job_status
     when p_outcome in ('stuck', 'lost') -- guard: no crash is free
-      and p_crashes >= p_recovery -- guard: recoveries left => and false
+      and p_crashes >= p_recovery -- guard: recoveries left
       then 'failed'::penstock.job_status
     end
 $$;
@@ -93,7 +93,7 @@ begin
         -- Not one whose account we do not have: it may be queued again before we look, and a claim
         -- that has its account and the gate would wait for us, and we for the gate.
         and ((j.holds < 2 and j.reserved = 0)
-          or j.account_id = any (v_accounts)) -- guard: account held => or true)
+          or j.account_id = any (v_accounts)) -- guard: account held
       order by j.id for update of j skip locked
     ) l;
     select * into v_later from penstock._end_jobs(p_worker, p_callback, v_rest.ids,
@@ -187,7 +187,7 @@ begin
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
       and ((j.holds < 2 and j.reserved = 0)
-        or j.account_id = any (p_accounts)) -- guard: account held => or true)
+        or j.account_id = any (p_accounts)) -- guard: account held
       and (p_locked or j.xmax = '0' or j.xmax = j.xmin) -- guard: held by nobody
       and penstock._final_status( -- guard: ends
         t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
@@ -359,7 +359,7 @@ as $$
 declare
   v_bad text;
 begin
-  if p_worker is null then -- guard: worker named => if false then
+  if p_worker is null then -- guard: worker named
     perform penstock._refuse(422, 'invalid_finish', 'worker is required', 'worker');
   end if;
   select o into v_bad from unnest(p_outcomes) o
@@ -375,7 +375,7 @@ begin
     perform penstock._refuse(422, 'invalid_finish',
       'a delay must be 0 or more and at most ten years', 'delay_seconds');
   end if;
-  if exists (select from unnest(p_units) u where u < 0) then -- guard: units => if false then
+  if exists (select from unnest(p_units) u where u < 0) then -- guard: units
     perform penstock._refuse(422, 'invalid_finish', 'units must be 0 or more', 'units');
   end if;
   return query

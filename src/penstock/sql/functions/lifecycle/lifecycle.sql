@@ -92,7 +92,7 @@ begin
     where j.id = any (p_jobs) and q.id = j.queue_id
       and j.status in ('scheduled', 'queued') -- guard: waits
       and ((j.lane = -1 and j.reserved = 0)
-        or j.account_id = any (p_accounts)) -- guard: lane held => or true)
+        or j.account_id = any (p_accounts)) -- guard: lane held
     returning j.*, q.succeeded_class, q.failed_class
   ),
   moved as (
@@ -187,7 +187,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform from penstock.account a
-  where a.id = p_account for no key update skip locked; -- guard: locked => where a.id = p_account;
+  where a.id = p_account for no key update skip locked; -- guard: locked
   return found;
 end
 $$;
@@ -250,7 +250,7 @@ begin
     where j.queue_id = p_queue and j.status in ('scheduled', 'queued')
       and j.expires_at <= v_now -- guard: expired
       and ((j.lane = -1 and j.reserved = 0)
-        or penstock._held_account(j.account_id)) -- guard: lane held => or true)
+        or penstock._held_account(j.account_id)) -- guard: lane held
     order by j.expires_at limit p_limit for update skip locked
   ) d;
   if v_due.ids is null then
@@ -275,7 +275,7 @@ as $$
 begin
   if exists (
     select from unnest(p_tokens) t
-    where t is null or length(t) < 16) -- guard: token is long => where false)
+    where t is null or length(t) < 16) -- guard: token is long
   then
     perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
   end if;

@@ -22,7 +22,7 @@ as $$
 declare
   v_now timestamptz := penstock.clock();
 begin
-  if exists (select from unnest(p_units) u where u < 0) then -- guard: units => if false then
+  if exists (select from unnest(p_units) u where u < 0) then -- guard: units
     perform penstock._refuse(422, 'invalid_progress', 'units must be 0 or more', 'units');
   end if;
   return query
@@ -75,7 +75,7 @@ begin
   end if;
   select r.verdict into v_verdict
   from penstock.report_progress(p_worker, array[p_job], array[p_attempt], null, null, null) r;
-  if v_verdict = 'done' then -- guard: owner => if true then
+  if v_verdict = 'done' then -- guard: owner
     insert into penstock.step (job_id, name, attempt, kept_at, result)
     values (p_job, p_name, p_attempt, penstock.clock(), p_result)
     on conflict do nothing;
@@ -157,7 +157,7 @@ begin
   -- Two of its starts may ask at the same moment: the other one asks again. Not by the worker's
   -- row, which its heartbeat and upkeep want; and the job only if nobody has it.
   v_is_first := pg_try_advisory_xact_lock(1886413175, (p_worker & 2147483647)::integer);
-  if not v_is_first then -- guard: one by one => if false then
+  if not v_is_first then -- guard: one by one
     return false;
   end if;
   if exists (

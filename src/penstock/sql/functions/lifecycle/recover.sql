@@ -82,9 +82,9 @@ as $$
     union all
     select j.id, j.attempt, j.holds, j.reserved, j.account_id,
       case
-        when w.stopped_at is not null then 'released' -- guard: in good order => when false then ''
-        when w.lost_jobs > 1 -- guard: alone => when false
-          and not j.alone then 'lost_with_others' -- guard: suspect => then 'lost_with_others'
+        when w.stopped_at is not null then 'released' -- guard: in good order
+        when w.lost_jobs > 1 -- guard: alone
+          and not j.alone then 'lost_with_others' -- guard: suspect
         else 'lost' end,
       'worker_lost', format('worker %s was lost', w.name)
     from penstock.worker w join penstock.job j on j.worker_id = w.id
@@ -93,9 +93,9 @@ as $$
     union all
     select j.id, j.attempt, j.holds, j.reserved, j.account_id,
       case
-        when l.blocker = 'known' then 'released' -- guard: blocker known => when false then ''
+        when l.blocker = 'known' then 'released' -- guard: blocker known
         when l.blocker = 'unknown'
-          and not j.alone then 'lost_with_others' -- guard: alone in loop => then 'lost_with_others'
+          and not j.alone then 'lost_with_others' -- guard: alone in loop
         when l.blocker is null and j.timeout_at <= p_now then 'timed_out'
         else 'stuck' end,
       case when l.blocker is not null then 'worker_lost' when j.timeout_at > p_now then 'stalled'
@@ -123,7 +123,7 @@ as $$
       and (j.id, j.attempt) is distinct from (b.job_id, b.attempt) -- guard: not the blocker
   ) c
   where (c.holds < 2 and c.reserved = 0)
-    or penstock._held_account(c.account_id) -- guard: passed over => or true
+    or penstock._held_account(c.account_id) -- guard: passed over
   limit p_limit
 $$;
 
@@ -140,7 +140,7 @@ begin
     where j.parked -- guard: parked
       and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
       and ((j.lane = -1 and j.reserved = 0)
-        or penstock._held_account(j.account_id)) -- guard: lane held => or true)
+        or penstock._held_account(j.account_id)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked
   ),
   told as (
@@ -192,7 +192,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_found record;
 begin
-  if (p_grace > interval '0' and penstock._session_age() < p_grace) -- guard: grace => if false
+  if (p_grace > interval '0' and penstock._session_age() < p_grace) -- guard: grace
     or (p_alone and not pg_try_advisory_xact_lock(1886413173, 1))
   then
     return;

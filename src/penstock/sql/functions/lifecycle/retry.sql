@@ -25,7 +25,7 @@ begin
 
   -- Locked: of two clicks the second sees what the first has made.
   select * into v_old from penstock.finished f
-  where f.id = retry_job.id for no key update; -- guard: one click - for no key update
+  where f.id = retry_job.id for no key update; -- guard: one click
   if not found then
     if exists (select from penstock.job j where j.id = retry_job.id) then
       perform penstock._refuse(409, 'job_not_finished',
@@ -33,7 +33,7 @@ begin
     end if;
     perform penstock._refuse_unknown_job(retry_job.id);
   end if;
-  if exists (select from penstock.job j where j.id = v_old.retried_by) -- guard: once => if false
+  if exists (select from penstock.job j where j.id = v_old.retried_by) -- guard: once
   then
     return penstock.read_job(v_old.retried_by) || '{"deduplicated": true}';
   end if;
@@ -53,7 +53,7 @@ begin
     p_webhook_urls => array[(
       select d.url from penstock.delivery d where d.job_id = v_old.id and not d.trusted limit 1
     )]) s;
-  if not v_new.deduplicated then -- guard: its own => if true then
+  if not v_new.deduplicated then -- guard: its own
     update penstock.finished f set retried_by = v_new.id
     where f.class = v_old.class and f.id = v_old.id;
   end if;

@@ -43,7 +43,7 @@ begin
     accepting = (
       select jsonb_object_agg(u.queue, coalesce(
         case when w.beat_at >= v_now - w.lease / 2
-          then w.accepting -> u.queue end, -- guard: gap => or true then w.accepting -> u.queue end,
+          then w.accepting -> u.queue end, -- guard: gap
         to_jsonb(v_now)))
       from unnest(p_accepting) u (queue))
   where w.id = p_worker

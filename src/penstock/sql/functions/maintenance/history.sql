@@ -316,7 +316,7 @@ declare
   v_names text[];
 begin
   -- Two of them have both read what both want to drop.
-  if not pg_try_advisory_xact_lock(1886413173, 2) then -- guard: alone => if false then
+  if not pg_try_advisory_xact_lock(1886413173, 2) then -- guard: alone
     return;
   end if;
   return query select r.what, r.rows from penstock._prune_rows(v_now, p_rows) r where r.rows > 0;

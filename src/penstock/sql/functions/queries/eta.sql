@@ -147,7 +147,7 @@ begin
       and v_at.stop is distinct from 'circuit_open' then 'backoff'
     else penstock._waiting_for(v_at.stop, v_at.queue, v_at.gate, v_at.running, v_at.concurrency,
       v_ahead.jobs, v_now) end;
-  if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage => if true then
+  if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage
     eta_seconds := penstock._eta_seconds(p_job, v_at.queue, v_at.gate, v_at.concurrency,
       v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_at.typical, v_now);
   end if;

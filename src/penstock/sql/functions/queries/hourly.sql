@@ -165,7 +165,7 @@ declare
   v_hour_end timestamptz;
 begin
   select * into v_state from penstock.rollup
-  for update skip locked; -- guard: alone - for update skip locked
+  for update skip locked; -- guard: alone
   if not found then
     return false;
   end if;

@@ -214,7 +214,7 @@ begin
           and j.status = 'queued' and j.rank = p_job.rank
         offset 0
       ) t
-      where t.id < p_job.id) end, -- guard: not itself => where true) end,
+      where t.id < p_job.id) end, -- guard: not itself
       n.edge
     into jobs, v_edge
     from (

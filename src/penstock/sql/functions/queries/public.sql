@@ -70,7 +70,7 @@ as $$
 begin
   if p_job -> 'error' <> 'null' then
     p_job := p_job || jsonb_build_object('error',
-      penstock._public_error(p_job -> 'error')); -- guard: words - penstock._public_error
+      penstock._public_error(p_job -> 'error')); -- guard: words
   end if;
   if p_job -> 'attempts' <> '[]' then
     p_job := p_job || jsonb_build_object('attempts', ( -- guard: starts
@@ -91,10 +91,10 @@ as $$
   from penstock.account a
   cross join lateral (
     select j.error from penstock.job j
-    where j.id = p_id and j.account_id = a.id -- guard: theirs => where j.id = p_id
+    where j.id = p_id and j.account_id = a.id -- guard: theirs
     union all
     select f.error from penstock.finished f
-    where f.id = p_id and f.account_id = a.id -- guard: theirs, ended => where f.id = p_id
+    where f.id = p_id and f.account_id = a.id -- guard: theirs, ended
   ) e
   where a.name = current_setting('penstock.account', true)
 $$;

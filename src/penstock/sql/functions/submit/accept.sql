@@ -50,7 +50,7 @@ begin
   select array_agg(i.id), bool_or(i.status = 'queued') into v_ids, v_any_due
   from penstock._insert_jobs(v_seed, v_now, p_kinds, p_kinds, p_payloads, p_topics, p_priorities,
     p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, v_queue.id,
-    v_todo) i; -- guard: in order => null) i;
+    v_todo) i; -- guard: in order
   if v_ids is null then
     return;
   end if;

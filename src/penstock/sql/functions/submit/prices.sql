@@ -93,7 +93,7 @@ begin
       format('the field of a price must be a text of 1 to 200 characters, not %s',
              v_price -> 'field'), 'price');
   end if;
-  if v_price - 'field' <> '{"trusted": true}' -- guard: trusted => if false
+  if v_price - 'field' <> '{"trusted": true}' -- guard: trusted
   then
     perform penstock._refuse(422, 'invalid_option',
       format('price is taken from the field %s, so whoever submits the job could set it to 0',
@@ -114,7 +114,7 @@ declare
 begin
   select k.name, u.n - 1 as index into v_kind
   from unnest(p_kinds) with ordinality u (name, n) join penstock.kind k on k.name = u.name
-  where k.price ? 'field' -- guard: own price => where false
+  where k.price ? 'field' -- guard: own price
   order by u.n limit 1;
   if found then
     perform penstock._refuse(403, 'not_allowed', format('a job of kind %s costs what its payload '

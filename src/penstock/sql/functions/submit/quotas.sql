@@ -26,7 +26,7 @@ begin
   join penstock.account a on a.id = u.id join penstock.plan p on p.name = a.plan
   left join lateral (
     select sum(r.n) as used from penstock.recent_submit r where r.account_id = a.id) r on true
-  where u.asked + coalesce(r.used, 0) > p.per_hour -- guard: within the plan => where false
+  where u.asked + coalesce(r.used, 0) > p.per_hour -- guard: within the plan
   order by a.id limit 1;
   if found then
     select s.at + interval '1 hour' into v_next_at from (

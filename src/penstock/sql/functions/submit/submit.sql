@@ -184,7 +184,7 @@ begin
   ) w;
   select array_agg(l.id) into v_locked from (
     select a.id from penstock.account a where a.id = any (v_locked)
-    order by a.id for no key update -- guard: account locked => order by a.id
+    order by a.id for no key update -- guard: account locked
   ) l;
   if v_fresh is not null and p_anew then
     with first as (
@@ -232,7 +232,7 @@ begin
       select array_agg(s.lane) into v_strays from (
         select unnest(v_new.lanes) except select unnest(v_locked)
       ) s (lane);
-      if v_strays is not null then -- guard: stray => if false then
+      if v_strays is not null then -- guard: stray
         -- Accounts that got their limit after we had looked whom to lock. Whether such a lane is
         -- open is not for us to say: the claim will put these jobs into it.
         update penstock.job j set lane = -1

@@ -95,7 +95,7 @@ begin
     if v_record.key is null then
       select * into v_record from penstock.idempotency i
       where i.scope = p_scope and i.key = p_key;
-      if v_record.fingerprint is distinct from v_print then -- guard: same job => if false then
+      if v_record.fingerprint is distinct from v_print then -- guard: same job
         perform penstock._refuse(422, 'idempotency_key_reused',
           'this idempotency key was used with other arguments', 'idempotency_key');
       end if;

@@ -35,19 +35,19 @@ begin
   perform penstock._share_queue_lock(1886413172, v_kind.queue_id); -- guard: order locked
   -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
   -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
-  if jsonb_typeof(p_payload) = 'object' -- guard: an object => if true
+  if jsonb_typeof(p_payload) = 'object' -- guard: an object
     and (p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
          p_metadata) is null
     and v_kind.topic_field is null
     and pg_column_size(p_payload) <= 64
-    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short => and true
+    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short
   then
     null;
   elsif penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
     p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, null, v_now + interval '3650 days',
     v_setting) is not null
   then
-    return; -- guard: in order => null;
+    return; -- guard: in order
   end if;
   select i.id, i.status, i.rank into id, status, v_rank
   from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_kind], array[p_kind],
