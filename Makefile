@@ -5,21 +5,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -q
-# What make test runs is repeatable, property tests included.
-SUITE := $(PYTEST) --hypothesis-profile=ci
+# What make test runs is repeatable, property tests included. Tests that fail are tried once more with
+# nothing beside them; those that pass only then are named at the very end of the run, to be mended.
+REPEATABLE := --hypothesis-profile=ci
+TRY := $(PYTHON) .ci/second_try.py
 # Four workers for two cores: tests of processes, pages and faults wait for a good part of their time. Files
 # go out in the order of tests/conftest.py, and not by how many tests they hold.
-TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"
+TOGETHER := $(REPEATABLE) -n 4 --dist loadfile --no-loadscope-reorder -m "not alone"
 # Only the files that hold such tests: to collect all of them took as long as many of these tests.
-ALONE = $(shell grep -rlE 'mark\.alone' tests --include='test_*.py')
-# What fails once is tried once more with nothing beside it, and named. A test that only a busy machine
-# fails needs a better test; one that fails twice is red.
-once_more = || { test $$? -eq 1 && echo "--- what failed is tried once more, alone:" && \
-  $(SUITE) $(1) --last-failed --last-failed-no-failures none; }
+ALONE = $(REPEATABLE) -m alone $(shell grep -rlE 'mark\.alone' tests --include='test_*.py')
 POSTGRES_15 := /usr/lib/postgresql/15/bin/postgres
 # What depends on the version of Postgres: not what asks, at length, what our own rules add up to.
+# Callers' connections are among it: what their drivers say about a transaction, the server has said.
 # Only folders that are there: pytest -n takes a missing one for an empty one.
-ON_15 := $(wildcard tests/sql tests/engine) -m "not alone and not one_version"
+ON_15 := $(wildcard tests/sql tests/engine tests/db/adapters tests/db/connections/test_transient_errors.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo essays feedback studio marking scanner model test older check bench faults schema surface last screenshots docs preview lock
@@ -58,15 +57,14 @@ test: check ## Run everything: static checks, then all tests
 	@.ci/install-chromium
 	@.ci/install-php
 	@.ci/install-fault-tools
-	$(SUITE) $(TOGETHER) $(call once_more)
-	$(SUITE) -m alone $(ALONE) $(call once_more,$(ALONE))
+	$(TRY) '$(TOGETHER)' '$(ALONE)'
 
 older: setup ## Run what depends on the version of Postgres on 15, as CI does after make test
 	@.ci/install-postgres-15
 	@if test -x $(POSTGRES_15); then \
-	  set -x; $(SUITE) $(TOGETHER) --postgres 15 $(ON_15) $(call once_more,--postgres 15); \
+	  set -x; $(TRY) '$(TOGETHER) --postgres 15 $(ON_15) -m "not alone and not one_version"'; \
 	else \
-	  echo "Postgres 15 is not installed: tests/sql and tests/engine were not run on it"; \
+	  echo "Postgres 15 is not installed: these were not run on it: $(ON_15)"; \
 	fi
 
 check: setup ## Run the static checks: format, lint, layers, types, migrations

@@ -1,22 +1,15 @@
-"""Homes for the embedded Postgres: none yet, one with data, and a place for other users'.
-
-And a blank database for the migration runner, with schemas for it.
-"""
+"""Homes for the embedded Postgres: none yet, one with data, and a place for other users'."""
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from penstock.db.embedded.database import Embedded
-from support.connections import connections
 from support.db.embedded_uses import QUICK, end_servers, put
-from support.db.small_schemas import Folder
 from support.engine_fixtures import engine, stranger  # noqa: F401  # fixtures
-from support.shapes import Connect
 
 
 @pytest.fixture
@@ -48,20 +41,3 @@ def open_folder() -> Iterator[Path]:
     yield folder
     end_servers(folder)
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-async def another(blank: str) -> AsyncIterator[Connect]:
-    """A way to open connections to the blank database; all are closed at the end."""
-    async with connections(blank) as connect:
-        yield connect
-
-
-@pytest.fixture
-async def conn(another: Connect) -> asyncpg.Connection:
-    return await another()
-
-
-@pytest.fixture
-def schema(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)

@@ -1,1 +1,1 @@
-"""The app in Python: declare queues and jobs, submit jobs, wait for results. No HTTP, no SQL."""
+"""The app in Python: declare queues and jobs, submit jobs, wait for results; no HTTP, no SQL."""

@@ -1,1 +1,1 @@
-"""The operators' pages. What they show comes from the engine; nothing is decided here."""
+"""The operators' pages, which show what the engine reports and decide nothing."""

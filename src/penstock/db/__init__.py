@@ -1,1 +1,1 @@
-"""The way to Postgres: connections, the embedded server, the schema. It knows nothing of jobs."""
+"""The way to Postgres: connections, the embedded server, the schema, but nothing about jobs."""

@@ -1,1 +1,1 @@
-"""The SQL core in Python: one method per SQL function. Rows in, values out; it decides nothing."""
+"""The SQL core in Python: one method per SQL function, rows in, values out, no decisions."""

@@ -94,7 +94,7 @@ async def test_who_always_meets_others_is_told_so(
         tries += 1
         raise asyncpg.SerializationError("could not serialize access")
 
-    monkeypatch.setattr("penstock.engine.AGAIN_SECONDS", (0, 0))
+    monkeypatch.setattr("penstock.engine.engine.AGAIN_SECONDS", (0, 0))
     monkeypatch.setattr(ready._pool, "fetch", undone)
     with pytest.raises(RolledBack) as told:
         await ready.jobs.submit(NewJob(kind="q"))
