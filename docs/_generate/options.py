@@ -6,8 +6,9 @@ defaults are.
 
 import functools
 import inspect
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,16 @@ from penstock import Penstock, Retries
 from penstock.client.config import model_kinds
 from penstock.client.config.table import taken
 from penstock.client.submission import Submission
+from penstock.engine.options.forms import Form, Kept, Seconds
+from penstock.engine.options.option import Option
+from penstock.engine.options.plan import PLAN
+from penstock.engine.options.queue import QUEUE, RETRIES
 
 WORDS = read_words("settings")
 
 
 async def render(conn: asyncpg.Connection) -> str:
-    queue, plan = await _defaults(conn)
-    retries = {
-        "attempts": queue["attempts"],
-        "backoff": queue["backoff"],
-        "delay": queue["delay"],
-        "max": queue["max"],
-    }
+    queue_defaults, plan_defaults = await _defaults(conn)
     return page(
         "Settings",
         WORDS["about"],
@@ -42,13 +41,13 @@ async def render(conn: asyncpg.Connection) -> str:
         WORDS["forms"],
         "## Queues",
         WORDS["queues"],
-        _options("queue", Penstock.queue, queue),
+        _declared(QUEUE, Penstock.queue, queue_defaults),
         "## Retries",
         WORDS["retries"],
-        _options("retries", Retries, retries),
+        _declared(RETRIES, Retries, queue_defaults),
         "## Plans",
         WORDS["plans"],
-        _options("plan", Penstock.plan, plan),
+        _declared(PLAN, Penstock.plan, plan_defaults),
         "## Jobs",
         WORDS["jobs"],
         _options("job", Penstock.job, WORDS["job_defaults"]),
@@ -92,11 +91,29 @@ def shown(default: str) -> str:
     return code(default) if default and " " not in default and default != "required" else default
 
 
+def _declared(
+    options: Sequence[Option], function: Callable[..., Any], defaults: Mapping[str, Any]
+) -> str:
+    """These options; `defaults` are those in force, by key, where the declaration has no words."""
+    names = [option.name for option in options]
+    described("option in the docstring", names, columns_of(function.__doc__ or ""))
+    return table(
+        ["option", "form", "default", ""],
+        (
+            [
+                code(option.name),
+                option.form.words,
+                shown(option.default or _value(defaults[option.key], option.form)),
+                f"{option.help} {option.more}",
+            ]
+            for option in options
+        ),
+    )
+
+
 def _options(what: str, function: Callable[..., Any], defaults: Mapping[str, str] | None) -> str:
     known = WORDS["options"][what]
     options = [one for one in inspect.signature(function).parameters if one != "self"]
-    if what in ("queue", "plan"):
-        options.remove("name")  # its first argument
     described(f"option of {what} in its docstring", options, columns_of(function.__doc__ or ""))
     described(f"option of {what}", options, known)
     if defaults is None:
@@ -147,51 +164,22 @@ async def _limits(conn: asyncpg.Connection) -> str:
     )
 
 
-async def _defaults(conn: asyncpg.Connection) -> tuple[dict[str, str], dict[str, str]]:
-    """What is in force for a queue and a plan of which nothing was said."""
+async def _defaults(conn: asyncpg.Connection) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is in force for a queue and a plan that were declared without options."""
     transaction = conn.transaction()
     await transaction.start()
     try:
-        await conn.execute("select penstock.declare_queue('nothing_said')")
-        await conn.execute("select penstock.declare_plan('nothing_said')")
-        queue = await conn.fetchrow(
-            "select q.*, s.kept as kept, f.kept as kept_failed from penstock.queue q"
-            " join penstock.retention_class s on s.id = q.succeeded_class"
-            " join penstock.retention_class f on f.id = q.failed_class where name = 'nothing_said'"
-        )
-        plan = await conn.fetchrow("select * from penstock.plan where name = 'nothing_said'")
+        await conn.execute("select penstock.declare_queue('plain'), penstock.declare_plan('plain')")
+        queue = json.loads(await conn.fetchval("select penstock.read_queue('plain')"))
+        plan = json.loads(await conn.fetchval("select penstock.list_plans()"))
     finally:
         await transaction.rollback()
-    assert queue is not None
-    assert plan is not None
-    columns = {
-        "concurrency": "concurrency",
-        "order": "ordering",
-        "aging_step": "aging_step",
-        "timeout": "timeout",
-        "stale_after": "stale_after",
-        "recovery": "recovery",
-        "retention": "kept",
-        "retention_failed": "kept_failed",
-        "local_only": "local_only",
-        "drive": "drive",
-        "attempts": "max_attempts",
-        "backoff": "backoff",
-        "delay": "backoff_delay",
-        "max": "backoff_max",
-    }
-    found = {option: _value(queue[column]) for option, column in columns.items()}
-    found |= {"rate": "no limit", "burst": "one second of the rate", "inline": "false"}
-    found["retry"] = "see there"
-    found["stuck_after"] = f"{_value(queue['stuck_after'])}, or the time-out if longer"
-    limits = {
-        one: _value(plan[one])
-        for one in ("priority", "concurrency", "per_hour", "weight", "first_job")
-    }
-    return found, {**limits, "default": "the first plan declared"}
+    defaults: dict[str, Any] = queue["in_force"]
+    in_words = f"{_length(int(defaults['stuck_after_seconds']))}, or the time-out if longer"
+    return {**defaults, "stuck_after_seconds": in_words}, plan
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, form: Form | None = None) -> str:
     match value:
         case None:
             return "no limit"
@@ -199,6 +187,8 @@ def _value(value: Any) -> str:
             return str(value).lower()
         case timedelta():
             return _length(int(value.total_seconds()))
+        case int() | float() if isinstance(form, Seconds | Kept):
+            return _length(int(value))
     return str(value)
 
 

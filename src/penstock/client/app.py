@@ -12,12 +12,12 @@ from uuid import UUID
 from penstock.base.settings import Settings
 from penstock.client.accounts import Accounts
 from penstock.client.batch import Batch
-from penstock.client.config import options, source_location
+from penstock.client.config import source_location
 from penstock.client.config.database import Location
 from penstock.client.config.declare import declarations, declare
-from penstock.client.config.options import Duration
+from penstock.client.config.options import Duration, read_address
 from penstock.client.config.plan import Plan, make_plan
-from penstock.client.config.queue import Drive, Order, Queue, Retries, make_queue, name_of
+from penstock.client.config.queue import Queue, Retries, make_queue, name_of
 from penstock.client.drive import driver, refuse_unreachable
 from penstock.client.engines import Engines, connect
 from penstock.client.kind import Kind, P, R, make_kind
@@ -28,6 +28,8 @@ from penstock.client.testing import Testing
 from penstock.client.ticket import Ticket, read_id
 from penstock.client.token import Right, make_token
 from penstock.engine.engine import Engine
+from penstock.engine.options.forms import Text, Word
+from penstock.engine.options.queue import Drive, Order
 from penstock.errors import Misconfigured
 from penstock.failures.classify import Extension
 from penstock.security.callback_token import DEFAULT_URL, Outside
@@ -58,9 +60,9 @@ class Penstock:
         name: str | None = None,
         accounts: Literal["open", "strict"] | None = None,
     ) -> None:
-        options.word(accounts, "accounts", ("open", "strict"))
+        Word(("open", "strict")).read(accounts, "accounts")
         self.place = source_location.of_caller()
-        self.name = options.text(name, "name") or self.place.app
+        self.name = Text().read(name, "name") or self.place.app
         self.queues: dict[str, Queue] = {}
         self.plans: dict[str, Plan] = {}
         self.kinds: dict[str, Kind[..., Any]] = {}
@@ -68,7 +70,7 @@ class Penstock:
         self.sync = Sync(self)
         self.base = DEFAULT_URL
         """Where this process serves the API, if it does: callbacks come in there by default."""
-        self._dsn = options.address(dsn, "dsn")
+        self._dsn = read_address(dsn, "dsn")
         self._home = home
         self._strict = None if accounts is None else accounts == "strict"
         self._settings: Settings | None = None
@@ -129,25 +131,8 @@ class Penstock:
         drive             worker, or "http" where no worker stands by: calls of the API run its
                           jobs, and a submit starts the first one
         """
-        queue = make_queue(
-            name,
-            source_location.of_caller(),
-            concurrency=concurrency,
-            rate=rate,
-            burst=burst,
-            order=order,
-            aging_step=aging_step,
-            timeout=timeout,
-            stale_after=stale_after,
-            stuck_after=stuck_after,
-            retry=retry,
-            recovery=recovery,
-            retention=retention,
-            retention_failed=retention_failed,
-            inline=inline,
-            local_only=local_only,
-            drive=drive,
-        )
+        given = dict(locals())  # each option by its name
+        queue = make_queue(name, source_location.of_caller(), given)
         self._add("queue", self.queues, queue)
         return queue
 
@@ -171,16 +156,8 @@ class Penstock:
         first_job    added to the priority of an account's first job ever, like -20; 0
         default      accounts not seen before get it; else the first plan declared
         """
-        plan = make_plan(
-            name,
-            source_location.of_caller(),
-            priority=priority,
-            concurrency=concurrency,
-            per_hour=per_hour,
-            weight=weight,
-            first_job=first_job,
-            default=default,
-        )
+        given = dict(locals())  # each option by its name
+        plan = make_plan(name, source_location.of_caller(), given)
         self._add("plan", self.plans, plan)
         return plan
 

@@ -5,12 +5,12 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from penstock.client.config import options
-from penstock.client.config.options import Duration
+from penstock.client.config.options import Duration, read_link
 from penstock.client.config.source_location import Place, of_function
 from penstock.client.prices import Price, Split
 from penstock.client.sources import Source, Sources, read_sources
 from penstock.client.submission import Submission, Using
+from penstock.engine.options.forms import Memory, Seconds, Whole, Word, read_name, wrong
 from penstock.errors import Misconfigured
 from penstock.worker.handlers.handler import Handler
 from penstock.worker.handlers.parameters import Parameters
@@ -122,34 +122,33 @@ def make_kind(  # noqa: PLR0913  # one per option of the contract
 ) -> Kind[P, R]:
     """Check every option and the function's signature, and leave to SQL what was not said."""
     _refuse_no_handler(function)
-    kind = options.name(function.__name__ if name is None else name, "kind")
+    kind = read_name(function.__name__ if name is None else name, "kind")
     parameters = Parameters.of(function, kind)
     sources = read_sources(
         parameters, dedupe=dedupe, topic=topic, account=account, price=price, split=split
     )
-    offset = options.whole(priority_offset, "priority_offset", -1000, 1000)
-    declared = options.given(
-        {
-            "attempts": options.whole(attempts, "attempts", 1, 1000),
-            "timeout_seconds": options.seconds(timeout, "timeout"),
-            "priority_offset": offset or None,
-            "webhook": options.link(webhook, "webhook"),
-            **sources.declared,
-        }
-    )
+    offset = Whole(-1000, 1000).read(priority_offset, "priority_offset")
+    declared = {
+        "attempts": Whole(1, 1000).read(attempts, "attempts"),
+        "timeout_seconds": Seconds().read(timeout, "timeout"),
+        "priority_offset": offset or None,
+        "webhook": read_link(webhook, "webhook"),
+        **sources.declared,
+    }
+    declared = {key: value for key, value in declared.items() if value is not None}
     handler = Handler(
         kind=kind,
         queue=queue,
         function=function,
         parameters=parameters,
         mode="async" if _is_async(function) else "thread",
-        memory_bytes=options.memory(memory, "memory"),
+        memory_bytes=Memory().read(memory, "memory"),
     )
-    if options.word(isolation, "isolation", ("process",)):
+    if Word(("process",)).read(isolation, "isolation"):
         handler.mode = "process"
         handler.origin = _origin(function, kind)
     elif memory is not None:
-        raise options.wrong("memory", memory, 'it needs isolation="process"')
+        raise wrong("memory", memory, 'it needs isolation="process"')
     return Kind(
         app=app,
         function=function,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.config import options
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.engine.jobs.requests import refuse_odd_price
+from penstock.engine.options.forms import TEXT_MAX, wrong
 from penstock.errors import Invalid
 from penstock.worker.handlers.parameters import Parameters
 
@@ -92,7 +92,7 @@ def _price(
             return {}, price, ()
         case _:
             pass
-    raise options.wrong(
+    raise wrong(
         "price",
         price,
         f"it may be a whole number from 0 to {CREDITS_MAX}, a table like {_TABLE}, a plain "
@@ -106,7 +106,7 @@ def _from_mapping(
     """As `penstock.toml` writes a field."""
     trusted = price.get("trusted", False)
     if not isinstance(trusted, bool) or price.keys() - {"field", "trusted"}:
-        raise options.wrong(
+        raise wrong(
             "price", dict(price), 'a field is written as {"field": "cost", "trusted": true}'
         )
     return _from_field(parameters, price["field"], trusted=trusted)
@@ -124,7 +124,7 @@ def _untrusted(parameters: Parameters, name: Any) -> Invalid:
     """Whoever submits a job writes its payload, and could make it free."""
     if not isinstance(name, str) or name not in parameters.names:
         known = ", ".join(parameters.names) or "none"
-        return options.wrong("price", name, f"it names a parameter, and known are {known}")
+        return wrong("price", name, f"it names a parameter, and known are {known}")
     return Invalid(
         f"price is taken from the parameter {name}, so whoever submits the job could set it to 0",
         code="invalid_option",
@@ -147,8 +147,8 @@ def _table(parameters: Parameters, table: Mapping[Any, Any]) -> tuple[str, ...]:
     if said is not None:
         raise _odd_table(said)
     for key, value in prices.items():
-        if not isinstance(key, str) or not 1 <= len(key) <= options.TEXT_MAX or "\x00" in key:
-            raise _odd_table(f"a value of by must be a text of 1 to {options.TEXT_MAX} characters")
+        if not isinstance(key, str) or not 1 <= len(key) <= TEXT_MAX or "\x00" in key:
+            raise _odd_table(f"a value of by must be a text of 1 to {TEXT_MAX} characters")
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= CREDITS_MAX:
             raise _odd_table(f"{key} must be a whole number from 0 to {CREDITS_MAX}")
     return tuple(fields.values())
@@ -177,14 +177,14 @@ def _split(parameters: Parameters, split: Any) -> Split:
         case [str() as counted, int() as most] if not isinstance(most, bool):
             if counted not in parameters.names:
                 known = ", ".join(parameters.names) or "none"
-                raise options.wrong(
+                raise wrong(
                     "split", split, f"it begins with the name of a parameter; known are {known}"
                 )
             if 1 <= most <= _MOST:
                 return counted, most
         case _:
             pass
-    raise options.wrong(
+    raise wrong(
         "split",
         split,
         f'it may be a parameter and a whole number from 1 to {_MOST}, like ("images", 4)',

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.suggestions import did_you_mean
-from penstock.client.config import options
 from penstock.client.prices import Price, Split, price_of, read_cost
 from penstock.engine.encoding.encode import encode
+from penstock.engine.options.forms import TEXT_MAX, Text, wrong
 from penstock.errors import Invalid
 from penstock.worker.handlers.parameters import Parameters
 
@@ -91,11 +91,11 @@ def read_sources(
                 raise _names_nothing(option, source, parameters.names)
             case Constant():
                 # None would pass as "nothing was said".
-                declared[option] = options.text(source.value or "", option)
+                declared[option] = Text().read(source.value or "", option)
             case _ if _is_plain_function(source):
                 computed[_FIELDS[option]] = source
             case _:
-                raise options.wrong(
+                raise wrong(
                     option,
                     source,
                     'it may be the name of a parameter, Constant("…"), or a plain function of the '
@@ -103,7 +103,7 @@ def read_sources(
                 )
     cost = read_cost(parameters, price, split)
     if split is not None and said.get("dedupe") is not None:
-        raise options.wrong(
+        raise wrong(
             "split", split, "it excludes dedupe: a batch of several jobs is not one live job"
         )
     if cost.function is not None:
@@ -119,10 +119,10 @@ def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
     """A text that is no parameter: read as a constant, it would make all jobs the same one's."""
     allowed = f"as a text it names a parameter, and known are {', '.join(known) or 'none'}."
     allowed += did_you_mean(name, known)
-    if 1 <= len(name) <= options.TEXT_MAX:
+    if 1 <= len(name) <= TEXT_MAX:
         allowed += f" For one value in all jobs say {option}=Constant({name!r})"
         allowed += f", in TOML {option} = {{ constant = {json.dumps(name)} }}"
-    return options.wrong(option, name, allowed)
+    return wrong(option, name, allowed)
 
 
 def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:

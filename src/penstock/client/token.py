@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
-from penstock.client.config import options
 from penstock.client.config.options import Duration
 from penstock.client.ticket import read_id
+from penstock.engine.options.forms import Seconds, Text, wrong
 from penstock.errors import Invalid
 from penstock.http.auth import tokens
 from penstock.security.roots import Roots
@@ -30,15 +30,15 @@ def make_token(  # noqa: PLR0913  # all named
             code="invalid_request",
             field="job",
         )
-    seconds = int(options.seconds(ttl, "ttl") or 0)
+    seconds = int(Seconds().read(ttl, "ttl") or 0)
     if not 1 <= seconds <= tokens.LONGEST_SECONDS:
-        raise options.wrong("ttl", ttl, "it may be 1s to 24h")
+        raise wrong("ttl", ttl, "it may be 1s to 24h")
     if not allow or set(allow) - {"read", "cancel"}:
-        raise options.wrong("allow", allow, 'it may be "read" and "cancel"')
+        raise wrong("allow", allow, 'it may be "read" and "cancel"')
     claims = tokens.Claims(
         job=None if job is None else str(read_id(job, "job")),
-        topic=options.text(topic, "topic"),
-        account=options.text(account, "account"),
+        topic=Text().read(topic, "topic"),
+        account=Text().read(account, "account"),
         allow=frozenset(allow),
         expires=tokens.expiry(seconds),
     )

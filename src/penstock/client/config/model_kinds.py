@@ -14,10 +14,10 @@ from typing import Any
 
 from penstock.base.settings import Settings
 from penstock.client.app import Penstock
-from penstock.client.config import options
 from penstock.client.config.options import Duration
 from penstock.client.config.source_location import Place
 from penstock.client.config.table import Table, taken
+from penstock.engine.options.forms import Kept, Seconds, Text, Whole, Word, wrong
 from penstock.errors import Invalid
 from penstock.models import dispatch, http, ollama, openai
 from penstock.models.fields import Fields, read_fields
@@ -67,7 +67,7 @@ class _Read:
 
     def shorter(self, value: Any, option: str) -> float | None:
         """The option in seconds, if it is given: less than the job may take."""
-        found = options.seconds(value, option)
+        found = Seconds().read(value, option)
         if found is not None and found >= self.timeout:
             raise self.table.wrong(
                 option,
@@ -105,7 +105,7 @@ class _Read:
         """What the answer must be: `schema` is a table, or a file beside this one."""
         if form is not None and schema is not None:
             raise self.table.wrong("format", "is not needed beside schema: leave it out")
-        options.word(form, "format", ("json",))
+        Word(("json",)).read(form, "format")
         if isinstance(schema, str):
             try:
                 schema = json.loads(self.table.beside("schema", schema))
@@ -138,7 +138,7 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
         raise read.table.wrong(
             "model", f"{model} runs in Ollama's cloud, and the queue is local_only: use another"
         )
-    kept = options.kept(keep_alive, "keep_alive")
+    kept = Kept().read(keep_alive, "keep_alive")
     return ollama.build(
         ollama.Ollama(
             endpoint=_chat_of_ollama(read.endpoint(url, proxy)),
@@ -149,7 +149,7 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
             num_ctx=_whole(num_ctx, "num_ctx", 1, _LONGEST_WINDOW),
             num_predict=_whole(num_predict, "num_predict", 1, _LONGEST_WINDOW),
             temperature=_number(temperature, "temperature"),
-            seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
+            seed=Whole(0, _LARGEST_SEED).read(seed, "seed"),
             keep_alive=-1 if kept == "forever" else kept,
             first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, ollama.STALL_SECONDS),
@@ -177,7 +177,7 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
     proxy: Secret | None = None,
 ) -> Handler:
     asked, first = read.prompts(prompt, prompt_file, system)
-    most = options.whole(max_completion_tokens, "max_completion_tokens", 1, _LONGEST_WINDOW)
+    most = Whole(1, _LONGEST_WINDOW).read(max_completion_tokens, "max_completion_tokens")
     return openai.build(
         openai.OpenAI(
             endpoint=openai.endpoint_of(read.endpoint(url, proxy)),
@@ -187,9 +187,9 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
             system=first,
             output=read.output(format, schema),
             temperature=_number(temperature, "temperature"),
-            max_tokens=options.whole(max_tokens, "max_tokens", 1, _LONGEST_WINDOW),
+            max_tokens=Whole(1, _LONGEST_WINDOW).read(max_tokens, "max_tokens"),
             max_completion_tokens=most,
-            seed=options.whole(seed, "seed", 0, _LARGEST_SEED),
+            seed=Whole(0, _LARGEST_SEED).read(seed, "seed"),
             first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, openai.STALL_SECONDS),
         )
@@ -266,7 +266,7 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
             "fields", 'is missing: name them, like { answer = "str", level = "int?" }'
         )
     queue = app.queues[given["queue"]]
-    timeout = options.seconds(given.get("timeout"), "timeout")
+    timeout = Seconds().read(given.get("timeout"), "timeout")
     if timeout is None:
         timeout = queue.declared.get("timeout_seconds", _TIMEOUT_SECONDS)
     read = _Read(table, read_fields(given["fields"]), queue.local_only, timeout, app.outside)
@@ -353,11 +353,11 @@ def _headers(table: Table, said: Any) -> dict[str, Secret]:
 
 
 def _model(value: Any) -> str:
-    return options.text(value, "model") or ""
+    return Text().read(value, "model") or ""
 
 
 def _whole(value: Any, option: str, least: int, most: int) -> int:
-    found = options.whole(value, option, least, most)
+    found = Whole(least, most).read(value, option)
     return least if found is None else found
 
 
@@ -365,5 +365,5 @@ def _number(value: Any, option: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:  # noqa: PLR2004
-        raise options.wrong(option, value, "it may be a number from 0 to 100")
+        raise wrong(option, value, "it may be a number from 0 to 100")
     return value

@@ -11,42 +11,43 @@ from typing import Any
 
 from starlette.datastructures import FormData
 
+from penstock.engine.options import plan, queue
+from penstock.engine.options.forms import Kept, Seconds, Whole, Word
+from penstock.engine.options.option import Option, editable
 from penstock.errors import Refused
 
 NO_LIMIT = "no limit"
-FOREVER = "forever"
 _NOT_DECLARED = "default"
 _UNITS = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 _LENGTH = re.compile(
     r"([0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?"
 )
-# A limit that is declared can be raised, and not removed: so much is none.
-_ALL_JOBS = 1_000_000
-_ALL_SUBMITS = 1_000_000_000
-_ALL_STARTS = "1000000/s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """`least` and `most` are those of SQL, which judges once more."""
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An option that people can change at run time. SQL judges what they typed once more."""
 
-    name: str
-    label: str
-    hint: str = ""
-    least: int = 1
-    most: int = 0
-    is_length: bool = False
-    """In seconds, written as `90 s` or `5 min`."""
-    words: tuple[str, ...] = ()
-    """The only ones allowed; or, of a length, one more."""
-    none: int | str | None = None
-    """What stands for no limit where one is declared."""
+    option: Option
+
+    @property
+    def name(self) -> str:
+        return self.option.key
+
+    @property
+    def label(self) -> str:
+        return self.option.label
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether it bounds something, so that "no limit" is a value."""
+        return self.option.unlimited is not None
 
     def show(self, value: Any) -> str:
         """As people write it, and `read` reads it."""
-        if value is None or (self.none is not None and value == self.none):
-            return NO_LIMIT if self.none is not None else ""
-        if not self.is_length or isinstance(value, str):
+        if value is None or (self.has_limit and value == self.option.unlimited):
+            return NO_LIMIT if self.has_limit else ""
+        if isinstance(value, str) or not isinstance(self.option.form, Seconds | Kept):
             return str(value)
         for unit, seconds in _UNITS.items():
             if value >= seconds and value % seconds == 0:
@@ -56,34 +57,39 @@ class Option:
     def read(self, text: str, *, is_declared: bool) -> Any:
         """The value; ValueError says what it may be."""
         text = " ".join(text.split())
-        if self.none is not None and text.lower() in (NO_LIMIT, "none", "unlimited"):
-            return self.none if is_declared else None
-        if text.lower() in self.words:
-            return text.lower()
-        if self.is_length:
-            return self._read_length(text)
-        if self.most:
-            return self._read_number(text)
-        if self.words:
-            raise ValueError(f"must be one of {', '.join(self.words)}")
+        if self.has_limit and text.lower() in (NO_LIMIT, "none", "unlimited"):
+            return self.option.unlimited if is_declared else None
+        match self.option.form:
+            case Whole(least, most):
+                return self._read_number(text, least, most)
+            case Word(choices):
+                if text.lower() not in choices:
+                    raise ValueError(f"must be one of {', '.join(choices)}")
+                return text.lower()
+            case Kept() if text.lower() == "forever":
+                return "forever"
+            case Seconds():
+                return _read_length(text)
+            case Kept():
+                return _read_length(text, ", or “forever”")
         return text
 
-    def _read_number(self, text: str) -> int:
+    def _read_number(self, text: str, least: int, most: int) -> int:
         plain = text.replace(",", "").replace(" ", "")
-        if re.fullmatch(r"[+-]?[0-9]{1,15}", plain) and self.least <= int(plain) <= self.most:
+        if re.fullmatch(r"[+-]?[0-9]{1,15}", plain) and least <= int(plain) <= most:
             return int(plain)
-        also = f", or “{NO_LIMIT}”" if self.none is not None else ""
-        raise ValueError(f"must be a whole number from {self.least:,} to {self.most:,}{also}")
+        also = f", or “{NO_LIMIT}”" if self.has_limit else ""
+        raise ValueError(f"must be a whole number from {least:,} to {most:,}{also}")
 
-    def _read_length(self, text: str) -> float:
-        found = _LENGTH.fullmatch(text.lower())
-        if found is None:
-            also = "".join(f", or “{word}”" for word in self.words)
-            raise ValueError(f"must be a length of time like 90 s, 5 min, 2 h or 7 d{also}")
-        unit = found[2] or "s"
-        size = 0.001 if unit == "ms" else _UNITS["min" if unit == "m" else _unit(unit)]
-        seconds = round(float(found[1]) * size, 6)
-        return int(seconds) if seconds.is_integer() else seconds
+
+def _read_length(text: str, also: str = "") -> float:
+    found = _LENGTH.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(f"must be a length of time like 90 s, 5 min, 2 h or 7 d{also}")
+    unit = found[2] or "s"
+    size = 0.001 if unit == "ms" else _UNITS["min" if unit == "m" else _unit(unit)]
+    seconds = round(float(found[1]) * size, 6)
+    return int(seconds) if seconds.is_integer() else seconds
 
 
 def _unit(written: str) -> str:
@@ -94,7 +100,7 @@ def _unit(written: str) -> str:
 class Line:
     """An option as a row of the form."""
 
-    option: Option
+    option: Field
     in_force: str
     declared: str
     held: str
@@ -104,7 +110,7 @@ class Line:
 
 
 def lines(
-    options: Sequence[Option],
+    options: Sequence[Field],
     found: Mapping[str, Any],
     in_force: Mapping[str, Any],
     *,
@@ -130,7 +136,7 @@ def lines(
 
 
 def read(
-    options: Sequence[Option], found: Mapping[str, Any], form: FormData
+    options: Sequence[Field], found: Mapping[str, Any], form: FormData
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """What is to be changed (None: as declared), and what cannot be understood, each by name."""
     changed: dict[str, Any] = {}
@@ -147,11 +153,11 @@ def read(
     return changed, problems
 
 
-def typed(options: Sequence[Option], form: FormData) -> dict[str, str]:
+def typed(options: Sequence[Field], form: FormData) -> dict[str, str]:
     return {option.name: str(form.get(option.name, "")) for option in options}
 
 
-def told(options: Sequence[Option], changed: Mapping[str, Any]) -> str:
+def told(options: Sequence[Field], changed: Mapping[str, Any]) -> str:
     """`Jobs at once is 10 now; Rate is as declared again`."""
     labels = {option.name: option for option in options}
     said = [
@@ -164,7 +170,7 @@ def told(options: Sequence[Option], changed: Mapping[str, Any]) -> str:
 
 
 def ways_back(
-    options: Sequence[Option], found: Mapping[str, Any], in_force: Mapping[str, Any]
+    options: Sequence[Field], found: Mapping[str, Any], in_force: Mapping[str, Any]
 ) -> list[str]:
     """For each option that is overridden, what it is now and what it would be again."""
     return [
@@ -181,125 +187,14 @@ def beside(error: Refused) -> str:
     return f"{said[:1].upper()}{said[1:]}."
 
 
-def _held(option: Option, found: Mapping[str, Any]) -> str:
+def _held(option: Field, found: Mapping[str, Any]) -> str:
     value = found["overrides"].get(option.name)
     return "" if value is None else option.show(value)
 
 
-def _default(option: Option) -> str:
-    return NO_LIMIT if option.none is not None else _NOT_DECLARED
+def _default(option: Field) -> str:
+    return NO_LIMIT if option.has_limit else _NOT_DECLARED
 
 
-QUEUE = (
-    Option(
-        name="concurrency",
-        label="Jobs at once",
-        hint="How many may run at the same time.",
-        most=_ALL_JOBS,
-        none=_ALL_JOBS,
-    ),
-    Option(name="rate", label="Rate", hint="Starts, like 10/s or 500/min.", none=_ALL_STARTS),
-    Option(
-        name="burst",
-        label="Burst",
-        hint="How many of the rate may come at once.",
-        most=1_000_000_000,
-    ),
-    Option(
-        name="order",
-        label="Order",
-        hint="Can change only while the queue is empty.",
-        words=("strict", "aging", "fair"),
-    ),
-    Option(
-        name="aging_step_seconds",
-        label="Aging step",
-        hint="Waiting so long is worth one step of priority.",
-        is_length=True,
-    ),
-    Option(
-        name="timeout_seconds",
-        label="Time-out",
-        hint="How long one attempt may take.",
-        is_length=True,
-    ),
-    Option(
-        name="stale_after_seconds",
-        label="Stale after",
-        hint="Without a sign of life; people who wait are told.",
-        is_length=True,
-    ),
-    Option(
-        name="stuck_after_seconds",
-        label="Stuck after",
-        hint="Without a sign of life; it is started again.",
-        is_length=True,
-    ),
-    Option(
-        name="attempts", label="Attempts", hint="Failures until a job fails for good.", most=1_000
-    ),
-    Option(
-        name="backoff",
-        label="Wait between attempts",
-        hint="How it grows.",
-        words=("constant", "linear", "exponential"),
-    ),
-    Option(
-        name="delay_seconds",
-        label="First wait",
-        hint="After the first failed attempt.",
-        is_length=True,
-    ),
-    Option(name="backoff_max_seconds", label="Longest wait", is_length=True),
-    Option(
-        name="recovery",
-        label="Recoveries",
-        hint="How often a stuck job is started again.",
-        least=0,
-        most=1_000,
-    ),
-    Option(
-        name="retention_seconds",
-        label="Keep succeeded jobs",
-        is_length=True,
-        words=(FOREVER,),
-    ),
-    Option(
-        name="retention_failed_seconds",
-        label="Keep failed jobs",
-        is_length=True,
-        words=(FOREVER,),
-    ),
-)
-
-PLAN = (
-    Option(
-        name="priority",
-        label="Priority",
-        hint="Of its accounts' jobs; lower runs first.",
-        least=-1_000,
-        most=1_000,
-    ),
-    Option(
-        name="concurrency",
-        label="Jobs at once",
-        hint="Of each account.",
-        most=_ALL_JOBS,
-        none=_ALL_JOBS,
-    ),
-    Option(
-        name="per_hour",
-        label="Submits per hour",
-        hint="Of each account.",
-        most=_ALL_SUBMITS,
-        none=_ALL_SUBMITS,
-    ),
-    Option(name="weight", label="Weight", hint="Share of a queue whose order is fair.", most=1_000),
-    Option(
-        name="first_job",
-        label="First job",
-        hint="Added to the priority of an account's first job.",
-        least=-1_000,
-        most=1_000,
-    ),
-)
+QUEUE = tuple(Field(option) for option in editable(queue.QUEUE))
+PLAN = tuple(Field(option) for option in editable(plan.PLAN))

@@ -5,11 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, RootModel
 
+from penstock.engine.options.option import editable
+from penstock.engine.options.queue import QUEUE
 from penstock.http.auth.caller import Operator, Service
 from penstock.http.backend import Backend
 from penstock.http.routing import Routes
 from penstock.http.schemas.answers import Answer
 from penstock.http.schemas.body import Body, Strict
+from penstock.http.schemas.options import with_options
 
 routes = Routes("queues")
 
@@ -25,28 +28,15 @@ class Anything(RootModel[dict[str, Any]]):
     """Options by name: the database knows them all, and says which one is wrong."""
 
 
-class QueueOptions(Strict):
+class _QueueOptions(Strict):
     """What may be changed while the queue runs; null goes back to what is declared."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"concurrency": 4, "rate": "500/min"}, {"rate": None}]}
     )
 
-    concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    rate: str | None = None
-    burst: Annotated[int, Field(ge=1)] | None = None
-    order: Literal["strict", "aging", "fair"] | None = None
-    aging_step_seconds: Annotated[float, Field(ge=0)] | None = None
-    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
-    stale_after_seconds: Annotated[float, Field(gt=0)] | None = None
-    stuck_after_seconds: Annotated[float, Field(gt=0)] | None = None
-    attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
-    backoff: Literal["constant", "linear", "exponential"] | None = None
-    delay_seconds: Annotated[float, Field(ge=0)] | None = None
-    backoff_max_seconds: Annotated[float, Field(ge=0)] | None = None
-    recovery: Annotated[int, Field(ge=0, le=1000)] | None = None
-    retention_seconds: Annotated[float, Field(gt=0)] | Literal["forever"] | None = None
-    retention_failed_seconds: Annotated[float, Field(gt=0)] | Literal["forever"] | None = None
+
+QueueOptions = with_options("QueueOptions", _QueueOptions, editable(QUEUE))
 
 
 class Circuit(Answer):

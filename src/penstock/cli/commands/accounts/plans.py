@@ -7,8 +7,11 @@ import typer
 from penstock.base.suggestions import did_you_mean
 from penstock.base.wording import count
 from penstock.cli.output.console import Calls, Json, print_json, with_calls
+from penstock.cli.output.options import taking
 from penstock.cli.output.render import Column, print_table
 from penstock.engine.encoding.known_names import listed
+from penstock.engine.options.option import editable
+from penstock.engine.options.plan import PLAN
 from penstock.errors import NotFound
 
 app = typer.Typer(
@@ -26,8 +29,6 @@ COLUMNS = (
     Column("DEFAULT", drop=4),
     Column("OVERRIDDEN", least=10, drop=1),
 )
-# As `plans edit` takes them, and SQL.
-_OPTIONS = ("priority", "concurrency", "per_hour", "weight", "first_job")
 
 Name = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's name.")]
 
@@ -61,33 +62,12 @@ def row(plan: dict[str, Any]) -> list[Any]:
 
 
 @app.command()
-def edit(  # noqa: PLR0913  # one per option of a plan
-    name: Name,
-    *,
-    priority: Annotated[
-        int | None,
-        typer.Option(min=-1000, max=1000, help="Of its accounts' jobs; lower runs first."),
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="Jobs an account may run at once.")
-    ] = None,
-    per_hour: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000_000, help="Submits an account may make.")
-    ] = None,
-    weight: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Share of a queue with order fair.")
-    ] = None,
-    first_job: Annotated[
-        int | None,
-        typer.Option(min=-1000, max=1000, help="Added to the priority of an account's first job."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+@taking(editable(PLAN))
+def edit(name: Name, *, as_json: Json = False, **given: int | None) -> None:
     """Change a plan at run time: at once, for all its accounts, and over restarts."""
-    said = zip(_OPTIONS, (priority, concurrency, per_hour, weight, first_job), strict=True)
-    options = {option: value for option, value in said if value is not None}
+    options = {option: value for option, value in given.items() if value is not None}
     if not options:
-        names = ", ".join(f"--{option.replace('_', '-')}" for option in _OPTIONS)
+        names = ", ".join(f"--{option.replace('_', '-')}" for option in given)
         raise typer.BadParameter(f"say what to change: {names}.", param_hint=name)
 
     async def ask(calls: Calls) -> dict[str, Any]:
