@@ -17,4 +17,4 @@ class Telling:
         await self._app(scope, receive, send)
         if scope["type"] == "http" and scope["method"] not in _ONLY_READ:
             live: Hub = scope["app"].state.backend.live
-            live.tell()
+            live.notify()

@@ -297,7 +297,7 @@ async def _tell(behind: Backend, items: Sequence[Item], outcomes: Sequence[str])
     ]
     if not accepted:
         return
-    behind.live.tell()
+    behind.live.notify()
     ended = [item.job_id for item in accepted if item.outcome != "progress"]
     places = (await behind.engine.callbacks.kinds(ended)).values() if ended else ()
     for queue in {place.queue for place in places}:
