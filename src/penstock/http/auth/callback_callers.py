@@ -31,8 +31,8 @@ _TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
 class Caller:
     """Who calls back about one job, and what that proves."""
 
-    def __init__(self, behind: Backend, job_id: UUID) -> None:
-        self._behind = behind
+    def __init__(self, backend: Backend, job_id: UUID) -> None:
+        self._backend = backend
         self._job_id = job_id
         self._attempt: int | None = None
         self._trusted = self._late = False
@@ -46,10 +46,10 @@ class Caller:
 
     async def read_bearer(self, request: Request, given: str) -> None:
         """What the headers prove before the body is read: a token, or the kind's shared secret."""
-        self._attempt = callback_token.attempt_of(self._behind.roots, self._job_id, given)
+        self._attempt = callback_token.attempt_of(self._backend.roots, self._job_id, given)
         if self._attempt is None and given:
             chosen = self._chosen(await self._signers())
-            self._trusted = bool(chosen) and self._behind.auth.try_secret(
+            self._trusted = bool(chosen) and self._backend.auth.try_secret(
                 request, lambda: any(one.is_secret(given) for one in chosen)
             )
 
@@ -67,29 +67,29 @@ class Caller:
 
         # Ours is random, and nobody guesses it.
         chosen = self._chosen(signers)
-        fits = self._behind.auth.try_secret(request, matches) if chosen else matches()
+        fits = self._backend.auth.try_secret(request, matches) if chosen else matches()
         self._trusted = self._trusted or fits
         self._late = not self._trusted and _is_late(signers, request.headers, body)
 
     def _chosen(self, signers: Sequence[signature.Signer]) -> list[signature.Signer]:
         """Those whose secret somebody chose for a kind, so that it might be guessed."""
-        shared = self._behind.callback_signers.values()
+        shared = self._backend.callback_signers.values()
         return [one for one in signers if one in shared]
 
     async def _signers(self) -> Sequence[signature.Signer]:
         """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
-        known = self._behind.callback_signers
-        ours = signature.of_functions(self._behind.roots)
+        known = self._backend.callback_signers
+        ours = signature.of_functions(self._backend.roots)
         if not known:
             return (ours,)
-        kind = (await self._behind.engine.callbacks.kinds([self._job_id])).get(self._job_id)
+        kind = (await self._backend.engine.callbacks.kinds([self._job_id])).get(self._job_id)
         if kind is None:
             return (*known.values(), ours)
         return (known.get(kind.kind, ours),)
 
     def items(self, said: Said, given: str) -> list[Item] | None:
         """What is to be resolved: the first that fits. None: it cannot be taken."""
-        roots, job_id = self._behind.roots, self._job_id
+        roots, job_id = self._backend.roots, self._job_id
         attempt, tokens = self._attempt, [given]
         if said.token is not None:
             attempt, tokens = callback_token.attempt_of(roots, job_id, said.token), [said.token]

@@ -105,7 +105,7 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
 
 
 def _of_ends(ended: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Iterable[Family]:
-    """Sums over classes; upkeep adds up every ten seconds, so these are that much behind."""
+    """Sums over classes; upkeep adds up every ten seconds, so these are that much backend."""
     jobs: dict[tuple[str, str, str], list[int]] = {}
     starts: dict[tuple[str, str, str], int] = {}
     failures: dict[tuple[str, str, str], int] = {}

@@ -127,14 +127,14 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     job_id: UUID,
     request: Request,
     principal: Reader,
-    behind: Backend,
+    backend: Backend,
     last: LastHeader = None,
     last_event_id: LastQuery = None,
 ) -> Response:
     """Place and wait of one that waits are told as they change."""
-    theirs = principal.job in (None, str(job_id))
-    wanted = WatchRequest("job", str(job_id), principal.account, principal.topic)
-    if not theirs or not await behind.live.may_watch(wanted):
+    allowed = principal.job in (None, str(job_id))
+    watch_request = WatchRequest("job", str(job_id), principal.account, principal.topic)
+    if not allowed or not await backend.live.may_watch(watch_request):
         raise NotFound(
             f"there is no job {job_id}",
             code="unknown_job",
@@ -144,7 +144,7 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     cursor = _cursor(last_event_id if last is None else last)
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_job(
+        lambda: backend.live.watch_job(
             WatchedJob(job_id, not principal.sees_all), cursor, **_caller(principal)
         )
     )
@@ -159,9 +159,9 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         'event: batch\ndata: {"id": "…", "total": 2, "succeeded": 1}\n\n',
     ),
 )
-async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Backend) -> Response:
+async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Backend) -> Response:
     _refuse_narrow(principal, "batch", topic=True)
-    if not await behind.live.may_watch(
+    if not await backend.live.may_watch(
         WatchRequest("batch", str(batch_id), principal.account, None)
     ):
         raise NotFound(
@@ -172,7 +172,7 @@ async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Bac
         )
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_batch(
+        lambda: backend.live.watch_batch(
             WatchedJob(batch_id, not principal.sees_all), **_caller(principal)
         )
     )
@@ -193,13 +193,13 @@ _SCOPE = (
         'event: job\ndata: {"id": "…", "topic": "a1", "status": "succeeded"}\n\n',
     ),
 )
-async def topic(topic: str, request: Request, principal: Reader, behind: Backend) -> Response:
+async def topic(topic: str, request: Request, principal: Reader, backend: Backend) -> Response:
     """A key of an account sees its own jobs of the topic."""
     refuse_nul(topic, "topic")
     _refuse_narrow(principal, "topic", topic=principal.topic != topic)
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_scope(
+        lambda: backend.live.watch_scope(
             Scope(topic, principal.account, not principal.sees_all), **_caller(principal)
         )
     )
@@ -216,12 +216,12 @@ async def topic(topic: str, request: Request, principal: Reader, behind: Backend
     ),
 )
 async def account(
-    account_id: str, request: Request, principal: Reader, behind: Backend
+    account_id: str, request: Request, principal: Reader, backend: Backend
 ) -> Response:
     refuse_nul(account_id, "account")
     _refuse_narrow(principal, "account", topic=True)
-    wanted = WatchRequest("account", account_id, principal.account, None)
-    if not await behind.live.may_watch(wanted):
+    watch_request = WatchRequest("account", account_id, principal.account, None)
+    if not await backend.live.may_watch(watch_request):
         raise NotFound(
             f"there is no account {account_id}",
             code="unknown_account",
@@ -230,7 +230,7 @@ async def account(
         )
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_scope(
+        lambda: backend.live.watch_scope(
             Scope(None, account_id, not principal.sees_all), **_caller(principal)
         )
     )
@@ -242,7 +242,7 @@ def _caller(principal: Principal) -> dict[str, Any]:
 
 
 def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:
-    """A token for one thing opens no other."""
+    """Refuse a token that is for something else."""
     if principal.job is not None or (principal.topic is not None and topic):
         raise NotAllowed(
             f"a token for another thing opens no {what}",
@@ -253,5 +253,5 @@ def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:
 
 def _cursor(last: str | None) -> Cursor:
     """Where to go on in a job's stream: after this event; from the start if it is not an id."""
-    found = _ID.fullmatch(last or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    event_id = _ID.fullmatch(last or "")
+    return (int(event_id[1]), int(event_id[2])) if event_id else (0, 0)

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from penstock.http.middleware.problems import Problem, documented
 from penstock.http.routing import Route
-from penstock.http.schemas.headers import JSON
+from penstock.http.schemas.body import JSON
 
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
@@ -88,11 +88,11 @@ def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str,
     }
     if said:
         operation["description"] = said
-    if route.places:
+    if route.locations:
         operation["parameters"] = [
             _parameter(name, place, parameters)
             for place in _PLACES
-            for name, where in route.places.items()
+            for name, where in route.locations.items()
             if where == place
         ]
     if route.described.request_body is not None:
@@ -136,7 +136,7 @@ def _responses(route: Route, refs: Any) -> dict[str, Any]:
         *_ANYBODY,
         *(_WITH_KEY if route.caller is not None else ()),
         *((413, 422) if has_body else ()),
-        *((422,) if route.places else ()),
+        *((422,) if route.locations else ()),
         *((404,) if route.param_convertors else ()),
     )
     form: dict[str, Any] = {}
