@@ -130,10 +130,10 @@ class Receipt(Answer):
 async def create(
     _: Service,
     backend: Backend,
-    said: Annotated[CreateAccount, Body(code="invalid_account")],
+    form: Annotated[CreateAccount, Body(code="invalid_account")],
 ) -> Found:
-    await backend.engine.accounts.create(said.id, plan=said.plan)
-    return await backend.engine.accounts.show(said.id)
+    await backend.engine.accounts.create(form.id, plan=form.plan)
+    return await backend.engine.accounts.show(form.id)
 
 
 @routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
@@ -162,9 +162,9 @@ async def edit(
     account: str,
     _: Service,
     backend: Backend,
-    said: Annotated[EditAccount, Body()],
+    form: Annotated[EditAccount, Body()],
 ) -> Found:
-    await backend.patient.accounts.set_plan(account, said.plan)
+    await backend.patient.accounts.set_plan(account, form.plan)
     return await backend.engine.accounts.show(account)
 
 
@@ -175,10 +175,10 @@ async def grant(
     account: str,
     _: Service,
     backend: Backend,
-    said: Annotated[GrantCredits, Body()],
+    form: Annotated[GrantCredits, Body()],
 ) -> Found:
     moved = await backend.engine.accounts.grant(
-        account, said.amount, reason=said.reason, ref=said.ref
+        account, form.amount, reason=form.reason, ref=form.ref
     )
     return await _moved(backend, account, moved)
 
@@ -194,10 +194,10 @@ async def deduct(
     account: str,
     _: Service,
     backend: Backend,
-    said: Annotated[DeductCredits, Body()],
+    form: Annotated[DeductCredits, Body()],
 ) -> Found:
     moved = await backend.engine.accounts.deduct(
-        account, said.amount, ref=said.ref, reason=said.reason
+        account, form.amount, ref=form.ref, reason=form.reason
     )
     return await _moved(backend, account, moved)
 
@@ -213,9 +213,9 @@ async def refund(
     account: str,
     _: Service,
     backend: Backend,
-    said: Annotated[RefundCredits, Body()],
+    form: Annotated[RefundCredits, Body()],
 ) -> Found:
-    moved = await backend.engine.accounts.refund(account, ref=said.ref, reason=said.reason)
+    moved = await backend.engine.accounts.refund(account, ref=form.ref, reason=form.reason)
     return await _moved(backend, account, moved)
 
 

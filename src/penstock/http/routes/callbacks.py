@@ -125,23 +125,23 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
         proves=lambda part: holds_token(backend.roots, part, job_id),
     )
     await caller.read_signature(request, body)
-    said = only_item(caller, body)
-    if said.odd is None and said.job_id not in (None, job_id):
+    item = only_item(caller, body)
+    if item.odd is None and item.job_id not in (None, job_id):
         raise Invalid(
             "the body is about another job than the address",
             code="invalid_callback",
             field="job_id",
         )
-    items = caller.items(said, given)
+    items = caller.items(item, given)
     if items is None:
-        return {"results": [_result(job_id, "invalid", said.odd or caller.why)]}
+        return {"results": [_result(job_id, "invalid", item.odd or caller.why)]}
     if caller.signature is None:
         outcome = await _resolve_first(backend, items)
     else:
         outcome = await _resolve_signed(backend, items, caller.signature)
     if outcome == "busy":
         return _busy()
-    await _tell(backend, [items[0]], [outcome])
+    await _notify(backend, [items[0]], [outcome])
     return {"results": [_result(job_id, outcome)]}
 
 
@@ -176,28 +176,28 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
         raise Invalid(
             f"a callback may have at most {MOST_ITEMS} items", code="invalid_callback", field="body"
         )
-    said = [callback_items.read(one) for one in raw]
+    read = [callback_items.read(item) for item in raw]
     attempts = [
-        callback_token.attempt_of(backend.roots, one.job_id, one.token)
-        if one.job_id is not None and one.token is not None
+        callback_token.attempt_of(backend.roots, item.job_id, item.token)
+        if item.job_id is not None and item.token is not None
         else None
-        for one in said
+        for item in read
     ]
     if not any(attempts):
         raise unknown_caller()
     items = {
-        place: one.item(one.job_id, attempt, one.token)
-        for place, (one, attempt) in enumerate(zip(said, attempts, strict=True))
-        if attempt is not None and one.odd is None and one.job_id and one.token
+        place: item.item(item.job_id, attempt, item.token)
+        for place, (item, attempt) in enumerate(zip(read, attempts, strict=True))
+        if attempt is not None and item.odd is None and item.job_id and item.token
     }
     outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
-    await _tell(backend, list(items.values()), list(outcomes.values()))
+    await _notify(backend, list(items.values()), list(outcomes.values()))
     if "busy" in outcomes.values():
         return _busy()
     return {
         "results": [
-            _result(one.job_id or one.shown, outcomes.get(place, "invalid"), one.odd)
-            for place, one in enumerate(said)
+            _result(item.job_id or item.shown, outcomes.get(place, "invalid"), item.odd)
+            for place, item in enumerate(read)
         ]
     }
 
@@ -290,19 +290,18 @@ async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | No
     return [found[item.job_id].popleft() for item in items]
 
 
-async def _tell(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
-    """What was accepted has freed a slot, and changed what people watch."""
+async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
+    """Wake workers and drives of queues in which a slot is free now; have on_finish called."""
     accepted = [
         item for item, outcome in zip(items, outcomes, strict=True) if outcome == "accepted"
     ]
     if not accepted:
         return
-    backend.live.notify()
     ended = [item.job_id for item in accepted if item.outcome != "progress"]
-    places = (await backend.engine.callbacks.kinds(ended)).values() if ended else ()
-    for queue in {place.queue for place in places}:
+    kinds = (await backend.engine.callbacks.kinds(ended)).values() if ended else ()
+    for queue in {kind.queue for kind in kinds}:
         backend.wake(queue)
-    backend.drives.submitted({place.kind for place in places})
+    backend.drives.submitted({kind.kind for kind in kinds})
     if ended:
         backend.tell_app()
 

@@ -228,9 +228,11 @@ def _upto(counts: Sequence[int]) -> list[int]:
 
 
 def _line(name: str, suffix: str, labels: Labels, value: float) -> str:
-    said = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
+    pairs = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
     return (
-        f"{name}{suffix}{{{said}}} {_number(value)}" if said else f"{name}{suffix} {_number(value)}"
+        f"{name}{suffix}{{{pairs}}} {_number(value)}"
+        if pairs
+        else f"{name}{suffix} {_number(value)}"
     )
 
 

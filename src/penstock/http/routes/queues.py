@@ -112,10 +112,10 @@ async def edit(
     name: str,
     _: Operator,
     backend: Backend,
-    said: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
+    form: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
 ) -> Found:
     """Changes survive restarts, until `reset` drops them."""
-    await backend.engine.queues.edit(name, **said.root)
+    await backend.engine.queues.edit(name, **form.root)
     return await _changed(backend, name)
 
 
@@ -142,9 +142,9 @@ async def pause(
     name: str,
     _: Operator,
     backend: Backend,
-    said: Annotated[Pause, Body(empty=True)],
+    form: Annotated[Pause, Body(empty=True)],
 ) -> Found:
-    await backend.engine.queues.pause(name, reason=said.reason)
+    await backend.engine.queues.pause(name, reason=form.reason)
     return await _shown(backend, name)
 
 

@@ -74,11 +74,11 @@ def _form(route: Route) -> list[type[BaseModel]]:
 
 
 def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str, Any]:
-    said = inspect.getdoc(route.endpoint)
+    description = inspect.getdoc(route.endpoint)
     if route.caller is not None:
         kinds = [who for who in route.caller.who if who != "token"]
         tokens = " Tokens too." if "token" in route.caller.who else ""
-        said = "\n\n".join(filter(None, [said, f"Keys: {', '.join(kinds)}.{tokens}"]))
+        description = "\n\n".join(filter(None, [description, f"Keys: {', '.join(kinds)}.{tokens}"]))
     operation: dict[str, Any] = {
         "tags": [route.described.tag],
         "summary": route.described.summary,
@@ -86,8 +86,8 @@ def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str,
         "responses": _responses(route, refs),
         "security": _security(route),
     }
-    if said:
-        operation["description"] = said
+    if description:
+        operation["description"] = description
     if route.locations:
         operation["parameters"] = [
             _parameter(name, place, parameters)
