@@ -182,7 +182,7 @@ def api(
                 name: handler.signer for name, handler in app.handlers().items() if handler.signer
             },
             on_leave=[runner.leave, live.close],
-            may_ride=app.may_ride,
+            may_notify_in_commit=app.may_ride,
             wake=app.wake,
             tell_app=hooks.tell,
         )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.base.settings import Settings
 from penstock.client.inline import is_committed
 from penstock.client.ticket import Ticket
-from penstock.client.wakeup import Waker
 from penstock.engine.engine import Engine
+from penstock.engine.queries.notifications import Notifier
 from penstock.errors import Misconfigured, PenstockError
 from penstock.net.drive_call import call, warn
 from penstock.security.roots import Roots, read_roots
@@ -40,8 +40,8 @@ def refuse_unreachable(queue: str, settings: Settings) -> None:
         )
 
 
-def driver(settings: Settings) -> Waker:
-    """What tells the API of queues with work, as the waker tells workers: few times, and late.
+def driver(settings: Settings) -> Notifier:
+    """What notifies the API of queues with work, as workers are notified: few times, and late.
 
     It knows nothing of the app, which may be dropped before it.
     """
@@ -52,7 +52,7 @@ def driver(settings: Settings) -> Waker:
             for queue in queues:
                 await call(roots, settings.public_url, queue)
 
-    return Waker(send, pause_seconds=PAUSE_SECONDS)
+    return Notifier(send, pause_seconds=PAUSE_SECONDS)
 
 
 async def drive_soon(kind: "Kind[..., Any]", tickets: Sequence[Ticket], *, committed: bool) -> None:
@@ -82,7 +82,7 @@ class Drives:
         self._engine = engine
         self._roots = roots
         self._base = base
-        self._waker = Waker(self._send, pause_seconds=PAUSE_SECONDS)
+        self._notifier = Notifier(self._send, pause_seconds=PAUSE_SECONDS)
         self._known: dict[tuple[str, str], tuple[float, list[str]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,7 +104,7 @@ class Drives:
         if until <= time.monotonic():
             self._in_background(self._learn(what, name))
         for queue in driven:
-            self._waker.tell(queue)
+            self._notifier.notify(queue)
 
     @property
     def knows_address(self) -> bool:
@@ -122,13 +122,13 @@ class Drives:
         while True:
             with suppress(PenstockError, OSError):
                 for queue in await self._engine.drive.due(self._kinds()):
-                    self._waker.tell(queue)
+                    self._notifier.notify(queue)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def close(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self._waker.close()
+        await self._notifier.close()
 
     async def _learn(self, what: str, name: str) -> None:
         """Whether it is driven; then it is told at once."""
@@ -145,7 +145,7 @@ class Drives:
                 queues = [name] if await drive.is_driven(name) else []
             self._known[what, name] = (until, queues)
             for queue in queues:
-                self._waker.tell(queue)
+                self._notifier.notify(queue)
 
     async def _send(self, queues: Sequence[str]) -> None:
         for queue in queues:

@@ -11,12 +11,12 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
-from penstock.client.wakeup import Waker
 from penstock.db.connections.connect import open_connection
 from penstock.db.connections.driver_errors import translated
 from penstock.db.connections.pooler import is_pooled
 from penstock.db.schema import migrations, version
 from penstock.engine.engine import Engine
+from penstock.engine.queries.notifications import WAKE_PAUSE_SECONDS, Notifier
 
 CLOSE_SECONDS = 10.0
 """How long connections may be in use when a loop ends; then they are cut."""
@@ -28,8 +28,8 @@ class _Held:
 
     opening: asyncio.Task[Engine] | None = None
     engine: Engine | None = None
-    waker: Waker | None = None
-    driver: Waker | None = None
+    waker: Notifier | None = None
+    driver: Notifier | None = None
     keeper: AsyncGenerator[None, None] | None = None
 
 
@@ -63,7 +63,7 @@ async def connect(dsn: str, declare: Callable[[Engine], Awaitable[None]], *, own
 
 class Engines:
     def __init__(
-        self, connect: Callable[[], Awaitable[Engine]], driver: Callable[[], Waker]
+        self, connect: Callable[[], Awaitable[Engine]], driver: Callable[[], Notifier]
     ) -> None:
         """`driver`: makes what starts the calls of queues that no worker stands by."""
         self._connect = connect
@@ -90,13 +90,13 @@ class Engines:
         """Tell workers, in the background of the running loop."""
         held = self._held.get(asyncio.get_running_loop())
         if held is not None and held.waker is not None:
-            held.waker.tell(queue)
+            held.waker.notify(queue)
 
     def drive(self, queue: str) -> None:
         """Start a call that drives the queue, in the background of the running loop."""
         held = self._held.get(asyncio.get_running_loop())
         if held is not None and held.driver is not None:
-            held.driver.tell(queue)
+            held.driver.notify(queue)
 
     def may_ride(self, queue: str) -> bool:
         """Whether the next commit may carry a hint. Not from a thread without a loop of ours."""
@@ -104,7 +104,7 @@ class Engines:
             held = self._held.get(asyncio.get_running_loop())
         except RuntimeError:
             return False
-        return held is not None and held.waker is not None and held.waker.may_ride(queue)
+        return held is not None and held.waker is not None and held.waker.may_join_commit(queue)
 
     async def close(self) -> None:
         """Let go of the running loop's engine, if it has one."""
@@ -127,7 +127,7 @@ class Engines:
             # The next caller tries again.
             self._held.pop(loop, None)
             raise
-        held.waker = Waker(engine.jobs.wake)
+        held.waker = Notifier(engine.jobs.wake, pause_seconds=WAKE_PAUSE_SECONDS)
         held.driver = self._driver()
         held.keeper = _keep(self._held, loop, engine, [held.waker, held.driver])
         await anext(held.keeper)
@@ -153,7 +153,7 @@ async def _keep(
     held: dict[asyncio.AbstractEventLoop, _Held],
     loop: asyncio.AbstractEventLoop,
     engine: Engine,
-    wakers: list[Waker],
+    wakers: list[Notifier],
 ) -> AsyncGenerator[None, None]:
     try:
         yield

@@ -9,8 +9,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from penstock.base.settings import Settings
-from penstock.http.live import notify
-from penstock.http.middleware import limits, problems, requests, sending
+from penstock.http.middleware import limits, problems, requests
 from penstock.http.routes import (
     accounts,
     batches,
@@ -57,8 +56,7 @@ def create(settings: Settings, lifespan: Lifespan) -> Starlette:
         middleware=[
             Middleware(requests.Requests, counts=counts),
             *([_cors(settings.origins)] if settings.origins else ()),
-            Middleware(notify.Telling),
-            Middleware(sending.Sending),
+            Middleware(requests.LargeAnswers),
         ],
         exception_handlers=problems.HANDLERS,
         lifespan=lifespan,

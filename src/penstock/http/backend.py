@@ -1,4 +1,4 @@
-"""What the routes work with: put together by the server, and handed to each request's app."""
+"""What the routes work with: built by the server, and the same for all requests."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -88,10 +88,10 @@ class Backend:
     """By kind: the secret that it shares with its function outside."""
     on_leave: list[Callable[[], None]] = field(default_factory=list)
     """Called when the server is told to stop, before it waits for open requests."""
-    may_ride: Callable[[str], bool] = lambda _: False
-    """Whether the next commit may tell a queue's workers of itself."""
+    may_notify_in_commit: Callable[[str], bool] = lambda _: False
+    """Whether the next commit may send the notification for a queue's workers itself."""
     wake: Callable[[str], None] = lambda _: None
-    """Tell a queue's workers, after a commit; comes back at once."""
+    """Notify a queue's workers, after a commit; returns at once."""
     tell_app: Callable[[], None] = lambda: None
     """Jobs have ended here: the app's on_finish is due; after commit, comes back at once."""
 

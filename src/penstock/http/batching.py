@@ -1,7 +1,7 @@
-"""Calls that come at the same moment share a statement: after a restart all clients come back.
+"""Simultaneous calls share a statement: after a restart all clients reconnect at once.
 
 A Batcher does it for any question. BatchedJobs does it for submits of plain jobs and for reads of
-jobs: one that is wrong or not so plain is asked by itself, so that it cannot spoil another's.
+jobs. A submit or read that is refused, or not plain, is repeated by itself: it fails no other.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from penstock.engine.jobs.requests import NewJob
 from penstock.engine.queries.json_texts import EVERYTHING, Bodies, Scope, Text, Texts
 from penstock.errors import Refused, RolledBack
 
-# So many share a commit at most, and only small ones: nobody waits for another's megabyte.
+# How many submits share a commit, and how large each may be: none waits for another's megabyte.
 MOST_SUBMITS = 32
 LARGEST = 50_000
 # A read in a deep queue takes milliseconds: few share one statement, and several run side by side.
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Question, Answer]):
-    """While a batch is on its way the next one gathers, so a single question does not wait."""
+    """While a batch is answered the next one gathers, so a single question does not wait."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Batcher(Generic[Question, Answer]):
         most: int,
         at_once: int = 1,
     ) -> None:
-        """`most`: questions of one batch; `at_once`: batches on their way."""
+        """`most`: questions of one batch; `at_once`: batches that are answered at the same time."""
         self._ask = ask
         self._most = most
         self._at_once = at_once
@@ -60,11 +60,11 @@ class Batcher(Generic[Question, Answer]):
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 # A caller that has stopped waiting was answered with a failure: its call must not
                 # take effect now.
-                batch = [one for one in batch if not one[1].done()]
+                batch = [(question, answer) for question, answer in batch if not answer.done()]
                 if batch:
                     await self._answer(batch)
         finally:
-            # Not in a callback of the task: a question that came before it would never be asked.
+            # Not in a callback of the task: a question asked before the callback would stay there.
             self._tasks.discard(asyncio.current_task())
 
     async def _answer(self, batch: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
@@ -117,9 +117,9 @@ class BatchedJobs:
         """Read a job, as far as this caller may see it."""
         with translated():
             async with asyncio.timeout(WAIT_SECONDS):
-                found = await self._reads.ask((job, scope))
-                # By itself it is refused in the words of the database.
-                return found or await self._texts.job(job, scope)
+                text = await self._reads.ask((job, scope))
+                # Read by itself, it is refused with the message of the database.
+                return text or await self._texts.job(job, scope)
 
     async def _accept(self, queue: str, submits: Sequence[_Submit]) -> Sequence[Text | None]:
         jobs, bodies, wakes = zip(*submits, strict=True)
@@ -130,13 +130,13 @@ class BatchedJobs:
         return await _or_none(len(asked), self._texts.jobs_together(asked))
 
 
-async def _or_none(many: int, answers: Awaitable[Sequence[Text | None]]) -> Sequence[Text | None]:
+async def _or_none(count: int, answers: Awaitable[Sequence[Text | None]]) -> Sequence[Text | None]:
     try:
         return await answers
     except (Refused, RolledBack, asyncpg.PostgresError):
         # The server refused, so nothing was written. Without its answer every caller gets the
         # failure, and nothing is tried again.
-        return [None] * many
+        return [None] * count
 
 
 def _is_plain(job: NewJob) -> bool:

@@ -7,7 +7,7 @@ The function's parameters say what it needs. They are read in this order:
     job_id: UUID, limit: Limit          what stands in the path and the query, checked by its type
     prefer: Annotated[str, HEADER]      a header
     form: Annotated[SubmitJob, Body()]  the body, checked
-    request: Request, behind: Backend   the request itself, and what routes work with
+    request: Request, backend: Backend   the request itself, and what routes work with
 
 The function returns a Response, or what is sent as JSON. `openapi.py` makes the document of the
 same declarations.
@@ -28,8 +28,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.errors import Invalid, NotFound
 from penstock.http.auth.caller import Allowed
 from penstock.http.backend import Backend
-from penstock.http.schemas.body import Body
-from penstock.http.schemas.headers import JSON
+from penstock.http.schemas.body import JSON, Body
 
 HEADER = object()
 """Marks a parameter that is a header, called by the alias of its Field or by its own name."""
@@ -75,8 +74,8 @@ class Route(routing.Route):
         self.operation_id = f"{noun}_{function.__name__}"
         self.caller: Allowed | None = None
         self.body: tuple[type[BaseModel], Body] | None = None
-        self.places: dict[str, str] = {}
-        """Where each parameter stands: path, query or header."""
+        self.locations: dict[str, str] = {}
+        """Where each parameter is: path, query or header."""
         self._names: dict[str, str] = {}
         """How the function calls its request, backend, caller and body."""
         fields: dict[str, Any] = {}
@@ -97,10 +96,12 @@ class Route(routing.Route):
                 required = parameter.default is parameter.empty
                 fields[name] = hint, ... if required else parameter.default
         self.parameters: type[BaseModel] = create_model(f"{self.operation_id} parameters", **fields)
-        for name, one in self.parameters.model_fields.items():
-            place = "header" if HEADER in one.metadata else "query"
-            self.places[one.alias or name] = "path" if name in self.param_convertors else place
-        self.query = [name for name, place in self.places.items() if place == "query"]
+        for name, info in self.parameters.model_fields.items():
+            location = "header" if HEADER in info.metadata else "query"
+            self.locations[info.alias or name] = (
+                "path" if name in self.param_convertors else location
+            )
+        self.query = [name for name, location in self.locations.items() if location == "query"]
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
@@ -110,7 +111,7 @@ class Route(routing.Route):
             given[names["caller"]] = await self.caller(request)
             if self.query and self.method == "GET" and scope["query_string"]:
                 self._refuse_unknown(request, self.caller)
-        if self.places:
+        if self.locations:
             given |= self._read_parameters(request)
         if self.body is not None:
             model, body = self.body
@@ -137,27 +138,27 @@ class Route(routing.Route):
                 )
 
     def _read_parameters(self, request: Request) -> dict[str, Any]:
-        found: dict[str, str | None] = {}
-        for name, place in self.places.items():
-            if place == "path":
-                found[name] = request.path_params[name]
-            elif place == "header":
-                found[name] = request.headers.get(name)
+        texts: dict[str, str | None] = {}
+        for name, location in self.locations.items():
+            if location == "path":
+                texts[name] = request.path_params[name]
+            elif location == "header":
+                texts[name] = request.headers.get(name)
             else:
-                found[name] = request.query_params.get(name)
-        said = {name: value for name, value in found.items() if value is not None}
+                texts[name] = request.query_params.get(name)
+        given = {name: value for name, value in texts.items() if value is not None}
         try:
-            return vars(self.parameters.model_validate(said))
+            return vars(self.parameters.model_validate(given))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
-            if self.places[name] == "path":
+            if self.locations[name] == "path":
                 # Nothing that exists has an odd id.
                 raise NotFound(
                     f"there is nothing here: {name} is not an id", code="not_found", field=name
                 ) from None
-            words = first["msg"].replace("Input should", "must", 1)
-            raise Invalid(f"{name}: {words}", code="invalid_request", field=name) from None
+            message = first["msg"].replace("Input should", "must", 1)
+            raise Invalid(f"{name}: {message}", code="invalid_request", field=name) from None
 
 
 class Routes(list[Route]):
@@ -173,8 +174,8 @@ class Routes(list[Route]):
         """Make a function the route of a method and path; `described`: as Described has it."""
 
         def register(function: Function) -> Function:
-            words = Described(tag=self._tag, **described)
-            self.append(Route(method, path, function, words, self._noun))
+            description = Described(tag=self._tag, **described)
+            self.append(Route(method, path, function, description, self._noun))
             return function
 
         return register

@@ -1,7 +1,7 @@
-"""`/live`: an open page hears that something has changed, soon and not too often."""
+"""`/live`: an open page is notified of changes, soon and not too often."""
 
 from browser.scene import Scene
-from penstock.http.live.pulse import PAUSE_SECONDS, SILENCE_SECONDS, PulseRoom
+from penstock.http.live.hub import CHANGE_SECONDS, SILENCE_SECONDS, AnyChangeFeed
 from support.dashboard.visitor import Visitor
 from support.http.listening import listening
 from support.http.site import Site
@@ -10,28 +10,31 @@ from support.waiting import eventually
 BEGUN = 1_000.0
 
 
-def test_many_hints_are_one_beat() -> None:
-    room = PulseRoom()
-    room.hint(BEGUN)
-    first = room.beat
+def test_many_changes_are_one_update() -> None:
+    feed = AnyChangeFeed()
+    feed.changed(BEGUN)
+    first = feed.updates
     for _ in range(100):
-        room.hint(BEGUN + PAUSE_SECONDS / 2)
-    assert room.beat == first
-    room.settle(BEGUN + PAUSE_SECONDS)
-    assert room.beat == first + 1
+        feed.changed(BEGUN + CHANGE_SECONDS / 2)
+    assert feed.updates == first
+    feed.publish(BEGUN + CHANGE_SECONDS)
+    assert feed.updates == first + 1
 
 
-def test_silence_is_broken_for_what_time_alone_changes() -> None:
-    room = PulseRoom()
-    room.hint(BEGUN)
-    first = room.beat
-    room.settle(BEGUN + SILENCE_SECONDS - 0.1)
-    assert room.beat == first
-    room.settle(BEGUN + SILENCE_SECONDS)
-    assert room.beat == first + 1
+def test_without_changes_there_is_an_update_after_a_while() -> None:
+    """ETA and staleness change with time alone."""
+    feed = AnyChangeFeed()
+    feed.changed(BEGUN)
+    first = feed.updates
+    feed.publish(BEGUN + SILENCE_SECONDS - 0.1)
+    assert feed.updates == first
+    feed.publish(BEGUN + SILENCE_SECONDS)
+    assert feed.updates == first + 1
 
 
-async def test_a_page_hears_of_a_job_that_came_by_sql(operator: Visitor, scene: Scene) -> None:
+async def test_a_page_is_notified_of_a_job_submitted_by_sql(
+    operator: Visitor, scene: Scene
+) -> None:
     await scene.queue("line")
     async with listening(operator.http, "/live") as heard:
         assert (await heard.next()).name == "change"
@@ -39,7 +42,7 @@ async def test_a_page_hears_of_a_job_that_came_by_sql(operator: Visitor, scene: 
         assert (await heard.next(SILENCE_SECONDS - 1)).name == "change"
 
 
-async def test_who_is_not_signed_in_hears_nothing_and_is_not_led_to_a_form(
+async def test_without_a_session_the_answer_is_empty_and_no_redirect(
     visitor: Visitor,
 ) -> None:
     answer = await visitor.get("/live")

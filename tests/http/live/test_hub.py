@@ -1,4 +1,4 @@
-"""The hub: one look for all, whoever is slow, gone or away: clients, listener, database, server."""
+"""The hub: one poll for all watchers; slow clients, lost listeners, outages, several servers."""
 
 import asyncio
 import json
@@ -13,10 +13,9 @@ import pytest
 
 from penstock.db.connections.listener import listen
 from penstock.engine.queries.events import Scope
-from penstock.http.live import refresh
-from penstock.http.live.sse import EventStream
-from penstock.http.live.subscriptions import BatchRoom
-from penstock.http.live.watchers import encode
+from penstock.http.live import poll
+from penstock.http.live.feeds import BatchFeed, encode
+from penstock.http.routes.stream import EventStream
 from support.factory import claim, finish, queue, submit, submit_rows, worker
 from support.http.listening import Listener, listening
 from support.http.serving import Served, serving
@@ -39,7 +38,7 @@ async def in_topic(conn: asyncpg.Connection, **fields: Any) -> Any:
 
 
 async def sessions(conn: asyncpg.Connection) -> list[int]:
-    """Who listens for live streams."""
+    """The sessions of hubs that listen."""
     rows = await conn.fetch(
         "select pid from pg_stat_activity"
         " where datname = current_database() and application_name = 'penstock events'"
@@ -59,9 +58,9 @@ async def test_many_watchers_share_one_read_and_one_session(
     events = plain.api.state.backend.engine.events
     really: Callable[..., Awaitable[Any]] = events.read_jobs
 
-    async def counted(ids: Any, *, places: int, public: bool) -> Any:
+    async def counted(ids: Any, *, positions: int, public: bool) -> Any:
         read.extend((job, public) for job in ids)
-        return await really(ids, places=places, public=public)
+        return await really(ids, positions=positions, public=public)
 
     monkeypatch.setattr(events, "read_jobs", counted)
     async with AsyncExitStack() as stack:
@@ -104,22 +103,22 @@ async def test_positions_of_a_topic_are_of_one_moment(
                 pieces.append([positions[job] for job in jobs if job in positions])
             await watcher.wait()
 
-    def seen(wanted: list[int]) -> Callable[[], Awaitable[bool]]:
-        async def has_come() -> bool:
+    def are(wanted: list[int]) -> Callable[[], Awaitable[bool]]:
+        async def reached() -> bool:
             return pieces[-1:] == [wanted]
 
-        return has_come
+        return reached
 
     watching = asyncio.create_task(watch())
     try:
         for n in range(4):
-            # Their turns are at other moments, as those of jobs that were submitted seconds apart.
-            monkeypatch.setattr(refresh, "QUEUED_SECONDS", 0.5 if n % 2 else 3)
+            # They are refreshed at other moments, as jobs that were submitted seconds apart.
+            monkeypatch.setattr(poll, "QUEUED_REFRESH_SECONDS", 0.5 if n % 2 else 3)
             jobs.append(str(await in_topic(conn)))
-            await eventually(seen(list(range(2, n + 3))), "the job has come")
+            await eventually(are(list(range(2, n + 3))), "the job was sent")
         pieces.clear()
         await conn.execute("select penstock.cancel_job($1)", first)
-        await eventually(seen([1, 2, 3, 4]), "all have moved")
+        await eventually(are([1, 2, 3, 4]), "all have moved")
     finally:
         watching.cancel()
         watcher.leave()
@@ -128,7 +127,7 @@ async def test_positions_of_a_topic_are_of_one_moment(
     assert [piece for piece in pieces if piece not in [*before, [1, 2, 3, 4]]] == []
 
 
-async def test_a_job_that_starts_during_a_look_shares_no_position(
+async def test_a_job_that_starts_during_a_poll_shares_no_position(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is sent as running together with those that moved up for it."""
@@ -182,38 +181,37 @@ async def _are(pieces: list[list[int | None]], wanted: list[int]) -> bool:
     return pieces[-1:] == [wanted]
 
 
-async def test_nothing_is_looked_at_while_nobody_watches(
+async def test_nothing_is_polled_without_watchers(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plain.start()
-    looks = 0
+    polls = 0
     events = plain.api.state.backend.engine.events
-    really: Callable[..., Awaitable[Any]] = events.look_at_scopes
+    really: Callable[..., Awaitable[Any]] = events.changed_scopes
 
     async def counted(*args: Any, **named: Any) -> Any:
-        nonlocal looks
-        looks += 1
+        nonlocal polls
+        polls += 1
         return await really(*args, **named)
 
-    monkeypatch.setattr(events, "look_at_scopes", counted)
+    monkeypatch.setattr(events, "changed_scopes", counted)
     await conn.execute("select penstock.tell_change()")
     async with listening(plain.admin, TOPIC) as one:
         await in_topic(conn)
         await one.status("queued")
     assert plain.api.state.backend.live.count() == 0
-    seen = looks
+    before = polls
     for _ in range(3):
         await conn.execute("select penstock.tell_change()")
     await asyncio.sleep(0)
-    assert looks == seen
+    assert polls == before
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
 async def test_a_killed_listener_costs_no_event(plain: Site, conn: asyncpg.Connection) -> None:
-    """R-F24: the backend that listens is killed; the look finds what nobody told, and it listens
-    again."""
+    """R-F24: the session that listens is killed; polls find the changes, and it listens again."""
     async with listening(plain.admin, TOPIC) as one:
         await eventually(lambda: sessions(conn), "it listens")
         [before] = await sessions(conn)
@@ -229,17 +227,17 @@ async def test_a_killed_listener_costs_no_event(plain: Site, conn: asyncpg.Conne
         await one.status("queued", again, seconds=3)
 
 
-async def test_without_any_hint_a_change_is_seen_within_a_second_or_two(
+async def test_without_notifications_a_change_is_sent_within_a_second_or_two(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-F24: hints are dropped."""
+    """R-F24: notifications are dropped."""
 
     async def deaf(*args: Any, **named: Any) -> None:
         await listen(args[0], (), *args[2:], **named)
 
     monkeypatch.setattr("penstock.http.live.hub.listen", deaf)
     async with listening(plain.admin, TOPIC) as one:
-        await eventually(lambda: sessions(conn), "it is there, and hears nothing")
+        await eventually(lambda: sessions(conn), "it has a session, and receives nothing")
         job = await in_topic(conn)
         await one.status("queued", job, seconds=3)
 
@@ -247,7 +245,7 @@ async def test_without_any_hint_a_change_is_seen_within_a_second_or_two(
 async def test_streams_stay_open_over_an_outage_and_catch_up(
     plain: Site, conn: asyncpg.Connection
 ) -> None:
-    """The database ends every session again and again; whoever watches notices nothing."""
+    """The database ends every session again and again; watchers notice nothing."""
     job = await in_topic(conn)
     number = await worker(conn)
     async with (
@@ -270,7 +268,7 @@ async def test_streams_stay_open_over_an_outage_and_catch_up(
 
 
 class Slow:
-    """A client that takes nothing until it is let."""
+    """A client that reads nothing until it is allowed to."""
 
     def __init__(self) -> None:
         self.may = asyncio.Event()
@@ -292,8 +290,8 @@ class Slow:
 async def test_a_slow_client_costs_nothing_and_begins_again(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it missed is bounded by number; then it is told to read everything anew."""
-    monkeypatch.setattr("penstock.http.live.watchers.LOG_ENTRIES", 20)
+    """The kept events are bounded in number; after that it is sent `resync`."""
+    monkeypatch.setattr("penstock.http.live.scopes.LOG_ENTRIES", 20)
     await in_topic(conn)
     await plain.start()
     slow = Slow()
@@ -327,20 +325,20 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
         for _ in range(5):
             jobs = await submit_rows(conn, [{"kind": "q", "topic": "a"}] * 10)
             await quick.all_are("queued", jobs)
-        [room] = plain.api.state.backend.live._scopes.values()
-        assert len(room.log._entries) <= 20
+        [feed] = plain.api.state.backend.live._scopes.values()
+        assert len(feed.log._entries) <= 20
         slow.may.set()
 
-        async def told() -> bool:
+        async def resynced() -> bool:
             return b"event: resync" in slow.had
 
-        await eventually(told, "it is told to read anew")
+        await eventually(resynced, "it is sent resync")
         slow.gone.set()
         await asyncio.wait_for(runs, 5)
         assert not quick.ended.is_set()
 
 
-async def test_a_client_that_takes_nothing_is_given_up(
+async def test_a_client_that_reads_nothing_is_disconnected(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.http.live.hub.STALLED_SECONDS", 0.1)
@@ -356,8 +354,8 @@ async def test_a_client_that_takes_nothing_is_given_up(
 # --- chunks ---------------------------------------------------------------------------------------
 
 
-class Talker:
-    """A start that emits, straight in the database, as its worker would."""
+class Emitter:
+    """An attempt that emits chunks, straight into the database, as its worker would."""
 
     def __init__(self, conn: asyncpg.Connection, number: int, started: Any) -> None:
         self._conn = conn
@@ -366,7 +364,7 @@ class Talker:
         self.job = started["id"]
         self.seq = 0
 
-    async def say(self, count: int) -> None:
+    async def emit(self, count: int) -> None:
         seqs = [self.seq + n for n in range(1, count + 1)]
         self.seq += count
         await self._conn.execute(
@@ -380,7 +378,7 @@ class Talker:
         await self.report(None)
 
     async def report(self, done: int | None) -> None:
-        """None: a sign of life, and nothing else."""
+        """None: a heartbeat, and nothing else."""
         await self._conn.execute(
             "select * from penstock.report_progress($1, $2, $3, array[null], array[null], $4)",
             self._number,
@@ -391,18 +389,18 @@ class Talker:
 
 
 @pytest.fixture
-async def talker(plain: Site, conn: asyncpg.Connection) -> Talker:  # noqa: ARG001  # has the queue
+async def emitter(plain: Site, conn: asyncpg.Connection) -> Emitter:  # noqa: ARG001  # has the queue
     await in_topic(conn)
     number = await worker(conn, lease="1 hour")
     [started] = await claim(conn, number)
-    return Talker(conn, number, started)
+    return Emitter(conn, number, started)
 
 
-def places(listener: Listener) -> list[int]:
+def chunk_numbers(listener: Listener) -> list[int]:
     return [event.data["seq"] for event in listener.had if event.name == "chunk"]
 
 
-async def until_place(listener: Listener, seq: int) -> str:
+async def until_chunk(listener: Listener, seq: int) -> str:
     event = await listener.until(
         lambda event: event.name == "chunk" and event.data["seq"] >= seq, f"chunk {seq}"
     )
@@ -411,10 +409,10 @@ async def until_place(listener: Listener, seq: int) -> str:
 
 
 async def test_a_client_that_comes_back_has_each_chunk_once(
-    plain: Site, conn: asyncpg.Connection, talker: Talker
+    plain: Site, conn: asyncpg.Connection, emitter: Emitter
 ) -> None:
-    """Cut off at any place, in the middle of what is told, it goes on after the last it had."""
-    job = talker._start["id"]
+    """Cut off at any chunk, it goes on after the last one it received."""
+    job = emitter._start["id"]
     path = f"/v1/jobs/{job}/events"
     had: list[int] = []
     last: str | None = None
@@ -423,91 +421,93 @@ async def test_a_client_that_comes_back_has_each_chunk_once(
             async with listening(plain.admin, path, last=last) as one:
                 first = await one.next()
                 assert first.name == "job", "the state comes first"
-                await talker.say(7 + turn)
-                await until_place(one, talker.seq - 3)
-                await talker.say(5)  # some of them come while nobody listens
+                await emitter.emit(7 + turn)
+                await until_chunk(one, emitter.seq - 3)
+                await emitter.emit(5)  # some of them are emitted while nobody listens
                 chunks = [event for event in one.had if event.name == "chunk"]
-                had += places(one)
+                had += chunk_numbers(one)
                 last = chunks[-1].id
-        await finish(conn, talker._number, [talker._start])
+        await finish(conn, emitter._number, [emitter._start])
         async with listening(plain.admin, path, last=last) as one:
             await one.over()
-            had += places(one)
+            had += chunk_numbers(one)
         await steady.over()
-    assert had == list(range(1, talker.seq + 1))
-    assert places(steady) == had, "who never left had the same"
+    assert had == list(range(1, emitter.seq + 1))
+    assert chunk_numbers(steady) == had, "the client that stayed received the same"
 
 
-async def test_a_sign_of_life_alone_is_no_event_of_the_job(plain: Site, talker: Talker) -> None:
-    """Each token raises the version of its job: who watches is told the token, and that is all."""
-    path = f"/v1/jobs/{talker.job}/events"
+async def test_a_heartbeat_alone_is_no_event_of_the_job(plain: Site, emitter: Emitter) -> None:
+    """Each chunk raises the version of its job: watchers are sent the chunk only."""
+    path = f"/v1/jobs/{emitter.job}/events"
     async with listening(plain.admin, path) as listener, listening(plain.admin, TOPIC) as topic:
         begun = (await listener.next()).data["version"]
         assert (await topic.next()).data["version"] == begun
         for n in range(1, 4):
-            await talker.say(1)
-            assert await until_place(listener, n) in {
+            await emitter.emit(1)
+            assert await until_chunk(listener, n) in {
                 f"{begun + n}.1.{n}",
                 f"{begun + n - 1}.1.{n}",
             }
-        await talker.report(1)
+        await emitter.report(1)
         for one in (listener, topic):
-            told = await one.until(lambda event: event.name == "job", "what is visible is told")
-            assert (told.data["progress"]["done"], told.data["version"]) == (1, begun + 4)
+            event = await one.until(lambda event: event.name == "job", "a visible change is sent")
+            assert (event.data["progress"]["done"], event.data["version"]) == (1, begun + 4)
         assert [event.name for event in listener.had] == ["job", *["chunk"] * 3, "job"]
         assert len(topic.had) == 2
     async with listening(plain.admin, path, last=listener.had[-1].id) as again:
-        await talker.say(1)
-        await until_place(again, 4)
+        await emitter.emit(1)
+        await until_chunk(again, 4)
         snapshot, chunk = again.had
         assert snapshot.data["version"] >= begun + 4
         assert chunk.data["seq"] == 4
 
 
-def test_a_sign_of_life_alone_is_no_event_of_the_batch() -> None:
-    room = BatchRoom(lambda: None)
-    for version, done, told in ((9, 0, 1), (10, 0, 1), (10, 1, 2), (11, 1, 2), (12, 2, 3)):
+def test_a_heartbeat_alone_is_no_event_of_the_batch() -> None:
+    feed = BatchFeed(lambda: None)
+    for version, done, updates in ((9, 0, 1), (10, 0, 1), (10, 1, 2), (11, 1, 2), (12, 2, 3)):
         item = {"version": version, "updated_at": f"at {version}", "progress": {"done": done}}
-        room.tell(encode("batch", json.dumps({"id": "b", "items": [item]})))
-        assert room.told == told, (version, done)
-        assert f'"version": {version}'.encode() in room.body, "who comes sees the newest"
+        feed.publish(encode("batch", json.dumps({"id": "b", "items": [item]})))
+        assert feed.updates == updates, (version, done)
+        assert f'"version": {version}'.encode() in feed.body, (
+            "a new watcher is sent the newest state"
+        )
 
 
-async def test_who_comes_late_reads_all_that_was_said(plain: Site, talker: Talker) -> None:
-    """More than a page of it, while more comes, beside others who are further."""
-    path = f"/v1/jobs/{talker._start['id']}/events"
+async def test_a_late_client_reads_all_chunks(plain: Site, emitter: Emitter) -> None:
+    """More than a page of them, while more are emitted, beside clients that are further."""
+    path = f"/v1/jobs/{emitter._start['id']}/events"
     async with listening(plain.admin, path) as early:
-        await talker.say(450)
-        await until_place(early, 450)
+        await emitter.emit(450)
+        await until_chunk(early, 450)
         async with (
             listening(plain.admin, path) as late,
             listening(plain.admin, path, last="1.999.999") as lost,
         ):
-            await talker.say(30)
-            await until_place(late, 480)
-            await until_place(early, 480)
-            await talker.say(1)
+            await emitter.emit(30)
+            await until_chunk(late, 480)
+            await until_chunk(early, 480)
+            await emitter.emit(1)
             for one in (early, late):
-                await until_place(one, 481)
-            assert places(lost) == [], "it named a place that does not exist yet"
-        assert places(late) == places(early) == list(range(1, 482))
+                await until_chunk(one, 481)
+            assert chunk_numbers(lost) == [], "it named a chunk that does not exist yet"
+        assert chunk_numbers(late) == chunk_numbers(early) == list(range(1, 482))
 
 
-async def test_chunks_of_all_starts_are_told_in_their_order(
-    plain: Site, conn: asyncpg.Connection, talker: Talker
+async def test_chunks_of_all_attempts_are_sent_in_order(
+    plain: Site, conn: asyncpg.Connection, emitter: Emitter
 ) -> None:
-    await talker.say(2)
-    path = f"/v1/jobs/{talker._start['id']}/events"
+    await emitter.emit(2)
+    path = f"/v1/jobs/{emitter._start['id']}/events"
     async with listening(plain.admin, path) as one:
-        await until_place(one, 2)
-        await finish(conn, talker._number, [talker._start], "released")
-        [started] = await claim(conn, talker._number)
-        again = Talker(conn, talker._number, started)
-        await again.say(3)
-        await finish(conn, talker._number, [started])
+        await until_chunk(one, 2)
+        await finish(conn, emitter._number, [emitter._start], "released")
+        [started] = await claim(conn, emitter._number)
+        again = Emitter(conn, emitter._number, started)
+        await again.emit(3)
+        await finish(conn, emitter._number, [started])
         events = await one.over()
-    told = [(e.data["attempt"], e.data["seq"]) for e in events if e.name == "chunk"]
-    assert told == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
+    numbers = [(e.data["attempt"], e.data["seq"]) for e in events if e.name == "chunk"]
+    assert numbers == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
     ids = [tuple(map(int, (e.id or "").split("."))) for e in events]
     assert [one[1:] for one in ids] == sorted(one[1:] for one in ids)
 
@@ -527,7 +527,7 @@ async def servers(
 
 
 @pytest.mark.alone
-async def test_a_change_by_one_server_is_seen_at_the_other(
+async def test_a_change_by_one_server_is_sent_by_the_other(
     servers: list[Served], conn: asyncpg.Connection
 ) -> None:
     async with (
@@ -565,7 +565,7 @@ async def test_a_server_with_open_streams_stops_at_once(servers: list[Served]) -
 
 
 class Crowd:
-    """Clients of one topic that come back for ever, and what each knows to have ended."""
+    """Clients of one topic that always reconnect, and the jobs that each knows to have finished."""
 
     def __init__(self, client: httpx.AsyncClient, count: int) -> None:
         self._client = client
@@ -573,7 +573,7 @@ class Crowd:
         self.known: dict[int, set[str]] = {n: set() for n in range(count)}
 
     def drop(self, n: int) -> None:
-        """Without a word; another one comes."""
+        """Disconnect without closing; a new client connects."""
         self._tasks[n].cancel()
         self.known[n] = set()
         self._tasks[n] = asyncio.create_task(self._watch(n))

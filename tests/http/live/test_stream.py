@@ -54,8 +54,8 @@ async def test_a_watcher_of_a_topic_sees_its_jobs_come_and_resolve(marking: Site
             await listener.status("queued", second)
         await marking.work()
         for listener in (one, other):
-            told = await listener.status("succeeded", second)
-            assert told.data["result"] == {"score": 7}
+            event = await listener.status("succeeded", second)
+            assert event.data["result"] == {"score": 7}
         assert one.retry == 2000
         assert not elsewhere.had
         assert not one.ended.is_set()
@@ -93,10 +93,8 @@ async def test_the_stream_of_a_finished_job_replays_and_ends(marking: Site) -> N
     assert [event.name for event in again] == ["job"]
 
 
-async def test_what_is_changed_by_plain_sql_is_seen_too(
-    marking: Site, conn: asyncpg.Connection
-) -> None:
-    """Nobody tells: the look once a second finds it."""
+async def test_changes_by_plain_sql_are_sent_too(marking: Site, conn: asyncpg.Connection) -> None:
+    """Without a notification the poll once a second finds it."""
     job = await submit(marking)
     async with (
         listening(marking.app_client, f"/v1/jobs/{job}/events") as listener,
@@ -109,27 +107,27 @@ async def test_what_is_changed_by_plain_sql_is_seen_too(
         await topic.status("cancelled", job)
 
 
-async def test_a_job_that_begins_and_ends_between_two_looks_is_seen(
+async def test_a_job_that_starts_and_finishes_between_two_polls_is_sent(
     marking: Site, conn: asyncpg.Connection
 ) -> None:
     await marking.penstock.engine()
     number = await worker(conn)
     async with listening(marking.admin, "/v1/topics/a1/events") as listener:
-        await eventually(lambda: _is_looked_at(marking), "it was looked at")
+        await eventually(lambda: _is_polled(marking), "it was polled")
         async with conn.transaction():
             [job] = await submit_rows(conn, [{"kind": "mark", "payload": {"assignment": "a1"}}])
             await finish(conn, number, await claim(conn, number))
-        told = await listener.status("succeeded")
-        assert told.data["id"] == str(job)
+        event = await listener.status("succeeded")
+        assert event.data["id"] == str(job)
         assert len(listener.had) == 1
 
 
-async def _is_looked_at(site: Site) -> bool:
-    rooms = site.api.state.backend.live._scopes.values()
-    return all(room.print is not None and room.wanted_at is None for room in rooms)
+async def _is_polled(site: Site) -> bool:
+    feeds = site.api.state.backend.live._scopes.values()
+    return all(feed.fingerprint is not None and feed.snapshot_wanted_at is None for feed in feeds)
 
 
-async def test_who_comes_sees_what_ended_in_the_last_five_minutes(marking: Site) -> None:
+async def test_a_snapshot_has_jobs_that_finished_in_the_last_five_minutes(marking: Site) -> None:
     old = await submit(marking)
     await marking.work()
     await marking.clock.advance("6m")
@@ -137,14 +135,14 @@ async def test_who_comes_sees_what_ended_in_the_last_five_minutes(marking: Site)
     await marking.work()
     live = await submit(marking)
     async with listening(marking.app_client, "/v1/topics/a1/events") as listener:
-        came = [await listener.next() for _ in range(2)]
-        assert [event.data["id"] for event in came] == [recent, live]
+        snapshot = [await listener.next() for _ in range(2)]
+        assert [event.data["id"] for event in snapshot] == [recent, live]
         last = await submit(marking)
         await listener.status("queued", last)
         assert old not in [event.data["id"] for event in listener.had]
 
 
-async def test_too_many_jobs_are_not_shown_and_their_changes_are(
+async def test_too_many_jobs_give_no_snapshot_but_changes(
     marking: Site, conn: asyncpg.Connection
 ) -> None:
     await marking.penstock.engine()
@@ -161,8 +159,8 @@ async def test_too_many_jobs_are_not_shown_and_their_changes_are(
         assert len(listener.had) == 3
 
 
-async def test_places_are_told_as_they_change(marking: Site, conn: asyncpg.Connection) -> None:
-    """Somebody ahead leaves: no new version, another place."""
+async def test_positions_are_sent_as_they_change(marking: Site, conn: asyncpg.Connection) -> None:
+    """A job ahead leaves the queue: no new version, another position."""
     first, second = await submit(marking), await submit(marking)
     async with (
         listening(marking.app_client, f"/v1/jobs/{second}/events") as listener,
@@ -177,7 +175,7 @@ async def test_places_are_told_as_they_change(marking: Site, conn: asyncpg.Conne
             )
 
 
-async def test_staleness_is_told_without_a_word_from_the_job(
+async def test_staleness_is_sent_without_a_report_of_the_job(
     marking: Site, conn: asyncpg.Connection
 ) -> None:
     job = await submit(marking)
@@ -192,12 +190,12 @@ async def test_staleness_is_told_without_a_word_from_the_job(
         )
 
 
-async def test_an_account_hears_of_its_balance_and_its_jobs(marking: Site) -> None:
+async def test_a_watcher_of_an_account_sees_its_balance_and_its_jobs(marking: Site) -> None:
     await marking.make_account("u1", credits=5)
     async with listening(marking.app_client, "/v1/accounts/u1/events") as listener:
-        told = await listener.next()
-        assert told.name == "account"
-        assert told.data == {"id": "u1", "balance": 5, "plan": None, "running": 0, "queued": 0}
+        event = await listener.next()
+        assert event.name == "account"
+        assert event.data == {"id": "u1", "balance": 5, "plan": None, "running": 0, "queued": 0}
         job = await submit(marking, account="u1")
         await listener.until(
             lambda event: event.name == "account" and event.data["queued"] == 1, "one waits"
@@ -215,8 +213,8 @@ async def test_a_batch_is_watched_as_one(marking: Site) -> None:
     body = {"jobs": [{"kind": "mark", "payload": {"assignment": f"a{n}"}} for n in range(3)]}
     batch = (await marking.app_client.post("/v1/jobs/batch", json=body)).json()["batch"]
     async with listening(marking.app_client, f"/v1/batches/{batch}/events") as listener:
-        told = await listener.next()
-        assert (told.name, told.data["queued"]) == ("batch", 3)
+        event = await listener.next()
+        assert (event.name, event.data["queued"]) == ("batch", 3)
         await marking.work()
         await listener.until(lambda event: event.data["succeeded"] == 3, "all have succeeded")
 
@@ -228,8 +226,8 @@ async def test_an_account_sees_its_own_and_nothing_else(marking: Site) -> None:
     nobody = await submit(marking)
     unknown = problem(await u1.get(f"/v1/jobs/{_other(mine)}/events"), 404, "unknown_job")
     for job in (theirs, nobody):
-        told = problem(await u1.get(f"/v1/jobs/{job}/events"), 404, "unknown_job")
-        assert told["detail"].replace(job, "") == unknown["detail"].replace(_other(mine), "")
+        refused = problem(await u1.get(f"/v1/jobs/{job}/events"), 404, "unknown_job")
+        assert refused["detail"].replace(job, "") == unknown["detail"].replace(_other(mine), "")
     problem(await u1.get("/v1/accounts/u2/events"), 404, "unknown_account")
     problem(await u1.get("/v1/accounts/u3/events"), 404, "unknown_account")
     batch = (
@@ -299,7 +297,7 @@ async def test_a_revoked_key_closes_its_streams(marking: Site) -> None:
         assert not by_secret.ended.is_set()
 
 
-async def test_a_token_closes_its_stream_when_its_time_is_over(marking: Site) -> None:
+async def test_a_token_closes_its_stream_when_it_expires(marking: Site) -> None:
     made = await marking.app_client.post("/v1/tokens", json={"topic": "a1", "ttl_seconds": 1})
     token = made.json()["token"]
     async with listening(marking.anonymous, "/v1/topics/a1/events", token=token) as listener:
@@ -324,7 +322,7 @@ async def test_heartbeats_keep_an_idle_stream_open(
     monkeypatch.setattr("penstock.http.live.hub.HEARTBEAT_SECONDS", 0.5)
     async with listening(marking.admin, "/v1/topics/a1/events") as listener:
 
-        async def beaten() -> bool:
+        async def has_two() -> bool:
             return listener.comments >= 2
 
-        await eventually(beaten, "two signs of life")
+        await eventually(has_two, "two heartbeats")

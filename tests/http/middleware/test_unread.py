@@ -8,7 +8,7 @@ import pytest
 
 from penstock.http.middleware import limits as bounds
 from penstock.http.middleware.limits import Limits
-from penstock.http.middleware.sending import LARGE_BYTES, PIECE_BYTES
+from penstock.http.middleware.requests import LARGE_BYTES, PIECE_BYTES
 from support.http.half_sent import HalfSent
 from support.http.site import SECRET, Site
 

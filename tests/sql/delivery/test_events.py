@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from penstock.db.connections.driver_errors import fetching
-from penstock.engine.queries.events import Events, Glance, Scope, Watched
+from penstock.engine.queries.events import Events, Scope, ScopeState, WatchRequest
 from support import factory
 from support.clock import Clock
 from support.shapes import Scale
@@ -22,8 +22,8 @@ def events(conn: asyncpg.Connection) -> Events:
     return Events(fetching(conn))
 
 
-async def look(events: Events, scope: Scope, told: int | None = None) -> Glance | None:
-    found = await events.look_at_scopes([scope], [told], margin=MARGIN, most=MOST)
+async def look(events: Events, scope: Scope, told: int | None = None) -> ScopeState | None:
+    found = await events.changed_scopes([scope], [told], margin=MARGIN, most=MOST)
     return found[0] if found else None
 
 
@@ -41,19 +41,19 @@ async def test_jobs_that_changed_or_ended_are_found(
     await factory.queue(conn)
     first, second, third = await factory.submit_rows(conn, [{"kind": "q"}] * 3)
     jobs = [first, second, third]
-    assert await events.look_at_jobs(jobs, [1, 1, 1]) == []
+    assert await events.changed_jobs(jobs, [1, 1, 1]) == []
     number = await factory.worker(conn)
     started = await factory.claim(conn, number, limit=2)
     await factory.finish(conn, number, started[:1])
-    assert set(await events.look_at_jobs(jobs, [1, 1, 1])) == {first, second}
-    assert await events.look_at_jobs(jobs, [1, 2, 1]) == [first], "it does not live any more"
-    seen = {one.id: one for one in await events.read_jobs(jobs, places=3)}
+    assert set(await events.changed_jobs(jobs, [1, 1, 1])) == {first, second}
+    assert await events.changed_jobs(jobs, [1, 2, 1]) == [first], "it does not live any more"
+    seen = {one.id: one for one in await events.read_jobs(jobs, positions=3)}
     assert [seen[job].status for job in jobs] == ["succeeded", "running", "queued"]
     assert seen[third].mark == "1"
-    [plain] = await events.read_jobs([third], places=0)
+    [plain] = await events.read_jobs([third], positions=0)
     assert "position" in plain.text
     assert not plain.mark
-    assert await events.read_jobs([UUID(int=1)], places=1) == []
+    assert await events.read_jobs([UUID(int=1)], positions=1) == []
 
 
 @pytest.mark.parametrize("scope", [Scope("a", None), Scope(None, "u"), Scope("a", "u")])
@@ -65,22 +65,22 @@ async def test_a_scope_has_another_print_with_each_change(
     glance = await look(events, scope)
     assert glance
     assert glance.live == {first: 1}
-    assert await look(events, scope, glance.print) is None
+    assert await look(events, scope, glance.fingerprint) is None
     second = await factory.submit(conn, topic="a", account="u")
-    glance = await look(events, scope, glance.print)
+    glance = await look(events, scope, glance.fingerprint)
     assert glance
     assert set(glance.live) == {first, second}
     number = await factory.worker(conn)
     started = await factory.claim(conn, number)
-    glance = await look(events, scope, glance.print)
+    glance = await look(events, scope, glance.fingerprint)
     assert glance
     assert glance.live[first] == 2
     await factory.finish(conn, number, started)
-    glance = await look(events, scope, glance.print)
+    glance = await look(events, scope, glance.fingerprint)
     assert glance
-    assert (set(glance.live), glance.ended) == ({second}, [first])
+    assert (set(glance.live), glance.finished) == ({second}, [first])
     await factory.submit(conn, topic="b", account="v")
-    assert await look(events, scope, glance.print) is None, "of other scopes it says nothing"
+    assert await look(events, scope, glance.fingerprint) is None, "of other scopes it says nothing"
 
 
 async def test_what_began_and_ended_since_is_among_the_newest(
@@ -91,13 +91,13 @@ async def test_what_began_and_ended_since_is_among_the_newest(
     await clock.advance("20m")
     before = await look(events, Scope("a", None))
     assert before
-    assert before.ended == []
+    assert before.finished == []
     new = await ended(conn, topic="a")
-    after = await look(events, Scope("a", None), before.print)
+    after = await look(events, Scope("a", None), before.fingerprint)
     assert after
-    assert after.ended == [new]
+    assert after.finished == [new]
     [(recent, more)] = (
-        await events.recent([Scope("a", None)], since=timedelta(minutes=5), most=10)
+        await events.recently_finished([Scope("a", None)], since=timedelta(minutes=5), most=10)
     ).values()
     assert (recent, more) == ([new], False)
     assert old not in recent
@@ -110,7 +110,7 @@ async def test_an_accounts_print_covers_its_balance_and_plan(
     glance = await look(events, Scope(None, "u"))
     assert glance
     await conn.execute("select penstock.grant_credits('u', 5, 'test', null)")
-    after = await look(events, Scope(None, "u"), glance.print)
+    after = await look(events, Scope(None, "u"), glance.fingerprint)
     assert after
     assert (await events.read_balances(["u", "nobody"])) == {
         "u": '{"id": "u", "plan": null, "queued": 0, "balance": 5, "running": 0}'
@@ -130,22 +130,22 @@ async def test_what_is_foreign_may_not_be_watched(conn: asyncpg.Connection, even
     for job in (live, over):
         topic = (await factory.read(conn, job))["topic"]
         asked = [
-            (Watched("job", str(job), None, None), True),
-            (Watched("job", str(job), "u", None), True),
-            (Watched("job", str(job), "u", topic), True),
-            (Watched("job", str(job), "v", None), False),
-            (Watched("job", str(job), "u", "elsewhere"), False),
+            (WatchRequest("job", str(job), None, None), True),
+            (WatchRequest("job", str(job), "u", None), True),
+            (WatchRequest("job", str(job), "u", topic), True),
+            (WatchRequest("job", str(job), "v", None), False),
+            (WatchRequest("job", str(job), "u", "elsewhere"), False),
         ]
         answers = await events.may_watch([wanted for wanted, _ in asked])
         assert answers == [answer for _, answer in asked]
     assert await events.may_watch(
         [
-            Watched("job", str(UUID(int=1)), None, None),
-            Watched("batch", str(batch), "u", None),
-            Watched("batch", str(batch), "v", None),
-            Watched("account", "u", "u", None),
-            Watched("account", "u", "v", None),
-            Watched("account", "w", None, None),
+            WatchRequest("job", str(UUID(int=1)), None, None),
+            WatchRequest("batch", str(batch), "u", None),
+            WatchRequest("batch", str(batch), "v", None),
+            WatchRequest("account", "u", "u", None),
+            WatchRequest("account", "u", "v", None),
+            WatchRequest("account", "w", None, None),
         ]
     ) == [False, True, False, True, False, False]
 
@@ -169,14 +169,14 @@ async def test_a_batch_has_another_print_with_each_change(
         "select max(batch::text)::uuid from penstock.submit_many(array['q', 'q'],"
         " array['{}', '{}']::jsonb[], p_batched => true)"
     )
-    prints = [await events.look_at_batches([batch])]
+    prints = [await events.batch_fingerprints([batch])]
     number = await factory.worker(conn)
     started = await factory.claim(conn, number)
-    prints.append(await events.look_at_batches([batch]))
+    prints.append(await events.batch_fingerprints([batch]))
     await factory.finish(conn, number, started)
-    prints.append(await events.look_at_batches([batch]))
+    prints.append(await events.batch_fingerprints([batch]))
     assert len({one[batch] for one in prints}) == 3
-    assert await events.look_at_batches([batch]) == prints[-1]
+    assert await events.batch_fingerprints([batch]) == prints[-1]
 
 
 async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, clock: Clock) -> None:

@@ -1,14 +1,13 @@
 """Workers tell who watches: after each change at once, a storm of them seldom, else nothing."""
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
 
 from penstock import Job, Penstock
-from penstock.engine.queries.notifications import PAUSE_SECONDS, Hints
+from penstock.engine.queries.notifications import CHANGE_PAUSE_SECONDS
 from penstock.worker.worker import Options, Worker
 from support.shapes import Connect
 from support.waiting import eventually
@@ -78,7 +77,7 @@ async def test_a_storm_of_ends_sends_few_hints(database: str, ears: Ears) -> Non
     await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
     took = loop.time() - begun
     await eventually(ears.more_than(0), "a hint")
-    assert len(ears.heard) <= took / PAUSE_SECONDS + 2
+    assert len(ears.heard) <= took / CHANGE_PAUSE_SECONDS + 2
     await app.close()
 
 
@@ -93,42 +92,3 @@ async def test_an_idle_worker_sends_no_hints(database: str, ears: Ears) -> None:
     await Worker(database, app.handlers(), Options(name="w", until_idle=True)).run()
     assert not ears.heard
     await app.close()
-
-
-async def test_hints_are_spaced_and_the_last_change_is_told() -> None:
-    sent: list[float] = []
-    loop = asyncio.get_running_loop()
-
-    async def send() -> None:
-        sent.append(loop.time())
-
-    hints = Hints(send)
-    told = 0.0
-    ends = loop.time() + 5 * PAUSE_SECONDS
-    while loop.time() < ends:
-        hints.tell()
-        told = loop.time()
-        await asyncio.sleep(0)
-    await hints.close()
-    gaps = [later - before for before, later in itertools.pairwise(sent)]
-    assert min(gaps) >= PAUSE_SECONDS * 0.9
-    assert sent[-1] >= told
-    before = len(sent)
-    await hints.close()
-    assert len(sent) == before
-
-
-async def test_a_hint_that_cannot_be_sent_is_nobodys_trouble() -> None:
-    tries = 0
-
-    async def send() -> None:
-        nonlocal tries
-        tries += 1
-        raise OSError
-
-    hints = Hints(send)
-    hints.tell()
-    await hints.close()
-    hints.tell()
-    await hints.close()
-    assert tries == 2

@@ -8,8 +8,8 @@ from starlette.routing import Route
 
 from penstock.dashboard.frame import ROUTES, backend, outside
 from penstock.dashboard.session import signed_in
-from penstock.http.live.sse import EventStream
 from penstock.http.middleware.limits import limits
+from penstock.http.routes.stream import EventStream
 
 
 async def live(request: Request) -> Response:

@@ -4,16 +4,24 @@ Size, depth, keys and long numbers are judged in SQL (payload.sql), for every ca
 only what cannot get there: values that are not JSON, NUL, and characters that are none.
 """
 
+import inspect
 import json
+import math
 from typing import Any
 
 from pydantic_core import to_json
 
-from penstock.engine.encoding.not_json import odd_part
 from penstock.errors import Invalid, words_of
 
 # The most that a price, an amount or a number of units may be, as SQL has it.
 CREDITS_MAX = 10**12
+
+_ALLOWED = "it may be a dict with text for keys, a list, a text, a number, True, False or None"
+_MOST_LOOKED_AT = 100_000
+_LONGEST_KEY = 50
+_KEYS = str | int | float | bool | None
+# What an app's own code made. Keys of anything else are a caller's, and in no message.
+_OURS = ("result", "options")
 
 # Kept: to make one for each value takes as long as to use it.
 _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -104,6 +112,47 @@ def _holds_nul(value: Any) -> bool:
             case _:
                 pass
     return False
+
+
+def odd_part(value: Any, name: str) -> str | None:
+    """What of a value is not JSON: where and what the first such part is, never what it holds."""
+    todo: list[tuple[str, Any]] = [(name, value)]
+    for _ in range(_MOST_LOOKED_AT):
+        if not todo:
+            return None
+        path, part = todo.pop()
+        match part:
+            case dict():
+                odd = next((key for key in part if not isinstance(key, _KEYS)), None)
+                if odd is not None:
+                    return f"a key of {path} is {_a(type(odd).__name__)}, and keys are text"
+                todo += [(_step(path, key), item) for key, item in reversed(list(part.items()))]
+            case list() | tuple():
+                todo += [(f"{path}.{n}", item) for n, item in reversed(list(enumerate(part)))]
+            case float() if not math.isfinite(part):
+                return f"{path} is NaN or infinite; leave it out, or give None"
+            case str() | int() | float() | None:
+                pass
+            case _ if inspect.isawaitable(part):
+                call = getattr(part, "__qualname__", "")
+                called = f" of `{call}`" if call else ""
+                return (
+                    f"{path} is {_a(type(part).__name__)}{called}, which nobody awaited: write"
+                    " `await` before the call"
+                )
+            case _:
+                return f"{path} is {_a(type(part).__name__)}; {_ALLOWED}"
+    return None
+
+
+def _step(path: str, key: Any) -> str:
+    """A key that is no name may be what somebody wrote."""
+    name = str(key) if path.startswith(_OURS) else ""
+    return f"{path}.{name}" if name.isidentifier() and len(name) <= _LONGEST_KEY else f"{path}[…]"
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def _plain(error: Exception) -> str:

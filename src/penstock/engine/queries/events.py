@@ -1,4 +1,4 @@
-"""What servers of live streams ask: what changed of what is watched, and how it is now."""
+"""Queries of live streams: what has changed of what is watched, and its present state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.queries.notifications import CHANGE_PAUSE_SECONDS, Notifier
 
-# So many of its jobs are told with a batch.
+# How many of its jobs an event of a batch has.
 BATCH_ITEMS = 100
 
 
@@ -29,8 +30,8 @@ class WatchedJob(NamedTuple):
     """As in Scope."""
 
 
-class Watched(NamedTuple):
-    """What somebody wants to watch, and what they are bound to."""
+class WatchRequest(NamedTuple):
+    """What a caller wants to watch, and the account and topic that the caller is limited to."""
 
     kind: str
     """job, batch or account"""
@@ -40,17 +41,17 @@ class Watched(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """A scope that is not as it was: its newest live jobs, and what ended of its newest."""
+class ScopeState:
+    """A scope that has changed: its newest live jobs, and which of its newest have finished."""
 
     n: int
-    print: int
+    fingerprint: int
     live: dict[UUID, int]
-    ended: list[UUID]
+    finished: list[UUID]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobState:
     """A job as it is now."""
 
     id: UUID
@@ -58,13 +59,13 @@ class Seen:
     status: str
     attempt: int
     mark: str
-    """Place, reason and staleness: they change without a new version."""
+    """Position, reason and staleness: they change without a new version."""
     eta_seconds: float | None
     text: str
     """JSON, as Postgres wrote it."""
 
 
-class Emitted(NamedTuple):
+class Chunk(NamedTuple):
     attempt: int
     seq: int
     data: str
@@ -74,41 +75,50 @@ class Events:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def tell(self) -> None:
-        """A hint to all who watch. After commit; it may be lost."""
+    def notifier(self) -> Notifier:
+        """Notifies all servers of live streams of changes, for the running event loop."""
+        return Notifier(lambda _: self.notify(), pause_seconds=CHANGE_PAUSE_SECONDS)
+
+    async def notify(self) -> None:
+        """Notify all servers of live streams. After commit; the notification may be lost."""
         await self._fetch("select penstock.tell_change()", ())
 
-    async def may_watch(self, wanted: Sequence[Watched]) -> list[bool]:
-        """Whether each is there and theirs."""
+    async def may_watch(self, requests: Sequence[WatchRequest]) -> list[bool]:
+        """Whether each is there and its caller may see it."""
         rows = await self._fetch(
-            "select n, seen from penstock.may_watch($1, $2, $3, $4)", _columns(wanted, 4)
+            "select n, seen from penstock.may_watch($1, $2, $3, $4)", _columns(requests, 4)
         )
-        found = {row["n"]: row["seen"] for row in rows}
-        return [found[n] for n in range(1, len(wanted) + 1)]
+        answers = {row["n"]: row["seen"] for row in rows}
+        return [answers[n] for n in range(1, len(requests) + 1)]
 
     async def dead_keys(self, ids: Sequence[str]) -> set[str]:
-        """Of these keys, those that were revoked, or whose time is over."""
+        """Which of these keys were revoked or have expired."""
         rows = await self._fetch("select id from penstock.find_dead_keys($1) id", (list(ids),))
         return {row["id"] for row in rows}
 
-    async def look_at_jobs(self, ids: Sequence[UUID], versions: Sequence[int]) -> list[UUID]:
-        """Of these, those that have changed or do not live any more."""
+    async def changed_jobs(self, ids: Sequence[UUID], versions: Sequence[int]) -> list[UUID]:
+        """Which of these have another version, or are not live any more."""
         rows = await self._fetch(
             "select id from penstock.look_at_jobs($1, $2)", (list(ids), list(versions))
         )
         return [row["id"] for row in rows]
 
-    async def look_at_scopes(
-        self, scopes: Sequence[Scope], prints: Sequence[int | None], *, margin: timedelta, most: int
-    ) -> list[Glance]:
-        """Of these, those that have changed; `n` counts from 0."""
+    async def changed_scopes(
+        self,
+        scopes: Sequence[Scope],
+        fingerprints: Sequence[int | None],
+        *,
+        margin: timedelta,
+        most: int,
+    ) -> list[ScopeState]:
+        """Those that have another fingerprint; `n` counts from 0."""
         rows = await self._fetch(
             "select n, print, ids, versions, ended"
             " from penstock.look_at_scopes($1, $2, $3, $4, $5)",
-            (*_columns(scopes, 2), list(prints), margin, most),
+            (*_columns(scopes, 2), list(fingerprints), margin, most),
         )
         return [
-            Glance(
+            ScopeState(
                 row["n"] - 1,
                 row["print"],
                 dict(zip(row["ids"] or (), row["versions"] or (), strict=True)),
@@ -117,17 +127,17 @@ class Events:
             for row in rows
         ]
 
-    async def look_at_started(self, scopes: Sequence[Scope]) -> list[tuple[int, UUID, int]]:
-        """What runs in them: (n from 0, job, version)."""
+    async def running_jobs(self, scopes: Sequence[Scope]) -> list[tuple[int, UUID, int]]:
+        """The running jobs of these scopes: (n from 0, job, version)."""
         rows = await self._fetch(
             "select n, id, version from penstock.look_at_started($1, $2)", _columns(scopes, 2)
         )
         return [(row["n"] - 1, row["id"], row["version"]) for row in rows]
 
-    async def recent(
+    async def recently_finished(
         self, scopes: Sequence[Scope], *, since: timedelta, most: int
     ) -> dict[int, tuple[list[UUID], bool]]:
-        """What ended in each (n from 0) in that time, and whether there may be more."""
+        """Jobs of each scope (n from 0) that finished in that time; whether there may be more."""
         rows = await self._fetch(
             "select n, ids, more from penstock.find_recent($1, $2, $3, $4)",
             (*_columns(scopes, 2), since, most),
@@ -135,34 +145,34 @@ class Events:
         return {row["n"] - 1: (row["ids"] or [], row["more"]) for row in rows}
 
     async def read_jobs(
-        self, ids: Sequence[UUID], *, places: int, public: bool = False
-    ) -> list[Seen]:
-        """These jobs, as far as they are there; the first `places` with their place and wait.
+        self, ids: Sequence[UUID], *, positions: int, public: bool = False
+    ) -> list[JobState]:
+        """Those of these jobs that exist; the first `positions` with their position and ETA.
 
         `public`: as customers see them.
         """
         rows = await self._fetch(
             "select id, version, status, attempt, mark, eta_seconds, job"
             " from penstock.read_jobs($1, $2, $3)",
-            (list(ids), places, public),
+            (list(ids), positions, public),
         )
-        return [Seen(*row.values()) for row in rows]
+        return [JobState(*row.values()) for row in rows]
 
     async def read_chunks(
         self, after: Sequence[tuple[UUID, int, int]], *, most: int
-    ) -> list[list[Emitted]]:
-        """What jobs emitted after each (job, attempt, number), in order, `most` of each."""
+    ) -> list[list[Chunk]]:
+        """Chunks after each (job, attempt, number), in order, `most` of each job."""
         rows = await self._fetch(
             "select n, attempt, seq, data from penstock.read_chunks_after($1, $2, $3, $4)",
             (*_columns(after, 3), most),
         )
-        found: list[list[Emitted]] = [[] for _ in after]
+        pages: list[list[Chunk]] = [[] for _ in after]
         for n, attempt, seq, data in (row.values() for row in rows):
-            found[n - 1].append(Emitted(attempt, seq, data))
-        return found
+            pages[n - 1].append(Chunk(attempt, seq, data))
+        return pages
 
-    async def look_at_batches(self, ids: Sequence[UUID]) -> dict[UUID, int]:
-        """A print of each: another one, and something has changed in it."""
+    async def batch_fingerprints(self, ids: Sequence[UUID]) -> dict[UUID, int]:
+        """A number per batch that changes with any of its jobs."""
         rows = await self._fetch("select id, print from penstock.look_at_batches($1)", (list(ids),))
         return {row["id"]: row["print"] for row in rows}
 
@@ -179,7 +189,7 @@ class Events:
         return text
 
     async def read_balances(self, names: Sequence[str]) -> dict[str, str]:
-        """Accounts at a glance, as JSON text."""
+        """Balance and counts of accounts, as JSON text."""
         rows = await self._fetch(
             "select name, account from penstock.read_balances($1)", (list(names),)
         )

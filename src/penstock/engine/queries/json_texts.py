@@ -12,9 +12,9 @@ from penstock.engine.states import JobStatus
 
 
 class Scope(NamedTuple):
-    """What a caller is bound to; what lies outside is unknown to them. None: not by this.
+    """What a caller is limited to; None: not by this. The rest is unknown to the caller.
 
-    Who is bound to anything is a customer, and sees jobs as public.sql says.
+    A caller that is limited to anything is a customer, and sees jobs as public.sql says.
     """
 
     account: str | None = None
@@ -95,7 +95,7 @@ class Texts:
         Plain: of nobody's, without key, price or webhook; computed. `wake`: with the commit.
         """
         rows = await self._fetch(
-            f"select ordinal, {_TOLD} from penstock.accept_jobs($1, $2,"  # noqa: S608  # names of ours
+            f"select ordinal, {_JOB_COLUMNS} from penstock.accept_jobs($1, $2,"  # noqa: S608  # names of ours
             " cast(cast($3 as text[]) as jsonb[]), $4, $5, $6, $7, $8, $9, $10,"
             " cast(cast($11 as text[]) as jsonb[]), $12)",
             (
@@ -113,19 +113,19 @@ class Texts:
         """The job as every surface shows it."""
         return await self._one("penstock.read_job_of($1, $2, $3, $4)", job_id, *_bound(scope))
 
-    async def jobs_together(self, asked: Sequence[tuple[UUID, Scope]]) -> list[Text | None]:
-        """Jobs that callers look at, each within its own scope; None: unknown there."""
-        bound = [_bound(scope) for _, scope in asked]
+    async def jobs_together(self, requests: Sequence[tuple[UUID, Scope]]) -> list[Text | None]:
+        """Jobs of several requests, each within its own scope; None: unknown there."""
+        scopes = [_bound(scope) for _, scope in requests]
         rows = await self._fetch(
-            f"select ordinal, {_TOLD} from penstock.read_jobs_of($1, $2, $3, $4)",  # noqa: S608
+            f"select ordinal, {_JOB_COLUMNS} from penstock.read_jobs_of($1, $2, $3, $4)",  # noqa: S608
             (
-                [job for job, _ in asked],
-                [scope.account for scope in bound],
-                [scope.topic for scope in bound],
-                [scope.job for scope in bound],
+                [job for job, _ in requests],
+                [scope.account for scope in scopes],
+                [scope.topic for scope in scopes],
+                [scope.job for scope in scopes],
             ),
         )
-        return _in_order(rows, len(asked))
+        return _in_order(rows, len(requests))
 
     async def cancel(self, job_id: UUID, scope: Scope = EVERYTHING) -> Text:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
@@ -183,22 +183,22 @@ class Texts:
     async def cancel_batch(
         self, batch_id: UUID, *, account: str | None = None, limit: int = 100
     ) -> tuple[str, UUID | None]:
-        """Cancel each of them that has not ended."""
+        """Cancel each of its jobs that has not finished."""
         return await self._batch("penstock.cancel_batch_of", (batch_id, account, limit, None))
 
     async def _one(self, call: str, *args: Any) -> Text:
-        sql = f"select {_TOLD} from {call} job"  # noqa: S608  # a name of ours
+        sql = f"select {_JOB_COLUMNS} from {call} job"  # noqa: S608  # a name of ours
         [row] = await self._fetch(sql, args)
         return _text(row.values())
 
     async def _batch(self, call: str, args: tuple[Any, ...]) -> tuple[str, UUID | None]:
-        told = "cast(batch - 'next' as text) as batch, cast(batch ->> 'next' as uuid) as next"
-        sql = f"select {told} from {call}($1, $2, $3, $4) batch"  # noqa: S608  # a name of ours
+        columns = "cast(batch - 'next' as text) as batch, cast(batch ->> 'next' as uuid) as next"
+        sql = f"select {columns} from {call}($1, $2, $3, $4) batch"  # noqa: S608  # a name of ours
         [row] = await self._fetch(sql, args)
         return row["batch"], row["next"]
 
 
-_TOLD = (
+_JOB_COLUMNS = (
     "cast(job as text), cast(job ->> 'id' as uuid), job ->> 'queue', job ->> 'status',"
     " cast(job ->> 'eta_seconds' as double precision), cast(job ->> 'deduplicated' as boolean),"
     " cast(job ->> 'replayed' as boolean)"
@@ -207,16 +207,16 @@ _STATUSES = {status.value: status for status in JobStatus}
 _TOGETHER = ("topic", "priority", "run_at", "delay", "max_attempts", "timeout", "expires")
 
 
-def _text(told: Iterable[Any]) -> Text:
-    text, found, queue, status, eta, deduplicated, replayed = told
-    return Text(text, found, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+def _text(values: Iterable[Any]) -> Text:
+    text, job_id, queue, status, eta, deduplicated, replayed = values
+    return Text(text, job_id, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
 
 
-def _in_order(rows: Rows, many: int) -> list[Text | None]:
-    found: list[Text | None] = [None] * many
-    for ordinal, *told in (row.values() for row in rows):
-        found[ordinal - 1] = _text(told)
-    return found
+def _in_order(rows: Rows, count: int) -> list[Text | None]:
+    texts: list[Text | None] = [None] * count
+    for ordinal, *values in (row.values() for row in rows):
+        texts[ordinal - 1] = _text(values)
+    return texts
 
 
 def _bound(scope: Scope) -> Scope:

@@ -18,7 +18,7 @@ from penstock.engine.jobs.callbacks import Item
 from penstock.errors import Invalid, Unauthorized
 from penstock.http.backend import Backend
 from penstock.http.schemas import callback_items
-from penstock.http.schemas.callback_items import Said
+from penstock.http.schemas.callback_items import ReadItem
 from penstock.security import callback_token, signature
 from penstock.security.roots import Roots
 
@@ -31,8 +31,8 @@ _TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
 class Caller:
     """Who calls back about one job, and what that proves."""
 
-    def __init__(self, behind: Backend, job_id: UUID) -> None:
-        self._behind = behind
+    def __init__(self, backend: Backend, job_id: UUID) -> None:
+        self._backend = backend
         self._job_id = job_id
         self._attempt: int | None = None
         self._trusted = self._late = False
@@ -46,11 +46,11 @@ class Caller:
 
     async def read_bearer(self, request: Request, given: str) -> None:
         """What the headers prove before the body is read: a token, or the kind's shared secret."""
-        self._attempt = callback_token.attempt_of(self._behind.roots, self._job_id, given)
+        self._attempt = callback_token.attempt_of(self._backend.roots, self._job_id, given)
         if self._attempt is None and given:
             chosen = self._chosen(await self._signers())
-            self._trusted = bool(chosen) and self._behind.auth.try_secret(
-                request, lambda: any(one.is_secret(given) for one in chosen)
+            self._trusted = bool(chosen) and self._backend.auth.try_secret(
+                request, lambda: any(signer.is_secret(given) for signer in chosen)
             )
 
     async def read_signature(self, request: Request, body: bytes) -> None:
@@ -61,58 +61,60 @@ class Caller:
 
         def matches() -> bool:
             now = time.time()
-            for one in signers:
-                self.signature = self.signature or one.match(request.headers, body, now)
+            for signer in signers:
+                self.signature = self.signature or signer.match(request.headers, body, now)
             return self.signature is not None
 
         # Ours is random, and nobody guesses it.
         chosen = self._chosen(signers)
-        fits = self._behind.auth.try_secret(request, matches) if chosen else matches()
+        fits = self._backend.auth.try_secret(request, matches) if chosen else matches()
         self._trusted = self._trusted or fits
         self._late = not self._trusted and _is_late(signers, request.headers, body)
 
     def _chosen(self, signers: Sequence[signature.Signer]) -> list[signature.Signer]:
         """Those whose secret somebody chose for a kind, so that it might be guessed."""
-        shared = self._behind.callback_signers.values()
-        return [one for one in signers if one in shared]
+        shared = self._backend.callback_signers.values()
+        return [signer for signer in signers if signer in shared]
 
     async def _signers(self) -> Sequence[signature.Signer]:
         """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
-        known = self._behind.callback_signers
-        ours = signature.of_functions(self._behind.roots)
+        known = self._backend.callback_signers
+        ours = signature.of_functions(self._backend.roots)
         if not known:
             return (ours,)
-        kind = (await self._behind.engine.callbacks.kinds([self._job_id])).get(self._job_id)
+        kind = (await self._backend.engine.callbacks.kinds([self._job_id])).get(self._job_id)
         if kind is None:
             return (*known.values(), ours)
         return (known.get(kind.kind, ours),)
 
-    def items(self, said: Said, given: str) -> list[Item] | None:
+    def items(self, item: ReadItem, given: str) -> list[Item] | None:
         """What is to be resolved: the first that fits. None: it cannot be taken."""
-        roots, job_id = self._behind.roots, self._job_id
+        roots, job_id = self._backend.roots, self._job_id
         attempt, tokens = self._attempt, [given]
-        if said.token is not None:
-            attempt, tokens = callback_token.attempt_of(roots, job_id, said.token), [said.token]
+        if item.token is not None:
+            attempt, tokens = callback_token.attempt_of(roots, job_id, item.token), [item.token]
         if attempt is None and not self._trusted:
             raise unknown_caller(late=self._late)
-        named = said.job_id is not None or self.signature is None
-        if attempt is None and said.token is None and said.attempt is not None and named:
+        named = item.job_id is not None or self.signature is None
+        if attempt is None and item.token is None and item.attempt is not None and named:
             # It may be older than an exchange of the secret.
-            attempt = said.attempt
+            attempt = item.attempt
             tokens = callback_token.all_of(roots, job_id, attempt)
         if attempt is None:
-            missing = "job_id" if said.attempt is not None else "attempt"
-            self.why = "its token is of another start" if said.token else f"{missing} is missing"
+            missing = "job_id" if item.attempt is not None else "attempt"
+            self.why = "its token is of another start" if item.token else f"{missing} is missing"
             return None
-        if said.odd is not None:
+        if item.odd is not None:
             return None
-        return [said.item(job_id, attempt, token) for token in tokens]
+        return [item.item(job_id, attempt, token) for token in tokens]
 
 
 def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], body: bytes) -> bool:
     """Whether all would be well at the moment that the message names."""
-    said = headers.get("webhook-timestamp", "")
-    return said.isdecimal() and any(one.match(headers, body, float(said)) for one in signers)
+    timestamp = headers.get("webhook-timestamp", "")
+    return timestamp.isdecimal() and any(
+        signer.match(headers, body, float(timestamp)) for signer in signers
+    )
 
 
 def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
@@ -133,7 +135,7 @@ def _jobs_in(part: bytes) -> Iterator[UUID]:
             yield UUID(found[1].decode())
 
 
-def only_item(caller: Caller, body: bytes) -> Said:
+def only_item(caller: Caller, body: bytes) -> ReadItem:
     """The one item of a body."""
     try:
         raw = callback_items.parse(body)

@@ -6,12 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
+from uuid import UUID
 
 from starlette.requests import Request
 from starlette.types import Scope
 
 from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
 from penstock.engine.accounts.sessions import Grant, Grants
+from penstock.engine.queries.json_texts import Scope as JobScope
 from penstock.errors import NotAllowed, Unauthorized
 from penstock.http.auth import tokens
 from penstock.http.auth.wrong_keys import Failures
@@ -20,12 +22,12 @@ from penstock.security.roots import Roots
 
 Who = Literal["admin", "process", "app", "account", "token"]
 
-# How long a key is taken for what it was when last looked at: a revoked one opens nothing after it.
+# How long the row of a key is cached: a revoked key is refused after this time at the latest.
 FRESH_SECONDS = 1.0
 TOUCH_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 _LONGEST_BEARER = 2_000
-# Of those that come at the same moment, so many are asked about in one statement.
+# How many grants of simultaneous requests share one statement.
 _MOST_GRANTS = 1_000
 _CALLER = "penstock.caller"
 
@@ -55,6 +57,11 @@ class Principal:
     def sees_all(self) -> bool:
         return self.who in ("admin", "app")
 
+    @property
+    def scope(self) -> JobScope:
+        """What limits their reads of jobs: the database answers the rest as unknown."""
+        return JobScope(self.account, self.topic, None if self.job is None else UUID(self.job))
+
 
 class Auth:
     """Reads what a request brings. Keys are looked up once a second at most."""
@@ -78,13 +85,13 @@ class Auth:
                 code="unauthorized",
                 hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
             )
-        found = await self.identify(request, given)
-        if found is None:
+        principal = await self.identify(request, given)
+        if principal is None:
             raise Unauthorized(
                 "this key or token is not known, is revoked, or its time is over",
                 code="unauthorized",
             )
-        return found
+        return principal
 
     async def identify(self, request: Request, given: str) -> Principal | None:
         """Whose key or token a request brings; None: nobody's.
@@ -97,12 +104,12 @@ class Auth:
             return self._operator(request, given)
         if self._failures.is_over(request):
             async with self._one_look_up:
-                found = await self._read(given)
+                principal = await self._read(given)
         else:
-            found = await self._read(given)
-        if found is None and not self._failures.count(request):
+            principal = await self._read(given)
+        if principal is None and not self._failures.count(request):
             raise self._failures.refusal(request)
-        return found
+        return principal
 
     def _operator(self, request: Request, given: str) -> Principal | None:
         fits = self.try_secret(request, lambda: given.isascii() and self._roots.is_one(given))
@@ -157,10 +164,10 @@ class Auth:
             self.forget(key_id)
 
     async def _key(self, given: str) -> Principal | None:
-        found = parts(given)
-        if found is None:
+        id_and_secret = parts(given)
+        if id_and_secret is None:
             return None
-        key_id, secret = found
+        key_id, secret = id_and_secret
         key = await self._look_up(key_id)
         if key is None or not key.fits(secret) or key.over:
             return None
@@ -199,12 +206,12 @@ class Auth:
         known = self._known.get(key_id)
         if known is not None and known[0] > now:
             return known[1]
-        found = await self._keys.find(key_id)
-        self._known[key_id] = (now + FRESH_SECONDS, found)
+        key = await self._keys.find(key_id)
+        self._known[key_id] = (now + FRESH_SECONDS, key)
         self._known.move_to_end(key_id)
         while len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
-        return found
+        return key
 
     def _touch(self, key_id: str) -> None:
         now = time.monotonic()
@@ -226,22 +233,22 @@ class Auth:
 
 def bearer(request: Request) -> str | None:
     """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
-    said = request.headers.get("authorization")
-    if said is not None:
-        scheme, _, given = said.partition(" ")
+    header = request.headers.get("authorization")
+    if header is not None:
+        scheme, _, given = header.partition(" ")
         return given.strip() if scheme.lower() == "bearer" and given.strip() else None
     given = request.query_params.get("token", "")
     return given if given.startswith(tokens.PREFIX) else None
 
 
 def know_caller(scope: Scope, principal: Principal) -> None:
-    """Note who calls, as soon as it is known: bodies of strangers may be small only."""
+    """Note the caller as soon as it is known: bodies of unknown callers may be small only."""
     scope[_CALLER] = principal
 
 
 def caller_of(scope: Scope) -> Principal | None:
-    found: Principal | None = scope.get(_CALLER)
-    return found
+    principal: Principal | None = scope.get(_CALLER)
+    return principal
 
 
 class Allowed:
@@ -262,7 +269,7 @@ class Allowed:
                 if principal.who != "token"
                 else "a token may not do this",
                 code="not_allowed",
-                needs=[one for one in self.who if one != "token"],
+                needs=[role for role in self.who if role != "token"],
             )
         if principal.who == "token" and self.needs not in principal.allow:
             raise NotAllowed(

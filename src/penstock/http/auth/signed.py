@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def sign(key: bytes, said: dict[str, Any]) -> str:
+def sign(key: bytes, claims: dict[str, Any]) -> str:
     """`x` in it is the second after which it counts for nothing."""
-    body = json.dumps(said).encode()
+    body = json.dumps(claims).encode()
     return f"{text(body)}.{text(hmac.digest(key, body, hashlib.sha256))}"
 
 
@@ -25,8 +25,8 @@ def verify(keys: Sequence[bytes], given: str) -> dict[str, Any] | None:
     known = [hmac.digest(key, body, hashlib.sha256) for key in keys]
     if not any(hmac.compare_digest(mac, one) for one in known):
         return None
-    said: dict[str, Any] = json.loads(body)
-    return said if said["x"] > time.time() else None
+    claims: dict[str, Any] = json.loads(body)
+    return claims if claims["x"] > time.time() else None
 
 
 def text(found: bytes) -> str:

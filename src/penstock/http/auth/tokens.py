@@ -47,7 +47,7 @@ def expiry(seconds: int) -> int:
 
 
 def make(roots: Roots, claims: Claims) -> str:
-    said = {
+    members = {
         "a": claims.account,
         "j": claims.job,
         "t": claims.topic,
@@ -58,24 +58,24 @@ def make(roots: Roots, claims: Claims) -> str:
         "s": claims.session,
         "i": int(claims.issued * 1_000),
     }
-    told = {key: value for key, value in said.items() if value is not None}
-    return PREFIX + signed.sign(roots.keys(_PURPOSE)[0], told)
+    present = {key: value for key, value in members.items() if value is not None}
+    return PREFIX + signed.sign(roots.keys(_PURPOSE)[0], present)
 
 
 def read(roots: Roots, token: str) -> Claims | None:
     """What a token allows; None: it is not ours, or its time is over."""
-    said = signed.verify(roots.keys(_PURPOSE), token.removeprefix(PREFIX))
-    if said is None:
+    members = signed.verify(roots.keys(_PURPOSE), token.removeprefix(PREFIX))
+    if members is None:
         return None
     return Claims(
-        account=said.get("a"),
-        job=said.get("j"),
-        topic=said.get("t"),
-        allow=frozenset(said["w"]),
-        expires=said["x"],
-        issuer=said["k"],
-        of=said.get("o"),
-        session=said.get("s"),
+        account=members.get("a"),
+        job=members.get("j"),
+        topic=members.get("t"),
+        allow=frozenset(members["w"]),
+        expires=members["x"],
+        issuer=members["k"],
+        of=members.get("o"),
+        session=members.get("s"),
         # Of the version before, which did not say: as early as it can have been.
-        issued=said["i"] / 1_000 if "i" in said else said["x"] - LONGEST_SECONDS,
+        issued=members["i"] / 1_000 if "i" in members else members["x"] - LONGEST_SECONDS,
     )

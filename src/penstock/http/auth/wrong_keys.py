@@ -70,13 +70,13 @@ def address_of(request: Request) -> str:
     """Where a request comes from, by the connection or by a proxy that we trust."""
     host = request.client.host if request.client else ""
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return host
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        network = int(found) >> _NETWORK_BITS << _NETWORK_BITS
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
         return f"{ipaddress.IPv6Address(network)}/{_NETWORK_BITS}"
     return host
 

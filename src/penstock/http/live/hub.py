@@ -1,12 +1,12 @@
-"""Live streams: one hub per process hears that something changed, looks what, and tells rooms.
+"""Live streams: one hub per process learns that something changed, polls, and publishes to feeds.
 
-    listen   one session; a hint says "look", nothing more
-    look     on a hint, else once a second; one statement for all watched jobs, one for all scopes;
-             then what changed is read once, and told to all who watch it
-    tick     once a second: signs of life, keys that were revoked, clients that take nothing
+    listen   one session; a notification says "poll now", nothing more
+    poll     on a notification, else once a second; one statement for all watched jobs, one for all
+             scopes; then what changed is read once, and published to all who watch it
+    tick     once a second: heartbeats, keys that were revoked, clients that read nothing
 
-A look that takes long is followed by a rest of four times as long, so that watching takes a fifth
-of one connection at most. An outage closes no stream: the next look finds what was missed.
+A poll that takes long is followed by a pause of four times as long, so that watching takes a fifth
+of one connection at most. An outage closes no stream: the next poll finds what was missed.
 """
 
 import asyncio
@@ -25,42 +25,82 @@ from penstock.db.connections.pooler import is_pooled
 from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.accounts.sessions import Grant
 from penstock.engine.engine import Engine
-from penstock.engine.queries.events import Scope, Watched, WatchedJob
-from penstock.engine.queries.notifications import Hints
+from penstock.engine.queries.events import Scope, WatchedJob, WatchRequest
+from penstock.engine.queries.notifications import LAST_SECONDS
 from penstock.http.batching import Batcher
-from penstock.http.live.changes import CHUNK_PAGE, Looks
-from penstock.http.live.pulse import PulseRoom, PulseWatcher
-from penstock.http.live.subscriptions import (
-    BatchRoom,
+from penstock.http.live.feeds import (
+    BatchFeed,
     BatchWatcher,
     Chunks,
     Cursor,
+    Feed,
     FinalWatcher,
-    JobRoom,
+    JobFeed,
     JobWatcher,
-    ScopeRoom,
-    ScopeWatcher,
+    Watcher,
 )
-from penstock.http.live.watchers import Room, Watcher
+from penstock.http.live.poll import CHUNK_PAGE, Poller
+from penstock.http.live.scopes import ScopeFeed, ScopeWatcher
 
-# Submits and cancels tell workers, and those hints say as much to us.
+# Submits and cancels notify workers, and so the hub.
 CHANNELS = ("penstock_change", "penstock_job", "penstock_cancel")
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
-# The rest after a look, as a multiple of it.
+# The pause after a poll, as a multiple of the time it took.
 REST = 4
 AWAY_SECONDS = 0.5
 TICK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
-# A client that takes nothing for so long has gone without a word.
+# A client that reads nothing for so long has gone without closing its connection.
 STALLED_SECONDS = 60.0
 RENEW_SECONDS = 1_800.0
-# How many may ask in one statement: whether they may watch, and for what jobs have emitted, which
-# may be a page of long texts each.
-DOOR = 1_000
-HISTORIES = 20
+# How many requests share a statement: those for permission to watch, and those for earlier chunks,
+# which may be a page of long texts each.
+MOST_PERMISSIONS = 1_000
+MOST_HISTORIES = 20
+# An open page of the dashboard learns of changes this often at most, however many there are; and
+# in any case after a while, since ETA and staleness change without a notification.
+CHANGE_SECONDS = 1.0
+SILENCE_SECONDS = 5.0
 
 _log = logging.getLogger("penstock.http")
+
+
+class AnyChangeFeed(Feed):
+    """For pages that show everything: that something has changed, and not what."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.updates = 0
+        self._published_at = 0.0
+        self._changed = False
+
+    def changed(self, now: float) -> None:
+        self._changed = True
+        self.publish(now)
+
+    def publish(self, now: float) -> None:
+        """Publish a change if it is due."""
+        since = now - self._published_at
+        if (self._changed and since >= CHANGE_SECONDS) or since >= SILENCE_SECONDS:
+            self._changed = False
+            self._published_at = now
+            self.updates += 1
+            self.wake()
+
+
+class AnyChangeWatcher(Watcher[AnyChangeFeed]):
+    __slots__ = ("_updates_sent",)
+
+    def __init__(self, feed: AnyChangeFeed, **caller: Any) -> None:
+        super().__init__(feed, **caller)
+        self._updates_sent = -1
+
+    async def events(self) -> bytes:
+        if self._updates_sent == self._feed.updates:
+            return b""
+        self._updates_sent = self._feed.updates
+        return b"event: change\ndata: {}\n\n"
 
 
 class Hub:
@@ -69,73 +109,75 @@ class Hub:
         self._grants = engine.grants
         self._dsn = dsn
         self._loop = asyncio.get_running_loop()
-        self._hints = Hints(engine.events.tell)
-        self._jobs: dict[WatchedJob, JobRoom] = {}
-        self._batches: dict[WatchedJob, BatchRoom] = {}
-        self._scopes: dict[Scope, ScopeRoom] = {}
-        self._pulse = PulseRoom()
-        self._looks = Looks(self._events, self._jobs, self._batches, self._scopes, self._close_over)
-        self._news = asyncio.Event()
+        self._notifier = engine.events.notifier()
+        self._jobs: dict[WatchedJob, JobFeed] = {}
+        self._batches: dict[WatchedJob, BatchFeed] = {}
+        self._scopes: dict[Scope, ScopeFeed] = {}
+        self._any_change = AnyChangeFeed()
+        self._poller = Poller(
+            self._events, self._jobs, self._batches, self._scopes, self._close_withdrawn
+        )
+        self._poll_now = asyncio.Event()
         self._loops = Supervisor(_log)
-        self._door = Batcher(engine.events.may_watch, DOOR)
-        self._histories = Batcher(self._looks.read_chunks, HISTORIES)
+        self._permissions = Batcher(engine.events.may_watch, MOST_PERMISSIONS)
+        self._histories = Batcher(self._poller.read_chunks, MOST_HISTORIES)
         self.closed = False
 
     def start(self) -> None:
         self._loops.start("the listener of live streams", self._listen)
-        self._loops.start("the refresh of live streams", self._refresh)
-        self._loops.start("the upkeep of live streams", self._keep_up, every=TICK_SECONDS)
+        self._loops.start("polling for live streams", self._keep_polling)
+        self._loops.start("the upkeep of live streams", self._tick, every=TICK_SECONDS)
 
     def close(self) -> None:
         """End all streams at once: their clients come back, to this server's successor."""
         self.closed = True
         for watcher in self._watchers():
-            if watcher.taking_since is None:
+            if watcher.sending_since is None:
                 watcher.close()
             else:
-                watcher.give_up()
+                watcher.abort()
 
     async def stop(self) -> None:
         self.close()
         await self._loops.stop()
-        await self._hints.close()
+        await self._notifier.close(LAST_SECONDS)
 
     def count(self) -> int:
-        """How many watch."""
+        """How many watchers there are."""
         return len(self._watchers())
 
-    def tell(self) -> None:
-        """Something was changed by this process: look, and let others look."""
-        self._hear()
-        self._hints.tell()
+    def notify(self) -> None:
+        """Poll, and let other servers poll: this process has changed something. After commit."""
+        self._on_notify()
+        self._notifier.notify()
 
-    # --- who watches -----------------------------------------------------------------------------
+    # --- watchers --------------------------------------------------------------------------------
 
-    async def may_watch(self, wanted: Watched) -> bool:
-        """Whether it is there and theirs. Those who ask at the same time share a statement."""
-        return await self._door.ask(wanted)
+    async def may_watch(self, request: WatchRequest) -> bool:
+        """Whether it is there and the caller may see it. Simultaneous calls share a statement."""
+        return await self._permissions.ask(request)
 
-    def watch_job(self, job: WatchedJob, cursor: Cursor, **who: Any) -> Watcher:
-        return self._entered(JobWatcher(self._job_room(job), cursor, **who))
+    def watch_job(self, job: WatchedJob, cursor: Cursor, **caller: Any) -> Watcher[Any]:
+        return self._entered(JobWatcher(self._job_feed(job), cursor, **caller))
 
-    def watch_batch(self, batch: WatchedJob, **who: Any) -> Watcher:
-        room = self._batches.get(batch)
-        if room is None:
-            room = self._batches[batch] = BatchRoom(lambda: _remove(self._batches, batch))
-        return self._entered(BatchWatcher(room, **who))
+    def watch_batch(self, batch: WatchedJob, **caller: Any) -> Watcher[Any]:
+        feed = self._batches.get(batch)
+        if feed is None:
+            feed = self._batches[batch] = BatchFeed(lambda: _remove(self._batches, batch))
+        return self._entered(BatchWatcher(feed, **caller))
 
-    def watch_scope(self, scope: Scope, **who: Any) -> Watcher:
-        room = self._scopes.get(scope)
-        if room is None:
-            room = self._scopes[scope] = ScopeRoom(lambda: _remove(self._scopes, scope), scope)
-        return self._entered(ScopeWatcher(room, **who))
+    def watch_scope(self, scope: Scope, **caller: Any) -> Watcher[Any]:
+        feed = self._scopes.get(scope)
+        if feed is None:
+            feed = self._scopes[scope] = ScopeFeed(lambda: _remove(self._scopes, scope), scope)
+        return self._entered(ScopeWatcher(feed, **caller))
 
-    def watch_anything(self, **who: Any) -> Watcher:
-        return self._entered(PulseWatcher(self._pulse, **who))
+    def watch_anything(self, **caller: Any) -> Watcher[Any]:
+        return self._entered(AnyChangeWatcher(self._any_change, **caller))
 
     async def until_final(self, job: UUID, seconds: float) -> bool:
-        """Wait for the end of a job, so long at most; whether it has ended."""
-        watcher = FinalWatcher(self._job_room(WatchedJob(job)))
+        """Wait until a job has finished, `seconds` at most; whether it has."""
+        watcher = FinalWatcher(self._job_feed(WatchedJob(job)))
         self._entered(watcher)
         try:
             async with asyncio.timeout(seconds):
@@ -145,120 +187,120 @@ class Hub:
         finally:
             watcher.leave()
 
-    def _job_room(self, job: WatchedJob) -> JobRoom:
-        room = self._jobs.get(job)
-        if room is None:
+    def _job_feed(self, job: WatchedJob) -> JobFeed:
+        feed = self._jobs.get(job)
+        if feed is None:
 
             async def history(after: Cursor) -> Chunks:
                 while True:
                     try:
                         return await self._histories.ask((job.id, after))
                     except AWAY:
-                        # The stream stays open; who watches it waits with us.
+                        # The stream stays open and waits for the database.
                         await asyncio.sleep(AWAY_SECONDS)
 
-            room = self._jobs[job] = JobRoom(
+            feed = self._jobs[job] = JobFeed(
                 lambda: _remove(self._jobs, job),
                 history=history,
                 page=CHUNK_PAGE,
-                look=self._news.set,
+                poll=self._poll_now.set,
             )
-        return room
+        return feed
 
-    def _entered(self, watcher: Watcher) -> Watcher:
+    def _entered(self, watcher: Watcher[Any]) -> Watcher[Any]:
         if self.closed:
             watcher.close()
-        self._news.set()
+        self._poll_now.set()
         return watcher
 
-    def _watchers(self) -> list[Watcher]:
-        rooms: list[Room] = [
+    def _watchers(self) -> list[Watcher[Any]]:
+        feeds: list[Feed] = [
             *self._jobs.values(),
             *self._batches.values(),
             *self._scopes.values(),
-            self._pulse,
+            self._any_change,
         ]
-        return [watcher for room in rooms for watcher in room.watchers]
+        return [watcher for feed in feeds for watcher in feed.watchers]
 
     # --- loops -----------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         dsn = await self._dsn()
         if await is_pooled(dsn):
-            # Hints do not come through such a pooler; the look once a second does without.
+            # Notifications do not pass such a pooler; the poll once a second works without them.
             await asyncio.Event().wait()
 
-        async def look(_: asyncpg.Connection) -> bool:
-            self._news.set()  # what was told while nobody listened
+        async def poll(_: asyncpg.Connection) -> bool:
+            self._poll_now.set()  # notifications may have been lost while there was no session
             return True
 
         await listen(
             dsn,
             CHANNELS,
-            lambda _, __: self._hear(),
-            look,
+            lambda _, __: self._on_notify(),
+            poll,
             name="penstock events",
             renew_seconds=RENEW_SECONDS,
         )
 
-    def _hear(self) -> None:
-        self._news.set()
-        self._pulse.hint(self._loop.time())
+    def _on_notify(self) -> None:
+        self._poll_now.set()
+        self._any_change.changed(self._loop.time())
 
-    async def _refresh(self) -> None:
+    async def _keep_polling(self) -> None:
         while True:
             watched = bool(self._jobs or self._batches or self._scopes)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_SECONDS if watched else None)
-            self._news.clear()
-            took = await self._looks.look()
-            if self._looks.unfinished:
-                self._news.set()
+                await asyncio.wait_for(self._poll_now.wait(), POLL_SECONDS if watched else None)
+            self._poll_now.clear()
+            took = await self._poller.poll()
+            if self._poller.has_more:
+                self._poll_now.set()
             await asyncio.sleep(max(PAUSE_SECONDS, REST * took))
 
-    async def _keep_up(self) -> None:
+    async def _tick(self) -> None:
         now, today = self._loop.time(), time.time()
         for watcher in self._watchers():
-            _look_after(watcher, now, today)
+            _check_client(watcher, now, today)
         for scope in self._scopes.values():
-            scope.settle(now)
+            scope.trim(now)
         for job in self._jobs.values():
-            job.settle()
-        self._pulse.settle(now)
-        await self._close_dead()
+            job.trim()
+        self._any_change.publish(now)
+        await self._close_revoked()
 
-    async def _close_dead(self) -> None:
-        """What was opened by keys, sessions and tokens that open nothing any more."""
+    async def _close_revoked(self) -> None:
+        """Close streams whose key, session or token is not valid any more."""
         keys = {watcher.key for watcher in self._watchers() if watcher.key is not None}
         dead = await self._events.dead_keys(sorted(keys)) if keys else set()
         for watcher in self._watchers() if dead else ():
             if watcher.key in dead:
                 watcher.close()
-        await self._close_over(self._watchers())
+        await self._close_withdrawn(self._watchers())
 
-    async def _close_over(self, watchers: Iterable[Watcher]) -> None:
-        """Those whose session was signed out, or whose token is of an erased account."""
-        granted: defaultdict[Grant, list[Watcher]] = defaultdict(list)
+    async def _close_withdrawn(self, watchers: Iterable[Watcher[Any]]) -> None:
+        """Close those whose session was signed out, or whose token is of an erased account."""
+        granted: defaultdict[Grant, list[Watcher[Any]]] = defaultdict(list)
         for watcher in watchers:
             if watcher.grant is not None:
                 granted[watcher.grant].append(watcher)
         if not granted:
             return
-        ends = await self._grants.are_over(list(granted))
-        for grant, is_over in zip(list(granted), ends, strict=True):
-            for watcher in granted[grant] if is_over else ():
+        withdrawn = await self._grants.are_over(list(granted))
+        for grant, is_withdrawn in zip(list(granted), withdrawn, strict=True):
+            for watcher in granted[grant] if is_withdrawn else ():
                 watcher.close()
 
 
-def _look_after(watcher: Watcher, now: float, today: float) -> None:
+def _check_client(watcher: Watcher[Any], now: float, today: float) -> None:
     if watcher.expires is not None and watcher.expires <= today:
         watcher.close()
-    elif watcher.taking_since is None:
+    elif watcher.sending_since is None:
         if now - watcher.sent_at > HEARTBEAT_SECONDS:
-            watcher.wake(beat=True)
-    elif now - watcher.taking_since > STALLED_SECONDS:
-        watcher.give_up()
+            watcher.wake(heartbeat=True)
+    elif now - watcher.sending_since > STALLED_SECONDS:
+        watcher.abort()
 
 
-def _remove(rooms: dict[Any, Any], name: Any) -> None:
-    rooms.pop(name, None)
+def _remove(feeds: dict[Any, Any], name: Any) -> None:
+    feeds.pop(name, None)

@@ -227,11 +227,11 @@ class Limits:
         """
         shares = [Share("all", max(UPLOADS_BYTES, 4 * room.most_bytes), of_all=True)]
         if room.left is None:
-            place = Share(f"key {principal.key or principal.who}", KEY_UPLOADS)
+            sender = Share(f"key {principal.key or principal.who}", KEY_UPLOADS)
         else:
-            place = Share(f"account {room.account}", ACCOUNT_UPLOADS)
+            sender = Share(f"account {room.account}", ACCOUNT_UPLOADS)
             shares.insert(0, Share(f"account {room.account}", room.left))
-        self._hold(request.scope, self.uploads, (place,)).add(1)
+        self._hold(request.scope, self.uploads, (sender,)).add(1)
         return self._hold(request.scope, self.disk, shares)
 
     def hold_stream(self, scope: Scope, principal: Principal) -> Holding:
@@ -267,8 +267,8 @@ class Limits:
 
 
 def limits(request: Request) -> Limits:
-    found: Limits = request.app.state.limits
-    return found
+    limits: Limits = request.app.state.limits
+    return limits
 
 
 def release_all(scope: Scope) -> None:

@@ -161,13 +161,13 @@ async def on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
     code = _CODES.get(error.status_code, "refused")
     headers = dict(error.headers or ())
-    said, hint = str(error.detail), None
+    detail, hint = str(error.detail), None
     if error.status_code == HTTPStatus.NOT_FOUND:
-        said, hint = "there is nothing at this address", "/docs shows every call."
+        detail, hint = "there is nothing at this address", "/docs shows every call."
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-        said = f"this address takes {headers['Allow']}, and not {request.method}"
-    return problem(error.status_code, code, said, hint=hint, headers=headers)
+        detail = f"this address takes {headers['Allow']}, and not {request.method}"
+    return problem(error.status_code, code, detail, hint=hint, headers=headers)
 
 
 def _methods(request: Request) -> set[str]:

@@ -1,7 +1,14 @@
-"""Each request: an id that is answered and logged, a line about it, and how long it took.
+"""What happens around each request and its answer, whatever the route.
 
-What is logged is what we chose: the route's pattern, never the path with its query, so no token;
-ids of jobs and keys, never what they carry or open.
+Requests: an id that is answered and logged, one line in the log, and how long it took. What is
+logged is what we chose: the route's pattern, never the path with its query, so no token; ids of
+jobs and keys, never what they carry or open. A request names its host once, or a proxy in front
+might read another than we do. After a request that may have changed something, watchers here and
+at other servers are notified.
+
+LargeAnswers: a large answer is counted until its client has read it, and sent in pieces. A server
+keeps an answer in memory until its client has read it. A page of a list may have 9 MB, and a client
+may ask for many of them and read none.
 """
 
 import logging
@@ -10,14 +17,19 @@ import re
 import time
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from uuid import UUID
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.base import logs
+from penstock.errors import RateLimited
+from penstock.http.live.hub import Hub
 from penstock.http.middleware import limits, problems, security_headers
 
 HEADER = "X-Request-ID"
@@ -31,6 +43,21 @@ _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
 # In seconds, until the answer begins; the last is endless.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_DEFAULTS = [
+    (name.lower().encode(), value.encode()) for name, value in security_headers.DEFAULTS.items()
+]
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]{0,255}")
+_HOST_HINT = "HTTP/1.1 asks for exactly one Host header, like Host: queue.example.org"
+# Of smaller answers the system's buffers take nearly all.
+LARGE_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
+
+# The answer of another method is never refused: what it has done is done.
+_BOUNDED = frozenset({"GET", "HEAD"})
+
+Header = tuple[bytes, bytes]
 
 _log = logging.getLogger("penstock.http")
 
@@ -72,7 +99,7 @@ def note_job(job_id: UUID) -> None:
 
 
 class Requests:
-    """Pure ASGI, around everything else: it sees the answers of Starlette, too."""
+    """Pure ASGI, around everything else: the answers of Starlette pass it, too."""
 
     def __init__(self, app: ASGIApp, counts: Counts) -> None:
         self._app = app
@@ -91,25 +118,26 @@ class Requests:
         status = 0
         answered = begun
 
-        async def tell(message: Message) -> None:
+        async def send_completed(message: Message) -> None:
             nonlocal status, answered
             if message["type"] == "http.response.start":
                 status = message["status"]
                 answered = time.perf_counter()
-                headers = security_headers.completed(message.get("headers", ()))
+                headers = _completed(message.get("headers", ()))
                 message["headers"] = [*headers, (_HEADER, request_id.encode())]
             await send(message)
 
         self._counts.open += 1
         try:
-            wrong = security_headers.wrong_host(scope)
+            wrong = _wrong_host(scope)
             if wrong is None:
-                await self._app(scope, receive, tell)
+                await self._app(scope, receive, send_completed)
+                if scope["method"] not in _READS:
+                    live: Hub = scope["app"].state.backend.live
+                    live.notify()
             else:
-                refusal = problems.problem(
-                    400, "bad_request", wrong, hint=security_headers.HOST_HINT
-                )
-                await refusal(scope, receive, tell)
+                refusal = problems.problem(400, "bad_request", wrong, hint=_HOST_HINT)
+                await refusal(scope, receive, send_completed)
         except Exception:
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             raise
@@ -121,7 +149,7 @@ class Requests:
             if status:
                 waited = (answered if answered > begun else ended) - begun
                 self._counts.count(route, status, waited)
-            _tell_log(scope, route, status or _CLIENT_GONE, ended - begun)
+            _log_request(scope, route, status or _CLIENT_GONE, ended - begun)
 
 
 def _new_id() -> str:
@@ -143,7 +171,7 @@ def _route(scope: Scope) -> Route:
     return method, getattr(scope.get("route"), "path", "unknown")
 
 
-def _tell_log(scope: Scope, route: Route, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, route: Route, status: int, seconds: float) -> None:
     is_routine = route[1] in _QUIET and status < HTTPStatus.BAD_REQUEST
     level = logging.DEBUG if is_routine else logging.INFO
     if not _log.isEnabledFor(level):
@@ -162,3 +190,80 @@ def _as_uuid(text: object) -> str | None:
         return str(UUID(str(text)))
     except ValueError:
         return None
+
+
+def _wrong_host(scope: Scope) -> str | None:
+    """What is wrong with the Host of a request; None: nothing."""
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    if len(hosts) > 1:
+        return "the request has more than one Host header"
+    if not hosts:
+        return "the request has no Host header" if scope["http_version"] == "1.1" else None
+    return None if _HOST.fullmatch(hosts[0]) else "the Host header is not the name of a host"
+
+
+def _completed(headers: Iterable[Header]) -> list[Header]:
+    """These headers of an answer, and the defaults that they lack."""
+    given = list(headers)
+    names = {name.lower() for name, _ in given}
+    return given + [default for default in _DEFAULTS if default[0] not in names]
+
+
+class LargeAnswers:
+    """Pure ASGI, around the routes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in _BOUNDED:
+            await self._app(scope, receive, send)
+            return
+        start: Message | None = None
+        refused = False
+
+        async def send_bounded(message: Message) -> None:
+            nonlocal start, refused
+            if message["type"] == "http.response.start" and _is_large(message):
+                start = message  # is sent with the first bytes, unless they are refused
+                return
+            body = message.get("body", b"")
+            if start is not None:
+                refused = await _refuse(scope, receive, send, len(body))
+                if not refused:
+                    await send(start)
+                start = None
+            if refused:
+                return
+            if len(body) < LARGE_BYTES:
+                await send(message)
+                return
+            more = message.get("more_body", False)
+            # The server takes a piece when the client has read most of those before it.
+            for at in range(0, len(body), PIECE_BYTES):
+                piece, goes_on = body[at : at + PIECE_BYTES], more or at + PIECE_BYTES < len(body)
+                await send({"type": "http.response.body", "body": piece, "more_body": goes_on})
+
+        await self._app(scope, receive, send_bounded)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bool:
+    """Count so many bytes of an answer; whether that was too much, and a refusal was sent."""
+    request = Request(scope)
+    try:
+        limits.limits(request).hold_answer(request, amount)
+    except RateLimited as error:
+        refusal = await problems.on_refused(request, error)
+    except HTTPException as error:
+        refusal = await problems.on_http(request, error)
+    else:
+        return False
+    await refusal(scope, receive, send)
+    return True
+
+
+def _is_large(start: Message) -> bool:
+    for name, value in start.get("headers", ()):
+        if name == b"content-length":
+            return int(value) >= LARGE_BYTES
+    return False

@@ -129,26 +129,26 @@ class Receipt(Answer):
 )
 async def create(
     _: Service,
-    behind: Backend,
-    said: Annotated[CreateAccount, Body(code="invalid_account")],
+    backend: Backend,
+    form: Annotated[CreateAccount, Body(code="invalid_account")],
 ) -> Found:
-    await behind.engine.accounts.create(said.id, plan=said.plan)
-    return await behind.engine.accounts.show(said.id)
+    await backend.engine.accounts.create(form.id, plan=form.plan)
+    return await backend.engine.accounts.show(form.id)
 
 
 @routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
 async def list_accounts(
-    _: Service, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+    _: Service, backend: Backend, limit: Limit = 100, cursor: Cursor = None
 ) -> Found:
-    found = await behind.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
+    found = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
     after = found[-1]["id"] if len(found) == limit else None
     return {"items": found, "next_cursor": cursors.write_text(after)}
 
 
 @routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
-async def read(account: str, principal: Reader, behind: Backend) -> Found:
+async def read(account: str, principal: Reader, backend: Backend) -> Found:
     _refuse_foreign(principal, account)
-    return await behind.engine.accounts.show(account)
+    return await backend.engine.accounts.show(account)
 
 
 @routes.add(
@@ -161,11 +161,11 @@ async def read(account: str, principal: Reader, behind: Backend) -> Found:
 async def edit(
     account: str,
     _: Service,
-    behind: Backend,
-    said: Annotated[EditAccount, Body()],
+    backend: Backend,
+    form: Annotated[EditAccount, Body()],
 ) -> Found:
-    await behind.patient.accounts.set_plan(account, said.plan)
-    return await behind.engine.accounts.show(account)
+    await backend.patient.accounts.set_plan(account, form.plan)
+    return await backend.engine.accounts.show(account)
 
 
 @routes.add(
@@ -174,13 +174,13 @@ async def edit(
 async def grant(
     account: str,
     _: Service,
-    behind: Backend,
-    said: Annotated[GrantCredits, Body()],
+    backend: Backend,
+    form: Annotated[GrantCredits, Body()],
 ) -> Found:
-    moved = await behind.engine.accounts.grant(
-        account, said.amount, reason=said.reason, ref=said.ref
+    moved = await backend.engine.accounts.grant(
+        account, form.amount, reason=form.reason, ref=form.ref
     )
-    return await _moved(behind, account, moved)
+    return await _moved(backend, account, moved)
 
 
 @routes.add(
@@ -193,13 +193,13 @@ async def grant(
 async def deduct(
     account: str,
     _: Service,
-    behind: Backend,
-    said: Annotated[DeductCredits, Body()],
+    backend: Backend,
+    form: Annotated[DeductCredits, Body()],
 ) -> Found:
-    moved = await behind.engine.accounts.deduct(
-        account, said.amount, ref=said.ref, reason=said.reason
+    moved = await backend.engine.accounts.deduct(
+        account, form.amount, ref=form.ref, reason=form.reason
     )
-    return await _moved(behind, account, moved)
+    return await _moved(backend, account, moved)
 
 
 @routes.add(
@@ -212,11 +212,11 @@ async def deduct(
 async def refund(
     account: str,
     _: Service,
-    behind: Backend,
-    said: Annotated[RefundCredits, Body()],
+    backend: Backend,
+    form: Annotated[RefundCredits, Body()],
 ) -> Found:
-    moved = await behind.engine.accounts.refund(account, ref=said.ref, reason=said.reason)
-    return await _moved(behind, account, moved)
+    moved = await backend.engine.accounts.refund(account, ref=form.ref, reason=form.reason)
+    return await _moved(backend, account, moved)
 
 
 @routes.add(
@@ -226,11 +226,11 @@ async def refund(
     answer=Ledger,
 )
 async def ledger(
-    account: str, principal: Reader, behind: Backend, limit: Limit = 100, cursor: Cursor = None
+    account: str, principal: Reader, backend: Backend, limit: Limit = 100, cursor: Cursor = None
 ) -> Found:
     _refuse_foreign(principal, account)
     before = cursors.read_number(cursor)
-    found = await behind.engine.accounts.ledger(account, limit=limit, before=before)
+    found = await backend.engine.accounts.ledger(account, limit=limit, before=before)
     after = str(found[-1]["id"]) if len(found) == limit else None
     return {"items": found, "next_cursor": cursors.write_text(after)}
 
@@ -242,16 +242,16 @@ async def ledger(
     answer=Receipt,
     refuses=(409,),
 )
-async def erase(account: str, _: Operator, behind: Backend) -> Found:
+async def erase(account: str, _: Operator, backend: Backend) -> Found:
     """What waits is cancelled and refunded, what runs is asked to stop.
 
     Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
     books are kept, under a number. There is no way back.
     """
     try:
-        return await behind.patient.erasure.erase(account)
+        return await backend.patient.erasure.erase(account)
     finally:  # its keys end first, also where some of its jobs still run
-        behind.auth.forget_account(account)
+        backend.auth.forget_account(account)
 
 
 def _refuse_foreign(principal: Principal, account: str) -> None:
@@ -267,7 +267,7 @@ def _refuse_foreign(principal: Principal, account: str) -> None:
         )
 
 
-async def _moved(behind: Backend, account: str, moved: dict[str, Any]) -> Found:
+async def _moved(backend: Backend, account: str, moved: dict[str, Any]) -> Found:
     told = {key: value for key, value in moved.items() if key not in ("account", "balance")}
     # The balance of this moment, in which others may have moved it too.
-    return {**await behind.engine.accounts.show(account), **told}
+    return {**await backend.engine.accounts.show(account), **told}

@@ -107,7 +107,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     about="What became of each item",
     refuses=(401,),
 )
-async def call_back(job_id: UUID, request: Request, behind: Backend) -> Response | dict[str, Any]:
+async def call_back(job_id: UUID, request: Request, backend: Backend) -> Response | dict[str, Any]:
     """One result, or an array with one, for the job in the path.
 
     Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
@@ -116,32 +116,32 @@ async def call_back(job_id: UUID, request: Request, behind: Backend) -> Response
     to hold the token or the secret: a signature proves nothing before all of the body has come.
     """
     given = bearer(request) or ""
-    caller = Caller(behind, job_id)
+    caller = Caller(backend, job_id)
     await caller.read_bearer(request, given)
     body = await read_callback(
         request,
         SINGLE_BYTES,
         known=caller.known,
-        proves=lambda part: holds_token(behind.roots, part, job_id),
+        proves=lambda part: holds_token(backend.roots, part, job_id),
     )
     await caller.read_signature(request, body)
-    said = only_item(caller, body)
-    if said.odd is None and said.job_id not in (None, job_id):
+    item = only_item(caller, body)
+    if item.odd is None and item.job_id not in (None, job_id):
         raise Invalid(
             "the body is about another job than the address",
             code="invalid_callback",
             field="job_id",
         )
-    items = caller.items(said, given)
+    items = caller.items(item, given)
     if items is None:
-        return {"results": [_result(job_id, "invalid", said.odd or caller.why)]}
+        return {"results": [_result(job_id, "invalid", item.odd or caller.why)]}
     if caller.signature is None:
-        outcome = await _resolve_first(behind, items)
+        outcome = await _resolve_first(backend, items)
     else:
-        outcome = await _resolve_signed(behind, items, caller.signature)
+        outcome = await _resolve_signed(backend, items, caller.signature)
     if outcome == "busy":
         return _busy()
-    await _tell(behind, [items[0]], [outcome])
+    await _notify(backend, [items[0]], [outcome])
     return {"results": [_result(job_id, outcome)]}
 
 
@@ -154,7 +154,7 @@ async def call_back(job_id: UUID, request: Request, behind: Backend) -> Response
     about="What became of each item",
     refuses=(401,),
 )
-async def call_back_many(request: Request, behind: Backend) -> Response | dict[str, Any]:
+async def call_back_many(request: Request, backend: Backend) -> Response | dict[str, Any]:
     """An array of results, each with the token of its start, and each for itself.
 
     One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
@@ -163,7 +163,7 @@ async def call_back_many(request: Request, behind: Backend) -> Response | dict[s
         request,
         ARRAY_BYTES,
         known=False,
-        proves=lambda part: holds_token(behind.roots, part),
+        proves=lambda part: holds_token(backend.roots, part),
     )
     try:
         raw = callback_items.parse(body)
@@ -176,28 +176,28 @@ async def call_back_many(request: Request, behind: Backend) -> Response | dict[s
         raise Invalid(
             f"a callback may have at most {MOST_ITEMS} items", code="invalid_callback", field="body"
         )
-    said = [callback_items.read(one) for one in raw]
+    read = [callback_items.read(item) for item in raw]
     attempts = [
-        callback_token.attempt_of(behind.roots, one.job_id, one.token)
-        if one.job_id is not None and one.token is not None
+        callback_token.attempt_of(backend.roots, item.job_id, item.token)
+        if item.job_id is not None and item.token is not None
         else None
-        for one in said
+        for item in read
     ]
     if not any(attempts):
         raise unknown_caller()
     items = {
-        place: one.item(one.job_id, attempt, one.token)
-        for place, (one, attempt) in enumerate(zip(said, attempts, strict=True))
-        if attempt is not None and one.odd is None and one.job_id and one.token
+        place: item.item(item.job_id, attempt, item.token)
+        for place, (item, attempt) in enumerate(zip(read, attempts, strict=True))
+        if attempt is not None and item.odd is None and item.job_id and item.token
     }
-    outcomes = dict(zip(items, await _resolve_many(behind, list(items.values())), strict=True))
-    await _tell(behind, list(items.values()), list(outcomes.values()))
+    outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
+    await _notify(backend, list(items.values()), list(outcomes.values()))
     if "busy" in outcomes.values():
         return _busy()
     return {
         "results": [
-            _result(one.job_id or one.shown, outcomes.get(place, "invalid"), one.odd)
-            for place, one in enumerate(said)
+            _result(item.job_id or item.shown, outcomes.get(place, "invalid"), item.odd)
+            for place, item in enumerate(read)
         ]
     }
 
@@ -214,21 +214,21 @@ class _Undone(Exception):  # noqa: N818
         self.outcome = outcome
 
 
-async def _resolve_first(behind: Backend, items: Sequence[Item]) -> str:
+async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
     """The same start under several tokens: the one that fits."""
     outcome = "invalid"
     for item in items:
-        [outcome] = await _resolve_many(behind, [item])
+        [outcome] = await _resolve_many(backend, [item])
         if outcome != "invalid":
             break
     return outcome
 
 
-async def _resolve_signed(behind: Backend, items: Sequence[Item], signed: bytes) -> str:
+async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
     ends = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await _remember_and_resolve(behind, items, signed)
+            return await _remember_and_resolve(backend, items, signed)
         except _UNFIT:
             return "invalid"
         except _Replayed:
@@ -243,11 +243,11 @@ async def _resolve_signed(behind: Backend, items: Sequence[Item], signed: bytes)
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _remember_and_resolve(behind: Backend, items: Sequence[Item], signed: bytes) -> str:
+async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
     """Signature and effect in one transaction: what was not done is not remembered as done."""
-    callbacks = behind.engine.callbacks
+    callbacks = backend.engine.callbacks
     outcome = "invalid"
-    async with behind.engine.transaction() as conn:
+    async with backend.engine.transaction() as conn:
         if not await callbacks.remember(signed, conn=conn):
             raise _Replayed
         for item in items:
@@ -259,14 +259,14 @@ async def _remember_and_resolve(behind: Backend, items: Sequence[Item], signed: 
     return outcome
 
 
-async def _resolve_many(behind: Backend, items: Sequence[Item]) -> list[str]:
+async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
     """Their outcomes in order; those that somebody holds are tried for a while."""
     outcomes: dict[int, str] = {}
     left = list(range(len(items)))
     ends = time.monotonic() + PATIENCE_SECONDS
     wait: timedelta | None = None
     while left:
-        found = await _resolve(behind, [items[place] for place in left], wait)
+        found = await _resolve(backend, [items[place] for place in left], wait)
         outcomes.update(zip(left, found, strict=True))
         left = [place for place in left if outcomes[place] == "busy"]
         if not left or time.monotonic() >= ends:
@@ -276,13 +276,13 @@ async def _resolve_many(behind: Backend, items: Sequence[Item]) -> list[str]:
     return [outcomes[place] for place in range(len(items))]
 
 
-async def _resolve(behind: Backend, items: Sequence[Item], wait: timedelta | None) -> list[str]:
+async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | None) -> list[str]:
     try:
-        resolved = await behind.engine.callbacks.resolve(items, wait=wait)
+        resolved = await backend.engine.callbacks.resolve(items, wait=wait)
     except _UNFIT:
         if len(items) == 1:
             return ["invalid"]
-        return [(await _resolve(behind, [item], wait))[0] for item in items]
+        return [(await _resolve(backend, [item], wait))[0] for item in items]
     # SQL answers by queue; those of one job in their order.
     found: defaultdict[UUID, deque[str]] = defaultdict(deque)
     for one in resolved:
@@ -290,21 +290,20 @@ async def _resolve(behind: Backend, items: Sequence[Item], wait: timedelta | Non
     return [found[item.job_id].popleft() for item in items]
 
 
-async def _tell(behind: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
-    """What was accepted has freed a slot, and changed what people watch."""
+async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
+    """Wake workers and drives of queues in which a slot is free now; have on_finish called."""
     accepted = [
         item for item, outcome in zip(items, outcomes, strict=True) if outcome == "accepted"
     ]
     if not accepted:
         return
-    behind.live.tell()
     ended = [item.job_id for item in accepted if item.outcome != "progress"]
-    places = (await behind.engine.callbacks.kinds(ended)).values() if ended else ()
-    for queue in {place.queue for place in places}:
-        behind.wake(queue)
-    behind.drives.submitted({place.kind for place in places})
+    kinds = (await backend.engine.callbacks.kinds(ended)).values() if ended else ()
+    for queue in {kind.queue for kind in kinds}:
+        backend.wake(queue)
+    backend.drives.submitted({kind.kind for kind in kinds})
     if ended:
-        behind.tell_app()
+        backend.tell_app()
 
 
 def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dict[str, Any]:

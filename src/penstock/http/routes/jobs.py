@@ -1,7 +1,15 @@
-"""Jobs over HTTP: submit, look, list, cancel, retry."""
+"""Jobs over HTTP: submit, read, list, cancel, retry; and how a job is answered.
 
+`Prefer: wait=30` (RFC 7240): the answer is sent when the job has finished, or the time is over.
+While a job lives, `Retry-After` says when to ask again; its `ETag` says whether it has changed.
+"""
+
+import hashlib
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated
 from uuid import UUID
 
@@ -9,29 +17,41 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.engine.encoding.known_names import naming_known
 from penstock.engine.queries.json_texts import Text
 from penstock.engine.queries.lists import JobFilter
-from penstock.engine.states import JobStatus
+from penstock.engine.states import FINISHED, JobStatus
 from penstock.errors import NotAllowed
-from penstock.http.auth.access import (
-    check_payload,
-    naming_kinds,
-    naming_place,
-    refuse_reserved,
-    scope_of,
-)
 from penstock.http.auth.caller import Canceller, Principal, Reader, Submitter
 from penstock.http.backend import Backend
+from penstock.http.middleware.limits import limits
+from penstock.http.middleware.requests import note_job
 from penstock.http.routing import HEADER, Routes
 from penstock.http.schemas import answers, cursors
-from penstock.http.schemas.body import Body
+from penstock.http.schemas.body import JSON, Body
 from penstock.http.schemas.cursors import Cursor, Limit
-from penstock.http.schemas.forms import SubmitJob, new_job
-from penstock.http.schemas.headers import JSON, answer, answer_if_changed
-from penstock.http.schemas.prefer import Prefer, applied, waited
+from penstock.http.schemas.forms import (
+    SubmitJob,
+    check_payload,
+    naming_place,
+    new_job,
+    refuse_reserved,
+)
 from penstock.net.public_addresses import refuse_private
 
 routes = Routes("jobs")
+
+# A running job may finish at any moment; a queued one starts when its ETA is over.
+RETRY_SECONDS = 2
+LONGEST_RETRY_SECONDS = 30
+LONGEST_WAIT_SECONDS = 30
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?=$|[,;\s])", re.IGNORECASE)
+
+Prefer = Annotated[
+    str | None,
+    HEADER,
+    Field(description="`wait=10`: answer when the job has ended, after 10 s at the latest (30)."),
+]
 
 
 @routes.add(
@@ -47,7 +67,7 @@ routes = Routes("jobs")
 async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     request: Request,
     principal: Submitter,
-    behind: Backend,
+    backend: Backend,
     form: Annotated[SubmitJob, Body(code="invalid_job")],
     idempotency_key: Annotated[
         str | None,
@@ -59,47 +79,48 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     ] = None,
     prefer: Prefer = None,
 ) -> Response:
-    refuse_reserved(form, principal)
+    if principal.account is not None:
+        refuse_reserved(form)
     with naming_place():
-        payload, computed, known = check_payload(behind, form)
-        job = new_job(form, payload, {**computed, **_theirs(principal)})
+        payload, computed, known = check_payload(backend.kinds, form)
+        job = new_job(form, payload, {**computed, **_own_account(principal)})
         if job.webhook_url is not None:
-            await refuse_private(job.webhook_url, allow_private=behind.settings.allow_private)
-        await behind.engine.uploads.refuse_foreign(job.kind, payload, job.account)
-        queue = behind.kinds.queue_of(job.kind)
-        rides = queue is not None and behind.may_ride(queue)
-        together = None
+            await refuse_private(job.webhook_url, allow_private=backend.settings.allow_private)
+        await backend.engine.uploads.refuse_foreign(job.kind, payload, job.account)
+        queue = backend.kinds.queue_of(job.kind)
+        wakes_with_commit = queue is not None and backend.may_notify_in_commit(queue)
+        shared = None
         if queue is not None and idempotency_key is None:
-            together = await behind.batched.submit(job, queue=queue, wake=rides)
-        async with naming_kinds(principal, behind):
-            found = together or await behind.engine.texts.submit(
+            shared = await backend.batched.submit(job, queue=queue, wake=wakes_with_commit)
+        async with naming_kinds(principal, backend):
+            accepted = shared or await backend.engine.texts.submit(
                 job,
                 computed=known,
                 idempotency_key=idempotency_key,
                 scope=principal.holder,
-                wake=queue if rides else None,
+                wake=queue if wakes_with_commit else None,
                 own=principal.account is not None,
             )
-    if not rides:
-        _wake(behind, found)
-    behind.drives.submitted([job.kind])
-    found, seconds = await waited(
+    if not wakes_with_commit:
+        _wake(backend, accepted)
+    backend.drives.submitted([job.kind])
+    accepted, seconds = await _waited(
         prefer,
         request,
         principal,
-        behind,
-        found,
-        lambda: behind.batched.read(found.id, scope_of(principal)),
+        backend,
+        accepted,
+        lambda: backend.batched.read(accepted.id, principal.scope),
     )
-    response = answer(
-        found,
-        status=200 if found.deduplicated else 201,
+    response = _answer(
+        accepted,
+        status=200 if accepted.deduplicated else 201,
         headers={
-            "Location": f"/v1/jobs/{found.id}",
-            **({"Idempotent-Replayed": "true"} if found.replayed else {}),
+            "Location": f"/v1/jobs/{accepted.id}",
+            **({"Idempotent-Replayed": "true"} if accepted.replayed else {}),
         },
     )
-    return applied(response, seconds)
+    return _applied(response, seconds)
 
 
 @routes.add(
@@ -113,7 +134,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
 async def page(  # noqa: PLR0913  # one per filter of the contract
     *,
     principal: Reader,
-    behind: Backend,
+    backend: Backend,
     status: JobStatus | None = None,
     kind: str | None = None,
     queue: str | None = None,
@@ -128,25 +149,25 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
     A page may have fewer than `limit` and not be the last: only `next_cursor: null` says so.
     """
     before = cursors.read(cursor)
-    mine = scope_of(principal)
-    if mine.job is not None:
+    own = principal.scope
+    if own.job is not None:
         raise NotAllowed("a token for a job opens that job only", code="not_allowed")
-    nothing = (mine.account is not None and account not in (None, mine.account)) or (
-        mine.topic is not None and topic not in (None, mine.topic)
+    nothing = (own.account is not None and account not in (None, own.account)) or (
+        own.topic is not None and topic not in (None, own.topic)
     )
     if nothing:
         return _page([], None)
-    wanted = JobFilter(
+    job_filter = JobFilter(
         status=status,
         kind=kind,
         queue=queue,
-        account=mine.account or account,
-        topic=mine.topic or topic,
+        account=own.account or account,
+        topic=own.topic or topic,
     )
-    found = await behind.engine.texts.jobs(
-        wanted, batch=batch, limit=limit, before=before, public=not principal.sees_all
+    jobs = await backend.engine.texts.jobs(
+        job_filter, batch=batch, limit=limit, before=before, public=not principal.sees_all
     )
-    return _page(found.items, cursors.write(found.after))
+    return _page(jobs.items, cursors.write(jobs.after))
 
 
 @routes.add(
@@ -161,15 +182,17 @@ async def read(
     job_id: UUID,
     request: Request,
     principal: Reader,
-    behind: Backend,
+    backend: Backend,
     prefer: Prefer = None,
 ) -> Response:
 
-    async def look() -> Text:
-        return await behind.batched.read(job_id, scope_of(principal))
+    async def read_again() -> Text:
+        return await backend.batched.read(job_id, principal.scope)
 
-    job, seconds = await waited(prefer, request, principal, behind, await look(), look)
-    return applied(answer_if_changed(request, job), seconds)
+    job, seconds = await _waited(
+        prefer, request, principal, backend, await read_again(), read_again
+    )
+    return _applied(_answer_if_changed(request, job), seconds)
 
 
 @routes.add(
@@ -180,9 +203,9 @@ async def read(
     about="The job; a finished one is as it was",
     refuses=(409,),
 )
-async def cancel(job_id: UUID, principal: Canceller, behind: Backend) -> Response:
+async def cancel(job_id: UUID, principal: Canceller, backend: Backend) -> Response:
     """One that waits ends at once; one that runs is asked to stop."""
-    return answer(await behind.engine.texts.cancel(job_id, scope_of(principal)))
+    return _answer(await backend.engine.texts.cancel(job_id, principal.scope))
 
 
 @routes.add(
@@ -195,31 +218,108 @@ async def cancel(job_id: UUID, principal: Canceller, behind: Backend) -> Respons
     also={200: "A scheduled one: runs now. Or a live twin, `deduplicated`"},
     refuses=(402, 409),
 )
-async def retry(job_id: UUID, principal: Submitter, behind: Backend) -> Response:
-    found = await retry_job(behind, job_id, principal.account)
-    new = found.id != job_id and not found.deduplicated
-    return answer(
-        found,
+async def retry(job_id: UUID, principal: Submitter, backend: Backend) -> Response:
+    retried = await retry_job(backend, job_id, principal.account)
+    new = retried.id != job_id and not retried.deduplicated
+    return _answer(
+        retried,
         status=201 if new else 200,
-        headers={"Location": f"/v1/jobs/{found.id}"} if new else None,
+        headers={"Location": f"/v1/jobs/{retried.id}"} if new else None,
     )
 
 
-async def retry_job(behind: Backend, job_id: UUID, account: str | None = None) -> Text:
-    """Retry it, and tell who may work on it."""
-    found = await behind.engine.texts.retry(job_id, account)
-    _wake(behind, found)
-    behind.drives.due([found.queue])
-    return found
+async def retry_job(backend: Backend, job_id: UUID, account: str | None = None) -> Text:
+    """Retry it, and wake the workers of its queue."""
+    retried = await backend.engine.texts.retry(job_id, account)
+    _wake(backend, retried)
+    backend.drives.due([retried.queue])
+    return retried
 
 
-def _theirs(principal: Principal) -> dict[str, str]:
+def naming_kinds(principal: Principal, backend: Backend) -> AbstractAsyncContextManager[None]:
+    """The refusal of an unknown kind names the known ones, for callers who see all jobs."""
+    return naming_known(backend.engine.rows) if principal.sees_all else nullcontext()
+
+
+def _retry_after(job: Text) -> int | None:
+    """When to ask again: after half of its ETA, within bounds; None: it has finished."""
+    if job.status in FINISHED:
+        return None
+    if job.status in (JobStatus.RUNNING, JobStatus.AWAITING) or job.eta_seconds is None:
+        return RETRY_SECONDS
+    return max(1, min(LONGEST_RETRY_SECONDS, math.ceil(job.eta_seconds / 2)))
+
+
+def _answer(job: Text, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The job as Postgres wrote it."""
+    note_job(job.id)
+    sent = dict(headers or ())
+    wait = _retry_after(job)
+    if wait is not None:
+        sent["Retry-After"] = str(wait)
+    return Response(job.text, status_code=status, media_type=JSON, headers=sent)
+
+
+def _answer_if_changed(request: Request, job: Text) -> Response:
+    """304 where the caller has this answer already."""
+    tag = f'"{hashlib.blake2b(job.text.encode(), digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if _has(request.headers.get("if-none-match"), tag):
+        wait = _retry_after(job)
+        if wait is not None:
+            headers["Retry-After"] = str(wait)
+        return Response(status_code=304, headers=headers)
+    return _answer(job, headers=headers)
+
+
+def _has(if_none_match: str | None, tag: str) -> bool:
+    if if_none_match is None:
+        return False
+    tags = (given.strip().removeprefix("W/") for given in if_none_match.split(","))
+    return if_none_match.strip() == "*" or tag in tags
+
+
+async def _waited(  # noqa: PLR0913, PLR0917  # one caller each for submit and read
+    prefer: str | None,
+    request: Request,
+    principal: Principal,
+    backend: Backend,
+    job: Text,
+    read: Callable[[], Awaitable[Text]],
+) -> tuple[Text, int | None]:
+    """The job after the wait that its caller prefers, and how long that may have been.
+
+    What the first answer had beside the job (a balance, a twin) stays in it. A caller that holds as
+    many streams and waiting requests as it may is answered at once.
+    """
+    wait = _WAIT.search(prefer or "")
+    if wait is None:
+        return job, None
+    seconds = min(int(wait[1]), LONGEST_WAIT_SECONDS)
+    if seconds and job.status not in FINISHED:
+        if not limits(request).may_wait(request.scope, principal):
+            return job, None
+        await backend.live.until_final(job.id, seconds)
+        later = await read()
+        merged = json.dumps(json.loads(job.text) | json.loads(later.text))
+        job = job._replace(text=merged, status=later.status, eta_seconds=later.eta_seconds)
+    return job, seconds
+
+
+def _applied(response: Response, seconds: int | None) -> Response:
+    """Say in the headers how long the wait may have been."""
+    if seconds is not None:
+        response.headers["Preference-Applied"] = f"wait={seconds}"
+    return response
+
+
+def _own_account(principal: Principal) -> dict[str, str]:
     return {} if principal.account is None else {"account": principal.account}
 
 
-def _wake(behind: Backend, job: Text) -> None:
+def _wake(backend: Backend, job: Text) -> None:
     if job.status is JobStatus.QUEUED and not job.deduplicated and not job.replayed and job.queue:
-        behind.wake(job.queue)
+        backend.wake(job.queue)
 
 
 def _page(items: Sequence[str], after: str | None) -> Response:

@@ -46,10 +46,10 @@ class RotateKey(Strict):
     refuses=(404,),
 )
 async def create(
-    _: Operator, behind: Backend, form: Annotated[CreateKey, Body()]
+    _: Operator, backend: Backend, form: Annotated[CreateKey, Body()]
 ) -> dict[str, Any]:
     expires = None if form.expires_seconds is None else timedelta(seconds=form.expires_seconds)
-    key, kept = await behind.engine.keys.create(
+    key, kept = await backend.engine.keys.create(
         form.kind, account=form.account, name=form.name, expires=expires
     )
     return {"key": key, **kept}
@@ -65,12 +65,12 @@ async def create(
 )
 async def page(
     _: Operator,
-    behind: Backend,
+    backend: Backend,
     account: str | None = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    found = await behind.engine.keys.list(
+    found = await backend.engine.keys.list(
         account=account, limit=limit, after=cursors.read_text(cursor)
     )
     more = found[-1]["id"] if len(found) == limit else None
@@ -84,10 +84,10 @@ async def page(
     answer=answers.Key,
     about="It opens nothing any more",
 )
-async def revoke(key_id: str, _: Operator, behind: Backend) -> dict[str, Any]:
+async def revoke(key_id: str, _: Operator, backend: Backend) -> dict[str, Any]:
     """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
-    found = await behind.engine.keys.revoke(key_id)
-    behind.auth.forget(key_id)
+    found = await backend.engine.keys.revoke(key_id)
+    backend.auth.forget(key_id)
     return found
 
 
@@ -103,12 +103,12 @@ async def revoke(key_id: str, _: Operator, behind: Backend) -> dict[str, Any]:
 async def rotate(
     key_id: str,
     _: Operator,
-    behind: Backend,
+    backend: Backend,
     form: Annotated[RotateKey, Body(empty=True)],
 ) -> dict[str, Any]:
     """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
-    key, kept = await behind.engine.keys.rotate(
+    key, kept = await backend.engine.keys.rotate(
         key_id, overlap=timedelta(seconds=form.overlap_seconds)
     )
-    behind.auth.forget(key_id)
+    backend.auth.forget(key_id)
     return {"key": key, **kept}

@@ -102,9 +102,9 @@ async def live() -> dict[str, str]:
     summary="Whether it can work: the database is there, and its schema is ours",
     answer=Alive,
 )
-async def ready(behind: Backend) -> dict[str, str] | Response:
+async def ready(backend: Backend) -> dict[str, str] | Response:
     try:
-        async with asyncio.timeout(READY_SECONDS), behind.engine.transaction() as conn:
+        async with asyncio.timeout(READY_SECONDS), backend.engine.transaction() as conn:
             await version.require_served(conn)
     except PenstockError as error:
         return problems.problem(503, "not_ready", str(error), headers=_SOON)
@@ -117,8 +117,8 @@ _SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
 
 
 @routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
-async def status(_: Operator, behind: Backend) -> dict[str, Any]:
-    return await behind.engine.hourly.status()
+async def status(_: Operator, backend: Backend) -> dict[str, Any]:
+    return await backend.engine.hourly.status()
 
 
 @routes.add(
@@ -129,10 +129,10 @@ async def status(_: Operator, behind: Backend) -> dict[str, Any]:
 )
 async def metrics(
     _: Operator,
-    behind: Backend,
+    backend: Backend,
     hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
 ) -> dict[str, Any]:
-    return await behind.engine.hourly.metrics(hours)
+    return await backend.engine.hourly.metrics(hours)
 
 
 @routes.add(
@@ -149,15 +149,15 @@ async def metrics(
 async def scrape(
     request: Request,
     _: Service,
-    behind: Backend,
+    backend: Backend,
 ) -> Response:
     # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
-    await behind.engine.upkeep.roll_up()
-    found = await behind.engine.hourly.gauges()
+    await backend.engine.upkeep.roll_up()
+    found = await backend.engine.hourly.gauges()
     text = prometheus.render(
         found,
         request.app.state.requests,
-        behind.open_streams(),
+        backend.open_streams(),
         limits(request).pools,
     )
     return Response(text, media_type=prometheus.MEDIA_TYPE)

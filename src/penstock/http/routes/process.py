@@ -59,10 +59,10 @@ class Drivers(Allowed):
 async def process(
     name: str,
     _: Annotated[Principal, Drivers("admin", "process")],
-    said: Annotated[Process, Body(empty=True)],
-    behind: Backend,
+    form: Annotated[Process, Body(empty=True)],
+    backend: Backend,
 ) -> dict[str, Any]:
-    if said.chain and not behind.drives.knows_address:
+    if form.chain and not backend.drives.knows_address:
         # Never the caller's Host: the next call carries a token that drives the queue.
         raise Invalid(
             "chain: this server does not know the address of the API, so it can call nobody",
@@ -70,22 +70,22 @@ async def process(
             field="chain",
             hint="Set PENSTOCK_PUBLIC_URL, or leave chain out and call again while jobs remain.",
         )
-    task = asyncio.ensure_future(behind.runner.work(name, said.seconds, said.max_jobs))
+    task = asyncio.ensure_future(backend.runner.work(name, form.seconds, form.max_jobs))
     _working.add(task)
     task.add_done_callback(_working.discard)
     worked = await asyncio.shield(task)
     # After it has let go of the queue: what was submitted until then is seen here, and what comes
     # later starts a call itself.
-    state = await behind.engine.drive.state(name, behind.kinds.names())
+    state = await backend.engine.drive.state(name, backend.kinds.names())
     chained = False
     if not worked.busy and state.due and not state.held:
-        chain = said.chain
+        chain = form.chain
         if chain is None:
-            chain = await behind.engine.drive.is_driven(name)
+            chain = await backend.engine.drive.is_driven(name)
         # A call that could not even end what it began: the next one could not either.
         if chain and (worked.processed or not worked.given_back):
-            body: dict[str, object] = said.model_dump(exclude_none=True)
-            chained = await behind.drives.call(name, body=body)
+            body: dict[str, object] = form.model_dump(exclude_none=True)
+            chained = await backend.drives.call(name, body=body)
     return {
         "processed": worked.processed,
         "given_back": worked.given_back,

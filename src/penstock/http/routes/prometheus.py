@@ -105,7 +105,7 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
 
 
 def _of_ends(ended: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Iterable[Family]:
-    """Sums over classes; upkeep adds up every ten seconds, so these are that much behind."""
+    """Sums over classes; upkeep adds up every ten seconds, so these are that much backend."""
     jobs: dict[tuple[str, str, str], list[int]] = {}
     starts: dict[tuple[str, str, str], int] = {}
     failures: dict[tuple[str, str, str], int] = {}
@@ -228,9 +228,11 @@ def _upto(counts: Sequence[int]) -> list[int]:
 
 
 def _line(name: str, suffix: str, labels: Labels, value: float) -> str:
-    said = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
+    pairs = ",".join(f'{key}="{_escaped(str(text))}"' for key, text in labels.items())
     return (
-        f"{name}{suffix}{{{said}}} {_number(value)}" if said else f"{name}{suffix} {_number(value)}"
+        f"{name}{suffix}{{{pairs}}} {_number(value)}"
+        if pairs
+        else f"{name}{suffix} {_number(value)}"
     )
 
 

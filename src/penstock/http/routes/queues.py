@@ -81,14 +81,14 @@ class QueuePage(Answer):
 
 
 @routes.add("GET", "/v1/queues", summary="List queues by name", answer=QueuePage)
-async def list_queues(_: Service, behind: Backend) -> Found:
+async def list_queues(_: Service, backend: Backend) -> Found:
     """All of them on one page: an app declares few."""
-    return {"items": await behind.engine.lists.queues(), "next_cursor": None}
+    return {"items": await backend.engine.lists.queues(), "next_cursor": None}
 
 
 @routes.add("GET", "/v1/queues/{name}", summary="Show a queue", answer=Queue)
-async def read(name: str, _: Service, behind: Backend) -> Found:
-    return await _shown(behind, name)
+async def read(name: str, _: Service, backend: Backend) -> Found:
+    return await _shown(backend, name)
 
 
 @routes.add(
@@ -101,12 +101,12 @@ async def read(name: str, _: Service, behind: Backend) -> Found:
 async def edit(
     name: str,
     _: Operator,
-    behind: Backend,
-    said: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
+    backend: Backend,
+    form: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
 ) -> Found:
     """Changes survive restarts, until `reset` drops them."""
-    await behind.engine.queues.edit(name, **said.root)
-    return await _changed(behind, name)
+    await backend.engine.queues.edit(name, **form.root)
+    return await _changed(backend, name)
 
 
 @routes.add(
@@ -116,9 +116,9 @@ async def edit(
     answer=Queue,
     refuses=(409,),
 )
-async def reset(name: str, _: Operator, behind: Backend) -> Found:
-    await behind.engine.queues.reset(name)
-    return await _changed(behind, name)
+async def reset(name: str, _: Operator, backend: Backend) -> Found:
+    await backend.engine.queues.reset(name)
+    return await _changed(backend, name)
 
 
 @routes.add(
@@ -131,11 +131,11 @@ async def reset(name: str, _: Operator, behind: Backend) -> Found:
 async def pause(
     name: str,
     _: Operator,
-    behind: Backend,
-    said: Annotated[Pause, Body(empty=True)],
+    backend: Backend,
+    form: Annotated[Pause, Body(empty=True)],
 ) -> Found:
-    await behind.engine.queues.pause(name, reason=said.reason)
-    return await _shown(behind, name)
+    await backend.engine.queues.pause(name, reason=form.reason)
+    return await _shown(backend, name)
 
 
 @routes.add(
@@ -148,19 +148,19 @@ async def pause(
 async def resume(
     name: str,
     _: Operator,
-    behind: Backend,
+    backend: Backend,
     __: Annotated[Pause, Body(empty=True)],
 ) -> Found:
-    await behind.engine.queues.resume(name)
-    return await _changed(behind, name)
+    await backend.engine.queues.resume(name)
+    return await _changed(backend, name)
 
 
-async def _changed(behind: Backend, name: str) -> Found:
+async def _changed(backend: Backend, name: str) -> Found:
     """More of its jobs may start now: workers that rest look again."""
-    await behind.engine.jobs.wake([name])
-    return await _shown(behind, name)
+    await backend.engine.jobs.wake([name])
+    return await _shown(backend, name)
 
 
-async def _shown(behind: Backend, name: str) -> Found:
-    [found] = await behind.engine.lists.queues(name)
+async def _shown(backend: Backend, name: str) -> Found:
+    [found] = await backend.engine.lists.queues(name)
     return found

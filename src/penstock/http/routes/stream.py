@@ -1,6 +1,8 @@
 """Live streams over HTTP (server-sent events): a job, a batch, a topic, an account."""
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -9,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.engine.encoding.encode import refuse_nul
-from penstock.engine.queries.events import Scope, Watched, WatchedJob
+from penstock.engine.queries.events import Scope, WatchedJob, WatchRequest
 from penstock.errors import NotAllowed, NotFound
 from penstock.http.auth.caller import Principal, Reader
 from penstock.http.backend import Backend
-from penstock.http.live.sse import EventStream
-from penstock.http.live.subscriptions import Cursor
+from penstock.http.live.feeds import Cursor, Watcher
 from penstock.http.middleware.limits import limits
 from penstock.http.routing import HEADER, Routes
 
@@ -29,7 +30,82 @@ LastQuery = Annotated[
     str | None, Field(description="The same, for clients that cannot send the header.")
 ]
 
+RETRY_MILLISECONDS = 2_000
+# How much is given to the connection at once: what a slow client does not read stays shared.
+SLICE_BYTES = 16_384
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    # Proxies neither store nor buffer it.
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_BEGIN = f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+_HEARTBEAT = b":\n\n"
+
+
 _ID = re.compile(r"\d{1,9}\.(\d{1,9})\.(\d{1,9})")
+
+
+class EventStream(Response):
+    """Sends the events of a watcher until it is finished, or the client has gone.
+
+    Written as plain ASGI: Starlette's own keeps four tasks and a dozen objects per client.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, watch: Callable[[], Watcher[Any]]) -> None:
+        """`watch` is called when the answer begins."""
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.raw_headers = list(_HEADERS)
+        self._watch = watch
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002  # ASGI
+        # Not before: an answer that is never sent would keep its watcher for ever.
+        watcher = self._watch()
+        disconnect = asyncio.get_running_loop().create_task(_until_disconnect(receive, watcher))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _send(send, watcher, _BEGIN)
+            while not watcher.closed:
+                # Without an `await` between this and `wait`, which would miss a wake-up.
+                events = await watcher.events()
+                if events:
+                    await _send(send, watcher, events)
+                elif watcher.finished:
+                    break
+                elif await watcher.wait():
+                    await _send(send, watcher, _HEARTBEAT)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except OSError:
+            pass  # raised by servers when the client has gone
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not watcher.stalled or task is None:
+                raise
+            task.uncancel()  # `abort` cancelled it: this answer ends here
+        finally:
+            watcher.leave()
+            disconnect.cancel()
+
+
+async def _send(send: Any, watcher: Watcher[Any], events: bytes) -> None:
+    for at in range(0, len(events), SLICE_BYTES):
+        if watcher.closed:
+            return
+        watcher.begin_send()
+        body = events[at : at + SLICE_BYTES]
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    watcher.end_send()
+
+
+async def _until_disconnect(receive: Any, watcher: Watcher[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    watcher.close()
 
 
 def _documented(description: str, example: str) -> dict[int, dict[str, Any]]:
@@ -51,14 +127,14 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     job_id: UUID,
     request: Request,
     principal: Reader,
-    behind: Backend,
+    backend: Backend,
     last: LastHeader = None,
     last_event_id: LastQuery = None,
 ) -> Response:
     """Place and wait of one that waits are told as they change."""
-    theirs = principal.job in (None, str(job_id))
-    wanted = Watched("job", str(job_id), principal.account, principal.topic)
-    if not theirs or not await behind.live.may_watch(wanted):
+    allowed = principal.job in (None, str(job_id))
+    watch_request = WatchRequest("job", str(job_id), principal.account, principal.topic)
+    if not allowed or not await backend.live.may_watch(watch_request):
         raise NotFound(
             f"there is no job {job_id}",
             code="unknown_job",
@@ -68,8 +144,8 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     cursor = _cursor(last_event_id if last is None else last)
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_job(
-            WatchedJob(job_id, not principal.sees_all), cursor, **_who(principal)
+        lambda: backend.live.watch_job(
+            WatchedJob(job_id, not principal.sees_all), cursor, **_caller(principal)
         )
     )
 
@@ -83,9 +159,11 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         'event: batch\ndata: {"id": "…", "total": 2, "succeeded": 1}\n\n',
     ),
 )
-async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Backend) -> Response:
+async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Backend) -> Response:
     _refuse_narrow(principal, "batch", topic=True)
-    if not await behind.live.may_watch(Watched("batch", str(batch_id), principal.account, None)):
+    if not await backend.live.may_watch(
+        WatchRequest("batch", str(batch_id), principal.account, None)
+    ):
         raise NotFound(
             f"there is no batch {batch_id}",
             code="unknown_batch",
@@ -94,8 +172,8 @@ async def batch(batch_id: UUID, request: Request, principal: Reader, behind: Bac
         )
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_batch(
-            WatchedJob(batch_id, not principal.sees_all), **_who(principal)
+        lambda: backend.live.watch_batch(
+            WatchedJob(batch_id, not principal.sees_all), **_caller(principal)
         )
     )
 
@@ -115,14 +193,14 @@ _SCOPE = (
         'event: job\ndata: {"id": "…", "topic": "a1", "status": "succeeded"}\n\n',
     ),
 )
-async def topic(topic: str, request: Request, principal: Reader, behind: Backend) -> Response:
+async def topic(topic: str, request: Request, principal: Reader, backend: Backend) -> Response:
     """A key of an account sees its own jobs of the topic."""
     refuse_nul(topic, "topic")
     _refuse_narrow(principal, "topic", topic=principal.topic != topic)
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_scope(
-            Scope(topic, principal.account, not principal.sees_all), **_who(principal)
+        lambda: backend.live.watch_scope(
+            Scope(topic, principal.account, not principal.sees_all), **_caller(principal)
         )
     )
 
@@ -138,12 +216,12 @@ async def topic(topic: str, request: Request, principal: Reader, behind: Backend
     ),
 )
 async def account(
-    account_id: str, request: Request, principal: Reader, behind: Backend
+    account_id: str, request: Request, principal: Reader, backend: Backend
 ) -> Response:
     refuse_nul(account_id, "account")
     _refuse_narrow(principal, "account", topic=True)
-    wanted = Watched("account", account_id, principal.account, None)
-    if not await behind.live.may_watch(wanted):
+    watch_request = WatchRequest("account", account_id, principal.account, None)
+    if not await backend.live.may_watch(watch_request):
         raise NotFound(
             f"there is no account {account_id}",
             code="unknown_account",
@@ -152,19 +230,19 @@ async def account(
         )
     limits(request).hold_stream(request.scope, principal)
     return EventStream(
-        lambda: behind.live.watch_scope(
-            Scope(None, account_id, not principal.sees_all), **_who(principal)
+        lambda: backend.live.watch_scope(
+            Scope(None, account_id, not principal.sees_all), **_caller(principal)
         )
     )
 
 
-def _who(principal: Principal) -> dict[str, Any]:
-    """What ends the stream: its key is revoked, its token is over."""
+def _caller(principal: Principal) -> dict[str, Any]:
+    """What ends the stream: the key is revoked, the token expires, the grant is withdrawn."""
     return {"key": principal.key, "expires": principal.expires, "grant": principal.grant}
 
 
 def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:
-    """A token for one thing opens no other."""
+    """Refuse a token that is for something else."""
     if principal.job is not None or (principal.topic is not None and topic):
         raise NotAllowed(
             f"a token for another thing opens no {what}",
@@ -174,6 +252,6 @@ def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:
 
 
 def _cursor(last: str | None) -> Cursor:
-    """The place in a job's stream. What is not one of ours begins at the beginning."""
-    found = _ID.fullmatch(last or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    """Where to go on in a job's stream: after this event; from the start if it is not an id."""
+    event_id = _ID.fullmatch(last or "")
+    return (int(event_id[1]), int(event_id[2])) if event_id else (0, 0)

@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field
 from penstock.engine.encoding.encode import refuse_nul
 from penstock.errors import Invalid, NotFound
 from penstock.http.auth import tokens
-from penstock.http.auth.access import scope_of
 from penstock.http.auth.caller import Principal, Submitter
 from penstock.http.backend import Backend
 from penstock.http.routing import Routes
@@ -50,7 +49,7 @@ class CreateToken(Strict):
 )
 async def create(
     principal: Submitter,
-    behind: Backend,
+    backend: Backend,
     form: Annotated[CreateToken, Body()],
 ) -> dict[str, Any]:
     """It opens nothing when its time is over, or the key that made it is revoked."""
@@ -65,7 +64,7 @@ async def create(
     for name in ("account", "topic"):
         refuse_nul(getattr(form, name), name, code="invalid_request")
     if form.job is not None:
-        await behind.engine.texts.job(form.job, scope_of(principal))
+        await backend.engine.texts.job(form.job, principal.scope)
     expires = tokens.expiry(form.ttl_seconds)
     claims = tokens.Claims(
         account=form.account,
@@ -77,7 +76,7 @@ async def create(
         of=principal.account,
     )
     return {
-        "token": tokens.make(behind.roots, claims),
+        "token": tokens.make(backend.roots, claims),
         "expires_at": f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
 

@@ -71,10 +71,10 @@ class Uploaded(Strict):
 async def upload(
     request: Request,
     principal: Submitter,
-    behind: Backend,
+    backend: Backend,
     account: Annotated[str | None, Field(max_length=200, description=_ACCOUNT)] = None,
 ) -> dict[str, Any]:
-    room = await behind.engine.uploads.room(_owner(principal, account))
+    room = await backend.engine.uploads.room(_owner(principal, account))
     held = limits(request).hold_upload(request, principal, room)
     form = await read_form(request, room, held, texts=("account",))
     assert form.file is not None  # noqa: S101  # or it was refused
@@ -84,24 +84,24 @@ async def upload(
             raise Invalid("file: it is empty", code="empty_upload", field="file")
         file.seek(0)
         content_type = sniff(file.read(SAMPLE_BYTES))
-        kept = await behind.engine.uploads.create(file, content_type, account=owner)
+        kept = await backend.engine.uploads.create(file, content_type, account=owner)
     return {"id": str(kept.id), "content_type": kept.content_type, "size": kept.size}
 
 
 @routes.add("GET", "/v1/uploads/{upload_id}", summary="Download a file", responses=_FILE)
 async def download(
-    upload_id: UUID, request: Request, principal: Reader, behind: Backend
+    upload_id: UUID, request: Request, principal: Reader, backend: Backend
 ) -> Response:
-    found = await behind.engine.uploads.find(upload_id, account=_whose(principal))
-    return sent(request, behind, found)
+    found = await backend.engine.uploads.find(upload_id, account=_whose(principal))
+    return sent(request, backend, found)
 
 
 @routes.add("DELETE", "/v1/uploads/{upload_id}", status=204, summary="Delete a file")
-async def delete(upload_id: UUID, principal: Submitter, behind: Backend) -> None:
-    await behind.engine.uploads.delete(upload_id, account=_whose(principal))
+async def delete(upload_id: UUID, principal: Submitter, backend: Backend) -> None:
+    await backend.engine.uploads.delete(upload_id, account=_whose(principal))
 
 
-def sent(request: Request, behind: Backend, found: Upload) -> Response:
+def sent(request: Request, backend: Backend, found: Upload) -> Response:
     """The file, or the part of it that is asked for."""
     headers = _headers(found)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
@@ -117,16 +117,16 @@ def sent(request: Request, behind: Backend, found: Upload) -> Response:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
     headers["Content-Length"] = str(end - start)
     return StreamingResponse(
-        _content(behind, found, start, end),
+        _content(backend, found, start, end),
         status_code=206 if asked else 200,
         media_type=served(found.content_type)[0],
         headers=headers,
     )
 
 
-async def _content(behind: Backend, found: Upload, start: int, end: int) -> AsyncIterator[bytes]:
+async def _content(backend: Backend, found: Upload, start: int, end: int) -> AsyncIterator[bytes]:
     left = end - start
-    async for piece in behind.engine.uploads.pieces(found, start):
+    async for piece in backend.engine.uploads.pieces(found, start):
         yield piece[:left]
         left -= len(piece)
         if left <= 0:

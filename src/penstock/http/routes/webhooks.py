@@ -42,7 +42,7 @@ class WebhookPage(Answer):
 async def page(  # noqa: PLR0913  # one per filter
     *,
     principal: Submitter,
-    behind: Backend,
+    backend: Backend,
     job: UUID | None = None,
     status: Literal["pending", "delivered", "given_up"] | None = None,
     account: str | None = None,
@@ -53,7 +53,7 @@ async def page(  # noqa: PLR0913  # one per filter
     before = cursors.read(cursor)
     if principal.account is not None and account not in (None, principal.account):
         return {"items": [], "next_cursor": None}
-    found = await behind.engine.webhooks.list(
+    found = await backend.engine.webhooks.list(
         account=principal.account,
         owner=account,
         job=job,
@@ -72,6 +72,6 @@ async def page(  # noqa: PLR0913  # one per filter
     answer=Webhook,
     refuses=(409,),
 )
-async def replay(webhook_id: UUID, principal: Submitter, behind: Backend) -> dict[str, Any]:
+async def replay(webhook_id: UUID, principal: Submitter, backend: Backend) -> dict[str, Any]:
     """Under the same id, from the first try on, whether it was taken before or given up."""
-    return await behind.engine.webhooks.replay(webhook_id, account=principal.account)
+    return await backend.engine.webhooks.replay(webhook_id, account=principal.account)

@@ -29,6 +29,8 @@ _MARKS = (b",", b":", b"[", b"{")
 # A text, or several in a row; possessive, and its end may be missing: one pass, whatever comes.
 _TEXTS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
 
+JSON = "application/json"
+
 Content = bytes | bytearray
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -62,37 +64,37 @@ async def _read(
     sender: Sender,
     proves: Callable[[bytes], bool] | None = None,
 ) -> bytearray:
-    said = request.headers.get("content-length", "")
-    length = int(said) if said.isdigit() else 0
+    declared = request.headers.get("content-length", "")
+    length = int(declared) if declared.isdigit() else 0
     bound = min(most, sender.most)
     allowed = most if proves else bound
     if length > allowed:
         raise _too_large(allowed)
     holding = limits(request).hold_body(request, sender)
     sending = limits(request).hold_sending(request, sender)
-    found = bytearray()
+    content = bytearray()
     async for chunk in receive(request):
-        found += chunk
-        if len(found) > bound and proves is not None:
-            if not proves(bytes(found[:STRANGER_BYTES])):
+        content += chunk
+        if len(content) > bound and proves is not None:
+            if not proves(bytes(content[:STRANGER_BYTES])):
                 raise _unproved()
             bound, proves = most, None
             holding.move(FUNCTIONS.shares)
             sending.move(FUNCTIONS.shares)
-        if len(found) > bound:
+        if len(content) > bound:
             raise _too_large(bound)
         holding.add(len(chunk))
     sending.release()
-    return found
+    return content
 
 
 async def receive(request: Request) -> AsyncIterator[bytes]:
     """A body as it comes, for as long as enough of it does."""
     loop = asyncio.get_running_loop()
-    deadline, came = loop.time() + PROGRESS_SECONDS, 0
+    deadline, received = loop.time() + PROGRESS_SECONDS, 0
     more = True
     while more:
-        # Not by request.stream(), which needs three turns for a body that came at once.
+        # Not by request.stream(), which needs three turns for a body that received at once.
         try:
             async with asyncio.timeout_at(deadline):
                 message = await request.receive()
@@ -102,9 +104,9 @@ async def receive(request: Request) -> AsyncIterator[bytes]:
             raise ClientDisconnect
         more = message.get("more_body", False)
         if body := message.get("body"):
-            came += len(body)
-            if came >= PROGRESS_BYTES:
-                deadline, came = loop.time() + PROGRESS_SECONDS, 0
+            received += len(body)
+            if received >= PROGRESS_BYTES:
+                deadline, received = loop.time() + PROGRESS_SECONDS, 0
             yield body
 
 
@@ -142,14 +144,14 @@ def refuse_crowded(content: Content) -> None:
     """A body of nothing but brackets would take twenty times its size once it is read."""
     if len(content) <= MOST_MARKS or _marks(content, 0, len(content)) <= MOST_MARKS:
         return
-    found = end = 0
+    count = end = 0
     for text in _TEXTS.finditer(content):
         # One at least, as between any two texts of JSON: so many rounds at most, whatever it is.
-        found += 1 if text.start() <= end + 2 else _marks(content, end, text.start()) or 1
+        count += 1 if text.start() <= end + 2 else _marks(content, end, text.start()) or 1
         end = text.end()
-        if found > MOST_MARKS:
+        if count > MOST_MARKS:
             break
-    if found + _marks(content, end, len(content)) > MOST_MARKS:
+    if count + _marks(content, end, len(content)) > MOST_MARKS:
         raise TooLarge(
             f"the body holds more than {MOST_MARKS} commas, colons and brackets",
             code="payload_too_large",
@@ -163,9 +165,9 @@ def _marks(content: Content, start: int, end: int) -> int:
 
 
 def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invalid:
-    """The first of what is wrong, by its place in the body; never what was given there."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    first = found[0]
+    """The first error, by its path in the body; never the value that was given."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    first = errors[0]
     if first["type"] == "json_invalid":
         return Invalid(
             f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}",
@@ -175,8 +177,8 @@ def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invali
     if "payload" in (str(part) for part in first["loc"]):
         code = "invalid_payload"
     members: dict[str, Any] = {}
-    if len(found) > 1:
-        members["more"] = len(found) - 1
+    if len(errors) > 1:
+        members["more"] = len(errors) - 1
     if len(first["loc"]) > 1 and isinstance(first["loc"][1], int):
         members["index"] = first["loc"][1]
     return Invalid(
@@ -187,24 +189,24 @@ def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invali
     )
 
 
-def _worded(cause: str, words: str, place: tuple[int | str, ...], model: type[BaseModel]) -> str:
+def _worded(cause: str, message: str, path: tuple[int | str, ...], model: type[BaseModel]) -> str:
     match cause:
         case "missing":
             return "is required"
-        case "extra_forbidden" if len(place) == 1:
+        case "extra_forbidden" if len(path) == 1:
             return f"is not a field; known are {', '.join(model.model_fields)}"
         case "extra_forbidden":
             return "is not a field"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "must be a JSON object"
-    for said, ours in (
+    for theirs, ours in (
         ("Input should", "must"),
         ("List should", "must"),
         ("String should", "must"),
     ):
-        if words.startswith(said):
-            return words.replace(said, ours, 1).replace(" after validation", "")
-    return f"is wrong: {words}"
+        if message.startswith(theirs):
+            return message.replace(theirs, ours, 1).replace(" after validation", "")
+    return f"is wrong: {message}"
 
 
 def _too_slow() -> HTTPException:

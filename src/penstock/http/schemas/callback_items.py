@@ -1,4 +1,4 @@
-"""What a function outside says of a job, read with care: it is somebody else's text."""
+"""What an outside function reports of a job, read with care: the text is not ours."""
 
 import json
 import math
@@ -24,8 +24,8 @@ _PROGRESS = ("done", "total", "partial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One item: how far it can be read without knowing whose it is."""
+class ReadItem:
+    """One item of a callback, read as far as it can be before its sender is known."""
 
     job_id: UUID | None
     shown: str | None
@@ -33,9 +33,9 @@ class Said:
     token: str | None = None
     attempt: int | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """What is told, by the names of Item."""
+    """What it reports, by the names of Item."""
     odd: str | None = None
-    """Why it cannot be taken."""
+    """Why it is invalid."""
 
     def item(self, job_id: UUID, attempt: int, token: str) -> Item:
         return Item(job_id=job_id, attempt=attempt, token=token, **self.columns)
@@ -53,23 +53,23 @@ def parse(body: bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
-def read(raw: Any) -> Said:
-    """Never raises: what cannot be taken says why."""
+def read(raw: Any) -> ReadItem:
+    """Read one item; never raises: an invalid item has `odd`."""
     if not isinstance(raw, dict):
-        return Said(job_id=None, shown=None, odd="an item must be an object")
+        return ReadItem(job_id=None, shown=None, odd="an item must be an object")
     job_id, shown = _job(raw.get("job_id"))
     token, attempt = raw.get("token"), raw.get("attempt")
     if not isinstance(token, str):
         token = None
     if type(attempt) is not int or not 1 <= attempt <= _ATTEMPT_MAX:
         attempt = None
-    said = Said(job_id=job_id, shown=shown, token=token, attempt=attempt)
+    item = ReadItem(job_id=job_id, shown=shown, token=token, attempt=attempt)
     try:
-        return replace(said, columns=_columns(raw))
+        return replace(item, columns=_columns(raw))
     except Odd as error:
-        return replace(said, odd=str(error))
+        return replace(item, odd=str(error))
     except Invalid as error:
-        return replace(said, odd=error.message)
+        return replace(item, odd=error.message)
 
 
 def _job(value: Any) -> tuple[UUID | None, str | None]:
@@ -107,8 +107,10 @@ def _columns(raw: dict[str, Any]) -> dict[str, Any]:
 def _failed(error: Any) -> dict[str, Any]:
     failure = read_failure(error, lenient=True)
     message = clean(failure.message or "the function failed and gave no reason")
-    outcome, _, told, delay = columns(charged(failure.verdict, message, public=failure.public))
-    return {"outcome": outcome, "error": encode(told, "error"), "delay": delay}
+    outcome, _, error_columns, delay = columns(
+        charged(failure.verdict, message, public=failure.public)
+    )
+    return {"outcome": outcome, "error": encode(error_columns, "error"), "delay": delay}
 
 
 def _stage(value: Any) -> str | None:
@@ -149,11 +151,11 @@ def _depth(value: Any) -> int:
         if depth > DEEPEST:
             break
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(one.values())
-            elif isinstance(one, list):
-                inner.extend(one)
+        for part in level:
+            if isinstance(part, dict):
+                inner.extend(part.values())
+            elif isinstance(part, list):
+                inner.extend(part)
         level = inner
     return depth
 

@@ -49,12 +49,12 @@ def read_text(cursor: str | None) -> str | None:
 
 def read_number(cursor: str | None) -> int | None:
     """Of a list by numbers that the database gives: they have 64 bits."""
-    said = read_text(cursor)
-    if said is None:
+    text = read_text(cursor)
+    if text is None:
         return None
-    if not (said.isascii() and said.isdigit() and len(said) < _DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
         raise unknown()
-    return int(said)
+    return int(text)
 
 
 def _encode(found: bytes) -> str:

@@ -1,6 +1,7 @@
-"""What callers send of jobs: every field of the contract, and no other."""
+"""Submits over HTTP: every field of the contract and no other, checked with the kind's handler."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -8,9 +9,13 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.engine.jobs.requests import NewJob
+from penstock.errors import NotAllowed, Refused
+from penstock.http.backend import Kinds
 from penstock.http.schemas.body import Strict
 
 MOST_JOBS = 10_000
+# An account's key may not set these: they are up to the operator.
+_RESERVED = ("account", "price", "priority", "max_attempts", "timeout_seconds")
 _TEN_YEARS = 3650 * 86_400
 
 Seconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
@@ -100,3 +105,52 @@ PLAIN = (
     *("metadata", "webhook_url"),
 )
 LENGTHS = ("delay", "timeout", "expires")
+
+
+def refuse_reserved(form: SubmitJob, place: str = "") -> None:
+    """Refuse what an account's key may not set: it does not choose its price or its priority."""
+    for name in _RESERVED:
+        if getattr(form, name) is not None:
+            raise NotAllowed(
+                f"{place}{name} is not for an account's key to say",
+                code="not_allowed",
+                field=f"{place}{name}",
+                hint="Leave it out, or submit with a key of kind app.",
+            )
+
+
+def check_payload(
+    kinds: Kinds, form: SubmitJob, *, index: int = 0
+) -> tuple[Mapping[str, Any], dict[str, Any], bool]:
+    """The payload, what the app's code computes of it, and whether this process knows the kind."""
+    checked = kinds.check(form.kind, form.payload, index=index)
+    if checked is None:
+        return form.payload, {}, False
+    payload, computed = checked
+    return payload, computed, True
+
+
+@contextmanager
+def naming_place(*, batch: bool = False) -> Iterator[None]:
+    """Refusals say where in the body: `payload.answer`, `jobs.17.payload.answer`."""
+    try:
+        yield
+    except Refused as error:
+        if error.code == "invalid_payload":
+            error.field = _in_payload(error.field)
+            for fault in error.members.get("faults", ()):
+                fault["field"] = _in_payload(fault["field"])
+        index = error.members.get("index")
+        if not batch:
+            error.members.pop("index", None)
+        elif isinstance(index, int) and error.field not in (None, "jobs"):
+            error.field = f"jobs.{index}.{error.field}"
+            for fault in error.members.get("faults", ()):
+                fault["field"] = f"jobs.{index}.{fault['field']}"
+        raise
+
+
+def _in_payload(field: str | None) -> str:
+    if field is None or field == "payload" or field.startswith("payload."):
+        return field or "payload"
+    return f"payload.{field}"

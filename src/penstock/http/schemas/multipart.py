@@ -125,9 +125,9 @@ async def read_form(
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise HTTPException(415, "send a form: multipart/form-data with a part named file")
-    said = request.headers.get("content-length", "")
-    if said.isdigit():
-        room.refuse_larger(int(said) - ENVELOPE_BYTES)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        room.refuse_larger(int(declared) - ENVELOPE_BYTES)
     reading = _Reading(room, held, texts)
     callbacks = {name: getattr(reading, name) for name in dir(reading) if name.startswith("on_")}
     try:
@@ -157,5 +157,5 @@ def _explained(error: Exception) -> Exception:
             return error
 
 
-def _wrong(said: str, name: str | None) -> Invalid:
-    return Invalid(said, code="invalid_request", field=name or None)
+def _wrong(message: str, name: str | None) -> Invalid:
+    return Invalid(message, code="invalid_request", field=name or None)

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from penstock.http.middleware.problems import Problem, documented
 from penstock.http.routing import Route
-from penstock.http.schemas.headers import JSON
+from penstock.http.schemas.body import JSON
 
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
@@ -74,11 +74,11 @@ def _form(route: Route) -> list[type[BaseModel]]:
 
 
 def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str, Any]:
-    said = inspect.getdoc(route.endpoint)
+    description = inspect.getdoc(route.endpoint)
     if route.caller is not None:
         kinds = [who for who in route.caller.who if who != "token"]
         tokens = " Tokens too." if "token" in route.caller.who else ""
-        said = "\n\n".join(filter(None, [said, f"Keys: {', '.join(kinds)}.{tokens}"]))
+        description = "\n\n".join(filter(None, [description, f"Keys: {', '.join(kinds)}.{tokens}"]))
     operation: dict[str, Any] = {
         "tags": [route.described.tag],
         "summary": route.described.summary,
@@ -86,13 +86,13 @@ def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str,
         "responses": _responses(route, refs),
         "security": _security(route),
     }
-    if said:
-        operation["description"] = said
-    if route.places:
+    if description:
+        operation["description"] = description
+    if route.locations:
         operation["parameters"] = [
             _parameter(name, place, parameters)
             for place in _PLACES
-            for name, where in route.places.items()
+            for name, where in route.locations.items()
             if where == place
         ]
     if route.described.request_body is not None:
@@ -136,7 +136,7 @@ def _responses(route: Route, refs: Any) -> dict[str, Any]:
         *_ANYBODY,
         *(_WITH_KEY if route.caller is not None else ()),
         *((413, 422) if has_body else ()),
-        *((422,) if route.places else ()),
+        *((422,) if route.locations else ()),
         *((404,) if route.param_convertors else ()),
     )
     form: dict[str, Any] = {}

@@ -53,7 +53,7 @@ async def hand_over(start: Start) -> Handover:
             await asyncio.sleep(BUSY_SECONDS)
         else:
             start.token = token
-            desk.hints.tell()
+            desk.notifier.notify()
     return Handover(token, outside.callback_url(claimed.id), claimed.timeout_at)
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed, Told
 from penstock.engine.jobs.outcomes import Error, Outcome, Released, Retry
+from penstock.engine.queries.notifications import LAST_SECONDS
 from penstock.worker.claiming.slots import Slots
 from penstock.worker.execution.attempt import Start
 from penstock.worker.execution.dispatched import take_back
@@ -87,7 +88,7 @@ class Running:
         else:
             start.task = self._loop.create_task(self._conduct(start))
         # Last: those who watch can wait until the handler has begun.
-        self._desk.hints.tell()
+        self._desk.notifier.notify()
 
     async def watch(self) -> None:
         """Set the clocks of what has begun. Not at once: most jobs that are short need none."""
@@ -176,13 +177,13 @@ class Running:
         self._on_ended([start.handler.queue for start in starts])
         self.processed += len(starts)
         self.settled.set()
-        self._desk.hints.tell()
+        self._desk.notifier.notify()
 
     async def all_told(self) -> None:
         """Wait until the database knows of every end."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
         await self.ends.all_told()
-        await self._desk.hints.close()
+        await self._desk.notifier.close(LAST_SECONDS)
 
     def lose_time(self, seconds: float, blocker: Key | None) -> frozenset[Key]:
         """The loop stood still for so long: what runs gets that time back, but for the blocker."""

@@ -17,7 +17,6 @@ from penstock.db.connections.listener import AWAY
 from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.progress import Report
-from penstock.engine.queries.notifications import Hints
 from penstock.errors import PenstockError
 from penstock.worker.execution.attempt import Start
 from penstock.worker.execution.threads import Threads
@@ -74,8 +73,8 @@ class Desk:
         self.watch = watch
         self.threads = threads
         """For steps of async handlers that are plain functions."""
-        self.hints = Hints(engine.events.tell)
-        """To who watches, after what starts say, begin and end was written."""
+        self.notifier = engine.events.notifier()
+        """Notifies watchers after starts, progress and outcomes were written."""
         self._pending: dict[Start, _Pending] = {}
         self._on_its_way: dict[Start, _Pending] = {}
         self._written = asyncio.Event()
@@ -211,7 +210,7 @@ class Desk:
                 for start, pending in said.items()
             ],
         )
-        self.hints.tell()
+        self.notifier.notify()
         by_id = {start.claimed.id: start for start in said}
         for answer in answers:
             start = by_id[answer.job_id]

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.encoding.encode import encode
-from penstock.engine.encoding.not_json import odd_part
+from penstock.engine.encoding.encode import encode, odd_part
 from penstock.errors import Invalid
 
 

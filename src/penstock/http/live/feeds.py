@@ -1,0 +1,355 @@
+"""Feeds of jobs and batches, and their watchers: clients with an open stream.
+
+The hub publishes each change once, to a feed. Each watcher reads from its feed what it has not sent
+yet. So a client costs a few numbers, a slow client delays no other, and what it missed is replaced
+by the newest state.
+"""
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from math import log
+from typing import Any, Generic, TypeVar
+
+from penstock.engine.accounts.sessions import Grant
+from penstock.engine.queries.events import BATCH_ITEMS, JobState
+
+# What a feed keeps for clients that lag behind; one that lags further has to begin again.
+LOG_ENTRIES = 1_000
+LOG_BYTES = 524_288
+# Two texts of a job that differ in version and `updated_at` only differ in length by this at most.
+HEARTBEAT_BYTES = 16
+
+FINAL = ("succeeded", "failed", "cancelled")
+
+Cursor = tuple[int, int]
+"""Attempt and number of a chunk."""
+Chunks = list[tuple[Cursor, bytes]]
+
+_LAST: Cursor = (2**31, 0)
+
+
+def encode(event: str, data: str) -> bytes:
+    """An event without its id. JSON as Postgres writes it has no line breaks."""
+    return f"event: {event}\ndata: {data}\n\n".encode()
+
+
+class Feed:
+    """Something that is watched. `on_empty` is called when its last watcher has left."""
+
+    def __init__(self, on_empty: Callable[[], None]) -> None:
+        self._on_empty = on_empty
+        self.watchers: set[Watcher[Any]] = set()
+
+    def remove(self, watcher: "Watcher[Any]") -> None:
+        self.watchers.discard(watcher)
+        if not self.watchers:
+            self._on_empty()
+
+    def wake(self) -> None:
+        for watcher in self.watchers:
+            watcher.wake()
+
+    def close(self) -> None:
+        """End all streams: what they watch was removed."""
+        for watcher in self.watchers:
+            watcher.close()
+
+
+FeedType = TypeVar("FeedType", bound=Feed)
+
+
+class Watcher(ABC, Generic[FeedType]):
+    """One client of a feed: what it was sent already, and what may end its stream."""
+
+    __slots__ = (
+        "_feed",
+        "_loop",
+        "_waiter",
+        "closed",
+        "expires",
+        "finished",
+        "grant",
+        "key",
+        "sending_since",
+        "sent_at",
+        "stalled",
+        "task",
+    )
+
+    def __init__(
+        self,
+        feed: FeedType,
+        *,
+        key: str | None = None,
+        expires: float | None = None,
+        grant: Grant | None = None,
+    ) -> None:
+        """The stream ends when `key` is revoked, at `expires`, and when `grant` is withdrawn."""
+        self._feed = feed
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[bool] | None = None
+        self.key = key
+        self.expires = expires
+        self.grant = grant
+        self.closed = False
+        self.finished = False
+        """It was sent the final state."""
+        self.stalled = False
+        self.sent_at = self._loop.time()
+        self.sending_since: float | None = None
+        self.task: asyncio.Task[Any] | None = None
+        feed.watchers.add(self)
+
+    @abstractmethod
+    async def events(self) -> bytes:
+        """What it was not sent yet; empty: nothing now."""
+
+    def leave(self) -> None:
+        self._feed.remove(self)
+
+    async def wait(self) -> bool:
+        """Wait until there may be something to send. True: a heartbeat is due."""
+        if self.closed:
+            return False
+        self._waiter = self._loop.create_future()
+        try:
+            return await self._waiter
+        finally:
+            self._waiter = None
+
+    def wake(self, *, heartbeat: bool = False) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(heartbeat)
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+
+    def begin_send(self) -> None:
+        if self.sending_since is None:
+            self.sending_since = self._loop.time()
+            self.task = asyncio.current_task()
+
+    def end_send(self) -> None:
+        self.sending_since = self.task = None
+        self.sent_at = self._loop.time()
+
+    def abort(self) -> None:
+        """Break off the answer in the middle: its client reads nothing."""
+        self.closed = self.stalled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class JobFeed(Feed):
+    """A job and the chunks of its attempts. Chunks are sent before the state that follows them."""
+
+    def __init__(
+        self,
+        on_empty: Callable[[], None],
+        *,
+        history: Callable[[Cursor], Awaitable[Chunks]],
+        page: int,
+        poll: Callable[[], None],
+    ) -> None:
+        """`history` reads a `page` of chunks after a cursor; `poll` asks the hub for a poll."""
+        super().__init__(on_empty)
+        self.history = history
+        self.page = page
+        self._poll = poll
+        self.version = -1
+        self.attempt = 0
+        self.fingerprint: Any = None
+        self.body = b""
+        self.updates = 0
+        """How often a state was published; 0: not yet."""
+        self.final = False
+        self.cursor: Cursor | None = None
+        """The last chunk that was published; None: no watcher reads chunks from this feed."""
+        self.chunks_due = False
+        self._dropped: Cursor = (0, 0)
+        """The last chunk that is not kept any more."""
+        self._chunks: deque[tuple[Cursor, bytes]] = deque()
+        self._bytes = 0
+
+    def publish_chunks(self, chunks: Iterable[tuple[Cursor, bytes]]) -> None:
+        for cursor, body in chunks:
+            self._chunks.append((cursor, body))
+            self._bytes += len(body)
+            self.cursor = cursor
+        while len(self._chunks) > LOG_ENTRIES or self._bytes > LOG_BYTES:
+            self._drop_oldest()
+
+    def publish(self, body: bytes, *, version: int, attempt: int, final: bool) -> None:
+        visible = not is_heartbeat(self.body, body)
+        self.body, self.version, self.attempt, self.final = body, version, attempt, final
+        if visible:
+            self.updates += 1
+            self.wake()
+
+    def join(self, cursor: Cursor, *, certain: bool) -> bool:
+        """Whether a watcher that was sent all chunks up to `cursor` finds the next ones here.
+
+        `certain`: there was no chunk after it a moment ago. If the feed is further nevertheless, a
+        client began it with a cursor that does not exist yet, and it begins anew.
+        """
+        if self.cursor is None or (cursor < self._dropped and certain):
+            self.cursor = self._dropped = cursor
+            self._chunks.clear()
+            self._bytes = 0
+            # Chunks that were written between the watcher's read and now.
+            self.chunks_due = True
+            self._poll()
+        return cursor >= self._dropped
+
+    def trim(self) -> None:
+        """Drop the chunks that all watchers were sent."""
+        sent = min(
+            (watcher.cursor for watcher in self.watchers if isinstance(watcher, JobWatcher)),
+            default=_LAST,
+        )
+        while self._chunks and self._chunks[0][0] <= sent:
+            self._drop_oldest()
+
+    def drop_chunks(self) -> None:
+        """Keep no chunks any more: each watcher reads them by itself, and joins again."""
+        self.cursor = None
+        self._dropped = _LAST
+        self._chunks.clear()
+        self._bytes = 0
+
+    def chunks_after(self, cursor: Cursor) -> Chunks | None:
+        """Chunks after this one; None: they are not kept any more."""
+        if cursor < self._dropped:
+            return None
+        return [chunk for chunk in self._chunks if chunk[0] > cursor]
+
+    def _drop_oldest(self) -> None:
+        self._dropped, body = self._chunks.popleft()
+        self._bytes -= len(body)
+
+
+class JobWatcher(Watcher[JobFeed]):
+    __slots__ = ("_reads_history", "_updates_sent", "cursor")
+
+    def __init__(self, feed: JobFeed, cursor: Cursor, **caller: Any) -> None:
+        super().__init__(feed, **caller)
+        self.cursor = cursor
+        self._updates_sent = 0
+        self._reads_history = True
+
+    async def events(self) -> bytes:
+        feed = self._feed
+        if not feed.updates or self.finished:
+            return b""
+        out: list[bytes] = []
+        if not self._updates_sent and not feed.final:
+            self._add_state(out)
+        final = False
+        while True:
+            # Read before the chunks: if it was final by then, they are complete.
+            final = feed.final
+            if not await self._add_chunks(out):
+                return b"".join(out)
+            if final or not feed.final:
+                break
+        if self._updates_sent != feed.updates:
+            self._add_state(out)
+            self.finished = final
+        return b"".join(out)
+
+    async def _add_chunks(self, out: list[bytes]) -> bool:
+        """Add the next chunks; whether these were all."""
+        feed = self._feed
+        chunks = None if self._reads_history else feed.chunks_after(self.cursor)
+        if chunks is None:
+            self._reads_history = True
+            chunks = await feed.history(self.cursor) if feed.attempt else []
+        for cursor, body in chunks:
+            self.cursor = cursor
+            out += (self._id(), body)
+        if self._reads_history and len(chunks) < feed.page:
+            self._reads_history = not feed.join(self.cursor, certain=not chunks)
+        return not self._reads_history
+
+    def _add_state(self, out: list[bytes]) -> None:
+        self._updates_sent = self._feed.updates
+        out += (self._id(), self._feed.body)
+
+    def _id(self) -> bytes:
+        return b"id: %d.%d.%d\n" % (self._feed.version, *self.cursor)
+
+
+class FinalWatcher(Watcher[JobFeed]):
+    """Waits until a job has finished, and sends nothing."""
+
+    __slots__ = ()
+
+    async def events(self) -> bytes:
+        return b""
+
+    async def until_final(self) -> bool:
+        while not self._feed.final and not self.closed:
+            await self.wait()
+        return self._feed.final
+
+
+class BatchFeed(Feed):
+    """A batch, as one state."""
+
+    def __init__(self, on_empty: Callable[[], None]) -> None:
+        super().__init__(on_empty)
+        self.fingerprint: int | None = None
+        self.not_before = 0.0
+        """It is not read before: to read a large batch takes long."""
+        self.refresh_at = 0.0
+        """It is read by then in any case: its position in the queue changes."""
+        self.body = b""
+        self.updates = 0
+
+    def publish(self, body: bytes) -> None:
+        visible = not is_heartbeat(self.body, body, jobs=BATCH_ITEMS)
+        self.body = body
+        if visible:
+            self.updates += 1
+            self.wake()
+
+
+class BatchWatcher(Watcher[BatchFeed]):
+    __slots__ = ("_updates_sent",)
+
+    def __init__(self, feed: BatchFeed, **caller: Any) -> None:
+        super().__init__(feed, **caller)
+        self._updates_sent = 0
+
+    async def events(self) -> bytes:
+        if self._updates_sent == self._feed.updates:
+            return b""
+        self._updates_sent = self._feed.updates
+        return self._feed.body
+
+
+def is_heartbeat(old: bytes, new: bytes, *, jobs: int = 1) -> bool:
+    """Whether a job, or a batch of `jobs`, differs in version and `updated_at` only.
+
+    A model writes a few words in a tenth of a second. Without this, each chunk would be followed by
+    the whole job.
+    """
+    return abs(len(new) - len(old)) < HEARTBEAT_BYTES * jobs and _visible(old) == _visible(new)
+
+
+def _visible(body: bytes) -> dict[str, Any]:
+    data = body.partition(b"\ndata: ")[2]
+    state: dict[str, Any] = json.loads(data) if data else {}
+    for job in (state, *state.get("items", ())):
+        job.update(version=None, updated_at=None)
+    return state
+
+
+def fingerprint(job: JobState) -> tuple[int, str, int | None]:
+    """What has to change before a job is published again; a slightly shorter ETA does not count."""
+    eta = None if job.eta_seconds is None else round(log(1 + job.eta_seconds) * 6)
+    return job.version, job.mark, eta

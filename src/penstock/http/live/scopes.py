@@ -1,0 +1,335 @@
+"""Scopes: the jobs of a topic or an account as one feed, and which of them have changed.
+
+A new watcher is sent a snapshot of all live jobs, and then each change.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.engine.queries.events import Events, JobState, Scope, ScopeState, WatchedJob
+from penstock.http.live.feeds import (
+    FINAL,
+    LOG_BYTES,
+    LOG_ENTRIES,
+    Feed,
+    Watcher,
+    encode,
+    fingerprint,
+    is_heartbeat,
+)
+
+# A scope with more live jobs than this sends no snapshot: a client reads the list, page by page.
+MOST_JOBS = 1_000
+SNAPSHOT_BYTES = 8 * 1_048_576
+# How long a snapshot is kept for the next client: after a restart all clients come back at once.
+KEPT_SECONDS = 10.0
+# A snapshot older than this is read anew: it also has jobs that finished in the last minutes.
+FRESH_SECONDS = 60.0
+# A snapshot also has the jobs that finished within this time.
+RECENT = timedelta(minutes=5)
+# A job that started and finished between two polls is found among the newest of its scope: those
+# that were submitted within this time, by transactions that may have been open for a while.
+MARGIN = timedelta(minutes=10)
+# How many jobs are read for snapshots in one poll; other watchers do not wait longer than that.
+SNAPSHOT_JOBS = 2_000
+
+RESYNC = b"event: resync\ndata: {}\n\n"
+
+
+class Log:
+    """The last events of a scope, numbered; of each job only the newest is sent."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Any, bytes]] = deque()
+        self._bytes = 0
+        self._joined: dict[int, bytes] = {}
+        self.end = 0
+
+    def add(self, key: Any, event: bytes) -> None:
+        self._joined.clear()
+        self._entries.append((key, event))
+        self._bytes += len(event)
+        self.end += 1
+        while len(self._entries) > LOG_ENTRIES or self._bytes > LOG_BYTES:
+            self._drop()
+
+    def trim(self, before: int) -> None:
+        """Drop what is before this number: all watchers were sent it."""
+        self._joined.clear()
+        while self._entries and self.end - len(self._entries) < before:
+            self._drop()
+
+    def since(self, number: int) -> bytes | None:
+        """The events from this number on, of each job the newest; None: not all are kept."""
+        first = self.end - len(self._entries)
+        if number < first:
+            return None
+        # Thousands of watchers are at the same number: the events are joined once for all of them.
+        events = self._joined.get(number)
+        if events is None:
+            newest = dict(list(self._entries)[number - first :])
+            events = self._joined[number] = b"".join(newest.values())
+        return events
+
+    def _drop(self) -> None:
+        self._bytes -= len(self._entries.popleft()[1])
+
+
+class ScopeFeed(Feed):
+    """The jobs of a topic or an account: a snapshot for new watchers, and then what changes."""
+
+    def __init__(self, on_empty: Callable[[], None], scope: Scope) -> None:
+        super().__init__(on_empty)
+        self.scope = scope
+        self.fingerprint: int | None = None
+        """As of the last poll; None: there was none."""
+        self.live: Mapping[UUID, int] = {}
+        self.started: Mapping[UUID, int] = {}
+        self.published: dict[UUID, tuple[int, str, int | None]] = {}
+        self.log = Log()
+        self.account = b""
+        """The event of the account itself, if an account is watched."""
+        self.snapshot_wanted_at: float | None = None
+        """When a watcher found no snapshot."""
+        self.positions_read_at = 0.0
+        """When the positions of all its waiting jobs were read together."""
+        self._finished: dict[UUID, None] = {}
+        self._running: dict[UUID, bytes] = {}
+        """The last event of running jobs, MOST_JOBS of them: to leave out heartbeats."""
+        self._texts: dict[UUID, bytes] | None = None
+        self._bytes = 0
+        self._snapshot: bytes | None = None
+        self._cut = False
+        self._read_at = 0.0
+        self._used_at = 0.0
+
+    def changed(self, live: Mapping[UUID, int], finished: Sequence[UUID]) -> list[UUID]:
+        """Which of its jobs have to be read, by what a poll has found."""
+        published = self.published
+        jobs = [job for job, version in live.items() if published.get(job, _NONE)[0] != version]
+        jobs += [job for job in published if job not in live]
+        if self.fingerprint is not None:  # else all of these finished before anyone watched
+            jobs += [job for job in finished if job not in self._finished and job not in published]
+        return jobs
+
+    def adopt(self, state: ScopeState | None, started: Mapping[UUID, int]) -> None:
+        """Remember what was published. A finished job does not change again."""
+        if state is not None:
+            self.fingerprint, self.live = state.fingerprint, state.live
+            self._finished.update(dict.fromkeys(state.finished))
+            while len(self._finished) > 3 * MOST_JOBS:
+                del self._finished[next(iter(self._finished))]
+        self.started = started
+        present = {**started, **self.live}
+        self.published = {
+            job: self.published.get(job, (version, "", None)) for job, version in present.items()
+        }
+        self._running = {job: body for job, body in self._running.items() if job in present}
+
+    def snapshot(self, now: float) -> bytes | None:
+        """Everything, for a new watcher; None: it has to be read first."""
+        self._used_at = now
+        if self._texts is None or now - self._read_at > FRESH_SECONDS:
+            self.snapshot_wanted_at = self.snapshot_wanted_at or now
+            return None
+        if self._snapshot is None:
+            events = [self._texts[job] for job in sorted(self._texts)]
+            if self._cut or self._bytes > SNAPSHOT_BYTES or len(events) > MOST_JOBS:
+                events = [RESYNC]
+            self._snapshot = self.account + b"".join(events)
+        return self._snapshot
+
+    def begin_snapshot(self, now: float, finished: Iterable[UUID], *, cut: bool) -> None:
+        """What is published next is the whole snapshot, unless it is `cut`.
+
+        `finished`: these jobs are in the snapshot only, and no change for other watchers.
+        """
+        self._texts, self._bytes, self._read_at = {}, 0, now
+        self._cut, self._snapshot, self.snapshot_wanted_at = cut, None, None
+        self._finished.update(dict.fromkeys(finished))
+
+    def publish(self, job: JobState, body: bytes) -> bool:
+        """Publish a job if it has changed; whether it is live and was not published before."""
+        if self._texts is not None and self._texts.get(job.id) != body:
+            self._bytes += len(body) - len(self._texts.get(job.id, b""))
+            self._texts[job.id] = body
+            self._snapshot = None
+        new_fingerprint = fingerprint(job)
+        if self.published.get(job.id) == new_fingerprint or job.id in self._finished:
+            return False
+        if not is_heartbeat(self._running.pop(job.id, b""), body):
+            self.log.add(job.id, body)
+        if job.status == "running" and len(self._running) < MOST_JOBS:
+            self._running[job.id] = body
+        if job.status in FINAL:
+            self._finished[job.id] = None
+            return False
+        new = job.id not in self.published
+        self.published[job.id] = new_fingerprint
+        return new
+
+    def publish_account(self, text: str) -> None:
+        body = encode("account", text)
+        if body != self.account:
+            self.account = body
+            self._snapshot = None
+            self.log.add(None, body)
+
+    def publish_resync(self) -> None:
+        self.log.add(RESYNC, RESYNC)
+
+    def trim(self, now: float) -> None:
+        """Keep no more than watchers still need."""
+        self.log.trim(
+            min(
+                (watcher.at for watcher in self.watchers if isinstance(watcher, ScopeWatcher)),
+                default=self.log.end,
+            )
+        )
+        if self._texts is not None and now - self._used_at > KEPT_SECONDS:
+            self._texts = self._snapshot = None
+            self._bytes = 0
+
+
+class ScopeWatcher(Watcher[ScopeFeed]):
+    __slots__ = ("_has_snapshot", "at")
+
+    def __init__(self, feed: ScopeFeed, **caller: Any) -> None:
+        super().__init__(feed, **caller)
+        self._has_snapshot = False
+        self.at = feed.log.end
+
+    async def events(self) -> bytes:
+        log = self._feed.log
+        if not self._has_snapshot:
+            snapshot = self._feed.snapshot(self._loop.time())
+            self.at = log.end
+            if snapshot is None:
+                return b""
+            self._has_snapshot = True
+            return snapshot
+        if self.at == log.end:
+            return b""
+        events = log.since(self.at)
+        self.at = log.end
+        return RESYNC if events is None else events
+
+
+@dataclass(slots=True)
+class ScopeChange:
+    """What a poll has found of one scope."""
+
+    feed: ScopeFeed
+    state: ScopeState | None = None
+    started: Mapping[UUID, int] = field(default_factory=dict)
+    changed: list[UUID] = field(default_factory=list)
+    snapshot: list[UUID] | None = None
+    """All jobs of a snapshot, if one is wanted."""
+    finished: list[UUID] = field(default_factory=list)
+    """Those of the snapshot that have finished."""
+    cut: bool = False
+
+    @property
+    def live(self) -> Mapping[UUID, int]:
+        return self.feed.live if self.state is None else self.state.live
+
+    def watched(self, jobs: Iterable[UUID]) -> list[WatchedJob]:
+        return [WatchedJob(job, self.feed.scope.public) for job in jobs]
+
+    def publish(
+        self,
+        now: float,
+        jobs: Mapping[WatchedJob, JobState],
+        bodies: Mapping[WatchedJob, bytes],
+        accounts: Mapping[str, str],
+    ) -> list[WatchedJob]:
+        """Publish it; which live jobs were not published before."""
+        feed, account = self.feed, self.feed.scope.account
+        if feed.scope.topic is None and account is not None:
+            if account not in accounts:
+                feed.close()  # erased
+                return []
+            feed.publish_account(accounts[account])
+        first_poll = feed.fingerprint is None
+        if self.snapshot is not None:
+            known = set(self.changed)
+            finished = [job for job in self.finished if job not in known]
+            feed.begin_snapshot(now, finished, cut=self.cut)
+        too_many = len(self.changed) > MOST_JOBS
+        if too_many and not first_poll:
+            feed.publish_resync()
+        changed = [] if too_many else self.watched(self.changed)
+        ids = dict.fromkeys([*changed, *self.watched(self.snapshot or ())])
+        new = [job for job in ids if job in jobs and feed.publish(jobs[job], bodies[job])]
+        feed.adopt(self.state, self.started)
+        feed.wake()
+        return new
+
+
+async def find_changes(
+    events: Events, feeds: Sequence[ScopeFeed]
+) -> tuple[list[ScopeChange], bool]:
+    """What has changed in these scopes; and whether a snapshot is left for the next poll."""
+    changes = [ScopeChange(feed, started=feed.started) for feed in feeds]
+    states = await events.changed_scopes(
+        [feed.scope for feed in feeds],
+        [feed.fingerprint for feed in feeds],
+        margin=MARGIN,
+        most=MOST_JOBS + 1,
+    )
+    for state in states:
+        changes[state.n].state = state
+    await _find_started(events, changes)
+    has_more = await _find_snapshots(events, changes)
+    for change in changes:
+        if change.state is not None or change.started != change.feed.started:
+            finished = change.state.finished if change.state is not None else []
+            change.changed = change.feed.changed({**change.live, **change.started}, finished)
+    return [
+        change
+        for change in changes
+        if change.state is not None or change.changed or change.snapshot is not None
+    ], has_more
+
+
+async def _find_started(events: Events, changes: Sequence[ScopeChange]) -> None:
+    """Find the running jobs of scopes of which only the newest live jobs are known."""
+    large = [change for change in changes if len(change.live) > MOST_JOBS]
+    for change in changes:
+        change.started = {}
+    if large:
+        started: list[dict[UUID, int]] = [{} for _ in large]
+        for n, job, version in await events.running_jobs([change.feed.scope for change in large]):
+            started[n][job] = version
+        for change, running in zip(large, started, strict=True):
+            change.started = running
+
+
+async def _find_snapshots(events: Events, changes: Sequence[ScopeChange]) -> bool:
+    """Find the jobs of wanted snapshots, longest waiting first; whether some are left."""
+    wanted = [change for change in changes if change.feed.snapshot_wanted_at is not None]
+    wanted.sort(key=lambda change: change.feed.snapshot_wanted_at or 0.0)
+    chosen: list[ScopeChange] = []
+    count = 0
+    for change in wanted:
+        if count >= SNAPSHOT_JOBS:
+            break
+        chosen.append(change)
+        count += len(change.live)
+    if chosen:
+        recent = await events.recently_finished(
+            [change.feed.scope for change in chosen], since=RECENT, most=MOST_JOBS
+        )
+        for n, change in enumerate(chosen):
+            change.finished, more = recent.get(n, ([], False))
+            live = change.live
+            change.cut = more or len(live) + len(change.finished) > MOST_JOBS
+            change.snapshot = [] if change.cut else [*live, *change.finished]
+    return len(chosen) < len(wanted)
+
+
+_NONE: tuple[None, None, None] = (None, None, None)
