@@ -234,7 +234,7 @@ def test_two_kinds_of_one_name_are_told_with_both_places(app: Penstock) -> None:
     with pytest.raises(Misconfigured) as caught:
         make(app, waiting, name="plain")
     assert str(caught.value).startswith("job kind plain is declared twice: at ")
-    assert str(caught.value).count("test_kinds.py:") == 2
+    assert str(caught.value).count("test_kind.py:") == 2
     assert app.kinds["plain"].function is plain
 
 

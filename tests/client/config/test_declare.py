@@ -179,7 +179,7 @@ def test_two_queues_of_one_name_are_told_with_both_places() -> None:
         app.queue("q")
     told = str(caught.value)
     assert told.startswith("queue q is declared twice: at ")
-    assert told.count("test_declarations.py:") == 2
+    assert told.count("test_declare.py:") == 2
     app.plan("p")
     with pytest.raises(Misconfigured, match="plan p is declared twice"):
         app.plan("p")
@@ -218,7 +218,7 @@ async def test_two_apps_that_declare_one_queue_differently_are_told_both_names(
     await first.engine()
     with pytest.raises(Conflict, match=r"by shop .* and by school") as caught:
         await second.engine()
-    assert str(caught.value).count("test_declarations.py:") == 2, "both places"
+    assert str(caught.value).count("test_declare.py:") == 2, "both places"
     assert 'Penstock(name="shop")' in (caught.value.hint or "")
     await first.close()
     await second.close()
