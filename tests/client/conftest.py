@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock import Penstock
+from support.engine_fixtures import engine  # noqa: F401  # a fixture
 
 
 @pytest.fixture(autouse=True)

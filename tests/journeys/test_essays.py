@@ -210,7 +210,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
     assert code == 0, everything.printed
     assert everything.printed.endswith("All has ended.\n")
     assert "Traceback" not in everything.printed
-    for part in ("model", "worker", "web"):
+    for part in ("model", "worker", "web app"):
         with pytest.raises(ProcessLookupError):
             os.kill(_process(everything, part), 0)
     assert not (tmp_path / ".penstock" / "postgres" / "postmaster.pid").exists()

@@ -1,55 +1,27 @@
 """The OpenAI handler: streams, their faults, and what other servers make of the protocol."""
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from models.test_ollama import ESSAY, SCHEMA, nothing_left
 from penstock.failures.classify import classify
-from penstock.models import chat
 from penstock.models.openai import OpenAI, _Reader, build, endpoint_of, is_strict
 from penstock.models.output import Output
 from penstock.models.prompt import read_prompt
-from penstock.models.simulated.model import Model, simulated
+from penstock.models.simulated.model import simulated
 from penstock.models.stream import Events, JsonLines
 from penstock.net.endpoint import read_endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.security.secret import Secret
 from support.models.answering import answer, answering
-from support.models.noted_job import NotedJob, at, busy, fails
-
-# Of a model that says nothing; every other fault is seen at once, however busy the machine is.
-SHORT: dict[str, Any] = {"first_token_seconds": 0.4, "stall_seconds": 0.3}
-PATIENT_SECONDS = 20
-
-
-def config(model: Model, **more: Any) -> OpenAI:
-    given: dict[str, Any] = {
-        "endpoint": endpoint_of(at(model.url)),
-        "model": "gpt-5-mini",
-        "prompt": read_prompt("Give feedback on: {answer}", ["answer"]),
-        "first_token_seconds": PATIENT_SECONDS,
-        "stall_seconds": PATIENT_SECONDS,
-    }
-    return OpenAI(**{**given, **more})
-
-
-async def test_tokens_come_as_they_are_said() -> None:
-    async with simulated(tokens=30, tokens_per_second=300, api_key="k-1") as model:
-        job = NotedJob()
-        found = await build(config(model, api_key=Secret("k-1")))(job, ESSAY)
-        assert found == {"text": job.heard, "model": "gpt-5-mini"}
-        assert len(job.emitted) > 5
-        assert job.used["completion_tokens"] == 30
-        assert job.used["prompt_tokens"] == model.calls[0].prompt_tokens
-        assert await busy() == 0
+from support.models.chat_handlers import ESSAY, SCHEMA, openai_config
+from support.models.noted_job import NotedJob, at, fails
 
 
 async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
-    async with simulated() as model:
+    async with simulated(api_key="k-2") as model:
         read = model._read
 
         def look(request: Any) -> Any:
@@ -58,7 +30,7 @@ async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(model, "_read", look)
         job = NotedJob()
-        asked = config(
+        asked = openai_config(
             model,
             api_key=Secret("k-2"),
             temperature=0,
@@ -80,60 +52,6 @@ async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-CASES: list[tuple[str, dict[str, Any], str]] = [
-    ("refuse", {}, "unavailable"),
-    ("hang", {}, "stalled"),
-    ("hang_mid", {"after": 3}, "stalled"),
-    ("slow_bytes", {"every": 0.02}, "stalled"),
-    ("half_body", {}, "interrupted"),
-    ("cut", {}, "interrupted"),
-    ("reset", {}, "interrupted"),
-    ("reset", {"after": 3}, "interrupted"),
-    ("error_line", {}, "interrupted"),
-    ("status", {"code": 302, "headers": {"Location": "http://127.0.0.1:9/"}}, "config"),
-    ("status", {"code": 400}, "invalid_request"),
-    ("status", {"code": 401}, "auth"),
-    ("status", {"code": 500}, "provider_error"),
-    ("status", {"code": 529}, "overloaded"),
-    ("storm", {}, "rate_limited"),
-    ("quota", {"form": "insufficient"}, "quota"),
-    ("quota", {"form": "spend_limit"}, "quota"),
-    ("html", {"code": 502}, "overloaded"),
-    ("not_json", {}, "bad_output"),
-    ("truncated_json", {}, "bad_output"),
-    ("empty", {"what": "body"}, "bad_output"),
-    ("empty", {"what": "text"}, "bad_output"),
-    ("length", {}, "bad_output"),
-    ("refusal", {}, "refused"),
-    ("schema_invalid", {}, "bad_output"),
-]
-
-
-@pytest.mark.parametrize(("fault", "terms", "cls"), CASES)
-async def test_every_fault_ends_in_its_class_and_in_time(
-    fault: str, terms: dict[str, Any], cls: str
-) -> None:
-    """S9: what a model does wrong is told apart, soon, and leaves nothing open."""
-    async with simulated(tokens=40) as model:
-        before = asyncio.all_tasks()
-        model.order(fault, **terms)
-        output = Output(schema=SCHEMA) if fault == "schema_invalid" else Output()
-        waits = SHORT if cls == "stalled" else {}
-        verdict, took = await fails(build(config(model, output=output, **waits)), NotedJob(), ESSAY)
-        assert verdict.cls == cls
-        assert verdict.address == model.url.removeprefix("http://")
-        assert took < PATIENT_SECONDS / 2
-        assert await busy() == 0
-        await nothing_left(model, before)
-
-
-async def test_an_error_inside_of_a_stream_is_read() -> None:
-    async with simulated() as model:
-        model.order("error_line", after=0, message="the prompt exceeds the context length")
-        verdict, _ = await fails(build(config(model)), NotedJob(), ESSAY)
-        assert verdict.cls == "input_too_long"
-
-
 async def test_a_refusal_in_words_is_one() -> None:
     said = [choice({"refusal": "I cannot"}), choice({}, "stop")]
     data = "".join(f"data: {json.dumps(event)}\n\n" for event in said) + "data: [DONE]\n\n"
@@ -149,20 +67,10 @@ async def test_a_refusal_in_words_is_one() -> None:
 
 async def test_a_wrong_key_is_told_as_such() -> None:
     async with simulated(api_key="right") as model:
-        asked = config(model, api_key=Secret("wrong-Zanzibar"))
+        asked = openai_config(model, api_key=Secret("wrong-Zanzibar"))
         with pytest.raises(Exception, match="status 401") as caught:
             await build(asked)(NotedJob(), ESSAY)
         assert "Zanzibar" not in repr(asked) + repr(caught.value) + str(caught.value)
-
-
-@pytest.mark.parametrize("form", ["negative", "missing", "absurd", "strings"])
-async def test_odd_counts_are_not_believed(form: str) -> None:
-    async with simulated(tokens=12) as model:
-        model.order("wrong_usage", form=form)
-        job = NotedJob()
-        await build(config(model))(job, ESSAY)
-        assert "prompt_tokens" not in job.used
-        assert 0 < job.used["completion_tokens"] <= 12
 
 
 @pytest.mark.parametrize(
@@ -258,14 +166,3 @@ def test_an_event_that_does_not_end_is_given_up() -> None:
     ended = Events("model:80")
     for _ in range(10):
         assert len(ended.feed(line + b"\n")) == 1
-
-
-async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "TEXT_MAX", 100)
-    async with simulated(tokens=200) as model:
-        job = NotedJob()
-        with pytest.raises(ProviderError, match="more than 100 characters") as caught:
-            await build(config(model))(job, ESSAY)
-        assert classify(caught.value).cls == "bad_output"
-        assert len(job.heard) <= 100
-        assert await busy() == 0
