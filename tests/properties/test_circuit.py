@@ -4,12 +4,10 @@ Beside no model: what must be true of a circuit can be said without knowing how 
 One job is odd: it meets the same failure at every start, and the others must not suffer from it.
 """
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,15 +16,14 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from psycopg.types.json import Jsonb
 
 from properties.base import TICK, pick, which
 from properties.settings import EPOCH
+from properties.walks import walk
 from properties.world import World
 from support.circuits import EFFECTS
-from support.cluster import Cluster
 from support.shapes import Scale
 
 LONG_RUN = 2_000
@@ -282,31 +279,7 @@ class Outages(RuleBasedStateMachine):
         return [job for job in self.jobs.values() if not self.odd or job.id != self.odd[0]]
 
 
-@pytest.fixture
-def world(cluster: Cluster) -> Iterator[World]:
-    with cluster.database() as name:
-        world = World(cluster.dsn(name))
-        yield world
-        world.close()
-
-
 @pytest.mark.timeout(1_800)  # a run of thousands, and the shrinking of what it finds
 def test_no_walk_through_outages_charges_a_job_for_them(world: World, scale: Scale) -> None:
     """F5"""
-
-    class Walk(Outages):
-        def __init__(self) -> None:
-            super().__init__(world)
-
-    profile = hypothesis.settings()
-    run_state_machine_as_test(
-        Walk,
-        settings=hypothesis.settings(
-            profile,
-            max_examples=scale(profile.max_examples, LONG_RUN),
-            derandomize=scale(profile.derandomize, False),
-            stateful_step_count=STEPS,
-            phases=set(hypothesis.Phase) - {hypothesis.Phase.explain},
-            suppress_health_check=list(hypothesis.HealthCheck),
-        ),
-    )
+    walk(lambda: Outages(world), scale, many=LONG_RUN, steps=STEPS)

@@ -69,7 +69,7 @@ TEXTS = [
     ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x", "[redacted] x"),
     ("-----BEGIN PRIVATE KEY-----\nMIIE", "[redacted]"),
 ]
-# In Python an address loses more than its password: see test_addresses.py.
+# In Python an address loses more than its password: see test_url_redaction.py.
 ADDRESSES = [
     ("postgresql://u:pa@ss@h/db", "postgresql://[redacted]@h/db"),
     ("https://h/p?key=abc&x=1", "https://h/p?key=[redacted]&x=1"),
