@@ -306,7 +306,7 @@ CREATE FUNCTION penstock._choose_one(p_queue integer, p_kinds integer[], p_job u
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamp with time zone, p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamp with time zone, p_account bigint DEFAULT NULL::bigint) RETURNS penstock.circuit
+CREATE FUNCTION penstock._circuit_after(p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamp with time zone, p_outcome text, p_class text, p_effect text, p_retry_after interval, p_address text, p_full integer, p_running integer, p_now timestamp with time zone, p_account bigint) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -525,9 +525,6 @@ CREATE FUNCTION penstock._erase_uploads(p_account bigint, p_rows integer) RETURN
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._error_from_outside(p_error jsonb) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._error_json(p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -569,11 +566,11 @@ CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
 CREATE FUNCTION penstock._faults(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -638,7 +635,7 @@ CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
 CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[], p_retry_afters interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -885,7 +882,7 @@ CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callbac
 CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._of_probes(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], OUT outcomes text[], OUT errors jsonb[]) RETURNS record
+CREATE FUNCTION penstock._of_probes(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], OUT outcomes text[], OUT errors jsonb[], OUT effects text[]) RETURNS record
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -899,7 +896,7 @@ CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._opened(p_circuit penstock.circuit, p_effect text, p_class text, p_after numeric, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
+CREATE FUNCTION penstock._opened(p_circuit penstock.circuit, p_effect text, p_class text, p_retry_after interval, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1015,7 +1012,7 @@ CREATE FUNCTION penstock._price_of(p_price jsonb, p_payload jsonb) RETURNS bigin
 CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_after numeric, p_shared boolean DEFAULT true) RETURNS interval
+CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_retry_after interval, p_shared boolean DEFAULT true) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._prune_outside(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
@@ -1244,7 +1241,7 @@ CREATE FUNCTION penstock._settle_hour(p_state penstock.rollup, p_now timestamp w
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait interval DEFAULT NULL::interval, p_effects text[] DEFAULT NULL::text[], p_retry_afters interval[] DEFAULT NULL::interval[], p_addresses text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1696,7 +1693,7 @@ CREATE FUNCTION penstock.find_upload(p_upload uuid, p_account text DEFAULT NULL:
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock.finish_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_accounts bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_wait interval DEFAULT NULL::interval, p_effects text[] DEFAULT NULL::text[], p_retry_afters interval[] DEFAULT NULL::interval[], p_addresses text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -2077,7 +2074,7 @@ CREATE FUNCTION penstock.reset_queue(p_name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_stages text[] DEFAULT NULL::text[], p_progress jsonb[] DEFAULT NULL::jsonb[], p_wait interval DEFAULT NULL::interval) RETURNS TABLE(job_id uuid, outcome text)
+CREATE FUNCTION penstock.resolve_callbacks(p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[], p_results jsonb[] DEFAULT NULL::jsonb[], p_errors jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_delays interval[] DEFAULT NULL::interval[], p_stages text[] DEFAULT NULL::text[], p_progress jsonb[] DEFAULT NULL::jsonb[], p_wait interval DEFAULT NULL::interval, p_effects text[] DEFAULT NULL::text[], p_retry_afters interval[] DEFAULT NULL::interval[]) RETURNS TABLE(job_id uuid, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2154,7 +2151,7 @@ CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integ
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval) RETURNS text
+CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval, p_effect text DEFAULT NULL::text, p_retry_after interval DEFAULT NULL::interval, p_address text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 

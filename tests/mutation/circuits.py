@@ -57,7 +57,7 @@ async def one_job_with_a_wrong_setting_does_not_stop_the_others(s: Scene) -> Non
 
 
 @catches(
-    "_circuit_after: of one sort", replace=("penstock._trouble(v_class)", "v_next.row_trouble")
+    "_circuit_after: of one sort", replace=("penstock._trouble(p_class)", "v_next.row_trouble")
 )
 async def a_wrong_setting_and_a_provider_that_was_busy_are_no_outage(s: Scene) -> None:
     worker = await _ready(s)
@@ -336,7 +336,7 @@ async def a_probe_that_was_not_begun_met_nobody(s: Scene) -> None:
     await s.clock.advance("1s")
     [probe] = await s.start(worker)
     told = await s.value(
-        "select outcomes from penstock._of_probes($1, $2, $3, array[null::jsonb])",
+        "select outcomes from penstock._of_probes($1, $2, $3, null, null)",
         [probe["id"]],
         [probe["attempt"]],
         ["released"],
@@ -361,7 +361,7 @@ async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
     await s.clock.advance("1s")
     [probe] = await s.start(worker)
     told = await s.value(
-        "select outcomes from penstock._of_probes($1, $2, $3, array[null::jsonb])",
+        "select outcomes from penstock._of_probes($1, $2, $3, null, null)",
         [probe["id"]],
         [probe["attempt"] - 1],
         ["timed_out"],
@@ -454,14 +454,14 @@ async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) ->
     [old] = await s.start(worker)
     await factory.finish(s.conn, worker, [old], "released")
     [new] = await s.start(worker)
-    away = {"class": "unavailable", "message": "no", "circuit": {"effect": "opens"}}
     await s.conn.fetch(
-        "select verdict from penstock.finish_jobs($1, $2, $3, $4, null, $5)",
+        "select verdict from penstock.finish_jobs($1, $2, $3, $4, null, $5,"
+        " p_effects => '{opens, null}')",
         worker,
         [old["id"], new["id"]],
         [old["attempt"], new["attempt"]],
         ["deferred", "succeeded"],
-        [away, None],
+        [{"class": "unavailable", "message": "no"}, None],
     )
     assert await _state(s) == "closed"
 

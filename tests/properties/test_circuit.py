@@ -177,24 +177,27 @@ class Outages(RuleBasedStateMachine):
 
     def report(self, jobs: list[Any], ends: list[Told]) -> list[str]:
         """What the worker tells of these starts: their outcomes."""
-        outcomes, errors = [], []
+        outcomes, errors, effects, retry_afters = [], [], [], []
         for job, (drawn, after, _) in zip(jobs, ends, strict=True):
             cls = self.odd[1] if self.odd and self.odd[0] == job.id else drawn
             outcome, effect = EFFECTS.get(cls, (cls, None))
-            error: dict[str, Any] = {"class": PLAIN.get(cls, cls), "message": ""}
-            if effect:
-                error["circuit"] = {"effect": effect, "after": after, "address": "10.0.0.1:80"}
             outcomes.append(outcome)
-            errors.append(Jsonb(error))
+            errors.append(Jsonb({"class": PLAIN.get(cls, cls), "message": ""}))
+            effects.append(effect)
+            retry_afters.append(None if after is None else timedelta(seconds=after))
         verdicts = self.world.run(
             "select verdict from penstock.finish_jobs(%s, %s::uuid[], %s::integer[], %s::text[],"
-            " null, %s::jsonb[], %s::interval[])",
+            " null, %s::jsonb[], %s::interval[], p_effects => %s::text[],"
+            " p_retry_afters => %s::interval[], p_addresses => %s::text[])",
             self.worker,
             [job.id for job in jobs],
             [job.attempt for job in jobs],
             outcomes,
             errors,
             [delay for _, _, delay in ends],
+            effects,
+            retry_afters,
+            [effect and "10.0.0.1:80" for effect in effects],
         )
         assert {row.verdict for row in verdicts} <= {"done"}
         return outcomes

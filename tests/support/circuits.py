@@ -46,9 +46,17 @@ async def end(
 ) -> list[Row]:
     """End these starts as the worker does when the provider fails so."""
     outcome, effect = EFFECTS[cls]
-    told: dict[str, Any] = {"effect": effect, "after": after, "address": address}
-    error = {"class": cls, "message": "no", "retryable": True, "circuit": told}
-    return await factory.finish(conn, worker, started, outcome, error=error, delay=delay)
+    return await factory.finish(
+        conn,
+        worker,
+        started,
+        outcome,
+        error={"class": cls, "message": "no", "retryable": True},
+        delay=delay,
+        effect=effect,
+        retry_after=None if after is None else f"{after} seconds",
+        address=address,
+    )
 
 
 async def fail(conn: asyncpg.Connection, worker: int, cls: str, **told: Any) -> UUID:

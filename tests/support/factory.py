@@ -86,11 +86,15 @@ async def finish(
     result: Any = None,
     error: dict[str, Any] | None = None,
     delay: str | None = None,
+    effect: str | None = None,
+    retry_after: str | None = None,
+    address: str | None = None,
 ) -> list[Row]:
     """End these starts, all the same way; a row (job_id, verdict, status) for each."""
     n = len(started)
     rows: list[Row] = await conn.fetch(
-        "select * from penstock.finish_jobs($1, $2, $3, $4, $5, $6, $7::text[]::interval[])",
+        "select * from penstock.finish_jobs($1, $2, $3, $4, $5, $6, $7::text[]::interval[],"
+        " p_effects => $8, p_retry_afters => $9::text[]::interval[], p_addresses => $10)",
         worker,
         [row["id"] for row in started],
         [row["attempt"] for row in started],
@@ -98,6 +102,9 @@ async def finish(
         [result] * n,
         [error] * n,
         [delay] * n,
+        [effect] * n,
+        [retry_after] * n,
+        [address] * n,
     )
     return rows
 
@@ -139,16 +146,18 @@ async def call_back(
     *,
     result: Any = None,
     error: dict[str, Any] | None = None,
+    effect: str | None = None,
 ) -> str:
     """What a function outside reports of one job; what became of it."""
     answer: str = await conn.fetchval(
-        "select outcome from penstock.resolve_callbacks($1, $2, $3, $4, $5, $6)",
+        "select outcome from penstock.resolve_callbacks($1, $2, $3, $4, $5, $6, p_effects => $7)",
         [job],
         [attempt],
         [token],
         [outcome],
         [result],
         [error],
+        [effect],
     )
     return answer
 

@@ -11,24 +11,24 @@ MESSAGE_MAX = 2_000
 
 
 def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
-    """What a failure of this sort costs the job, and tells its queue.
+    """What a failure of this sort costs the job, and what it means for the circuit of its queue.
 
     `public`: the message was written for customers.
     """
-    bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
-    free = verdict.charge is Charge.FREE
-    told = None if verdict.circuit is Circuit.NONE and not free else bearing
-    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, told, public)
+    bearing = None
+    if verdict.circuit is not Circuit.NONE or verdict.charge is Charge.FREE:
+        bearing = Bearing(verdict.circuit.value, verdict.after, verdict.address)
+    error = Error(verdict.cls, message, verdict.charge is not Charge.FINAL, public)
     match verdict.charge:
         case Charge.FINAL:
-            return Failed(error)
+            return Failed(error, bearing)
         case Charge.FULL:
-            return Retry(error, verdict.after)
+            return Retry(error, verdict.after, bearing=bearing)
         case Charge.PROVISIONAL:
-            return Retry(error, verdict.after, provisional=True)
+            return Retry(error, verdict.after, provisional=True, bearing=bearing)
         case Charge.FREE:
             # When it is tried again is for SQL to say, which knows whether its queue stands still.
-            return Deferred(error)
+            return Deferred(error, bearing=bearing)
         case _:
             assert_never(verdict.charge)
 

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from penstock.engine.jobs.outcomes import (
+    Bearing,
     Cancelled,
     Columns,
     Deferred,
@@ -18,26 +19,34 @@ from penstock.engine.jobs.outcomes import (
     Stuck,
     Succeeded,
     TimedOut,
+    bearing_columns,
     columns,
 )
 
 OOPS = Error("unavailable", "no answer")
-TOLD = {"class": "unavailable", "message": "no answer", "retryable": True}
+ERROR = {"class": "unavailable", "message": "no answer", "retryable": True}
 FIVE = timedelta(minutes=5)
 
+OPENS = Bearing("opens", FIVE, "127.0.0.1:11434")
+
 CASES: list[tuple[Outcome, Columns]] = [
-    (Succeeded(), ("succeeded", None, None, None)),
-    (Succeeded({"score": 7}), ("succeeded", {"score": 7}, None, None)),
-    (Failed(OOPS), ("failed", None, TOLD, None)),
-    (Retry(OOPS), ("retry", None, TOLD, None)),
-    (Retry(OOPS, after=FIVE), ("retry", None, TOLD, FIVE)),
-    (TimedOut(OOPS), ("timed_out", None, TOLD, None)),
-    (Stuck(OOPS), ("stuck", None, TOLD, None)),
-    (Deferred(OOPS, FIVE), ("deferred", None, TOLD, FIVE)),
-    (Snoozed(FIVE), ("snoozed", None, None, FIVE)),
-    (Released(), ("released", None, None, None)),
-    (Cancelled(), ("cancelled", None, None, None)),
-    (Cancelled(OOPS), ("cancelled", None, TOLD, None)),
+    (Succeeded(), Columns("succeeded")),
+    (Succeeded({"score": 7}), Columns("succeeded", {"score": 7})),
+    (Failed(OOPS), Columns("failed", error=ERROR)),
+    (Failed(OOPS, OPENS), Columns("failed", error=ERROR, bearing=OPENS)),
+    (Retry(OOPS), Columns("retry", error=ERROR)),
+    (Retry(OOPS, after=FIVE), Columns("retry", error=ERROR, delay=FIVE)),
+    (
+        Retry(OOPS, provisional=True, bearing=OPENS),
+        Columns("provisional", error=ERROR, bearing=OPENS),
+    ),
+    (TimedOut(OOPS), Columns("timed_out", error=ERROR)),
+    (Stuck(OOPS), Columns("stuck", error=ERROR)),
+    (Deferred(OOPS, FIVE, OPENS), Columns("deferred", error=ERROR, delay=FIVE, bearing=OPENS)),
+    (Snoozed(FIVE), Columns("snoozed", delay=FIVE)),
+    (Released(), Columns("released")),
+    (Cancelled(), Columns("cancelled")),
+    (Cancelled(OOPS), Columns("cancelled", error=ERROR)),
 ]
 
 
@@ -52,3 +61,9 @@ def test_no_outcome_is_left_out() -> None:
 
 def test_an_error_says_whether_to_try_again() -> None:
     assert Error("refused", "no", retryable=False).as_json()["retryable"] is False
+
+
+def test_bearings_become_three_columns_and_none_where_no_job_has_one() -> None:
+    assert bearing_columns([None, None]) == (None, None, None)
+    bearings = [None, Bearing("opens", FIVE, "127.0.0.1:11434")]
+    assert bearing_columns(bearings) == [[None, "opens"], [None, FIVE], [None, "127.0.0.1:11434"]]

@@ -21,7 +21,6 @@ async def test_an_unreachable_provider_opens_the_circuit_and_costs_nothing(
     job = await conn.fetchrow("select * from penstock.job order by rank limit 1")
     assert job
     assert (job["status"], job["failures"], job["deferrals"]) == ("queued", 0, 1)
-    assert "circuit" not in job["error"], "what the circuit was told is not shown to people"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
     await factory.submit(conn)
     worker = await factory.worker(conn)
     [row] = await factory.claim(conn, worker)
-    error = {"class": "stalled", "message": "no news", "retryable": True, "circuit": {"after": 1}}
+    error = {"class": "stalled", "message": "no news", "retryable": True}
     held = await conn.fetchrow(
         "select * from penstock.hold_end($1, $2, 1, $3, null, $4)",
         worker,
@@ -108,7 +108,6 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
     assert told is not None
     assert held["error"] == told["error"]
     assert (told["status"], told["error"]["reason"]) == (held["status"], reason)
-    assert "circuit" not in held["error"]
 
 
 async def test_what_was_taken_and_rolled_back_is_told_again(

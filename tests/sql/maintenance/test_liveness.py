@@ -191,7 +191,7 @@ async def test_a_last_failure_that_is_not_decided(conn: asyncpg.Connection, cloc
     started = await conn.fetch("select id, attempt from penstock.job")
     await factory.finish(
         conn, worker, started, "provisional",
-        error={"class": "interrupted", "message": "no", "circuit": {"effect": "counts"}},
+        error={"class": "interrupted", "message": "no"}, effect="counts",
     )  # fmt: skip
     assert await conn.fetchval("select parked from penstock.job")
     await passes(conn, clock, 71)

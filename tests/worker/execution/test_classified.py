@@ -33,8 +33,7 @@ def test_every_class_comes_to_its_outcome(verdict: Verdict) -> None:
         assert outcome.provisional == (verdict.charge is Charge.PROVISIONAL)
     assert outcome.error.cls == verdict.cls
     assert outcome.error.retryable == (verdict.charge is not Charge.FINAL)
-    told = outcome.error.circuit
-    assert (told.effect if told else "none") == verdict.circuit
+    assert (outcome.bearing.effect if outcome.bearing else "none") == verdict.circuit
 
 
 def test_chained_errors_classified_by_their_cause() -> None:
@@ -69,7 +68,7 @@ async def test_an_app_knows_its_own_errors(database: str, conn: asyncpg.Connecti
     shown = await read(conn, job)
     assert (shown["failures"], shown["deferrals"]) == (0, 3), "nothing else was answered"
     assert shown["error"]["class"] == "quota"
-    assert "circuit" not in shown["error"]
+    assert set(shown["error"]) == {"class", "message", "retryable", "reason"}
 
 
 async def test_an_outage_is_logged_once_and_not_for_each_job(

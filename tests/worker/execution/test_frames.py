@@ -11,11 +11,12 @@ import pytest
 from penstock import Penstock, Retries
 from penstock.engine.jobs.on_finish import Ended
 from penstock.worker.execution.frames import MOST, frames_of
-from support.factory import submit
+from support.factory import call_back, claim, hand_over, queue, read, submit, worker
 from support.worker.crew import until_finished, working
 
 PUPIL = "Ben wrote: my dog is ill"
 HERE = __file__
+SIGN = "a token of some length"
 
 
 def parse(text: str) -> Any:
@@ -145,10 +146,12 @@ async def test_customers_see_no_frames(database: str, conn: asyncpg.Connection) 
     assert HERE not in json.dumps(public)
 
 
-@pytest.mark.parametrize("circuit", [{}, {"circuit": {"effect": "counts"}}])
-async def test_a_function_outside_can_tell_no_frames(
-    conn: asyncpg.Connection, circuit: dict[str, Any]
-) -> None:
-    error = {"class": "bug", "message": "no", "frames": ["/etc/passwd:1 in x"], **circuit}
-    kept = await conn.fetchval("select penstock._error_from_outside($1)", error)
-    assert kept == {"class": "bug", "message": "no", **circuit}
+async def test_a_callback_reports_no_frames(conn: asyncpg.Connection) -> None:
+    await queue(conn)
+    job = await submit(conn)
+    [start] = await claim(conn, caller := await worker(conn))
+    await hand_over(conn, caller, start, SIGN)
+    error = {"class": "bug", "message": "no", "frames": ["/etc/passwd:1 in x"]}
+    await call_back(conn, job, start["attempt"], SIGN, "retry", error=error)
+    [attempt] = (await read(conn, job))["attempts"]
+    assert attempt["frames"] == []

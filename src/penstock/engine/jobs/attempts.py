@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.engine.encoding.encode import encode
-from penstock.engine.jobs.outcomes import Outcome, columns
+from penstock.engine.jobs.outcomes import Bearing, Outcome, bearing_columns, columns
 
 
 # Not frozen: that would make each of its fields cost a call, and a claim makes hundreds of them.
@@ -54,11 +54,12 @@ class Told(NamedTuple):
     attempt: int
     slot_account: int | None
     outcome: str
-    result: str | None
-    error: str | None
-    delay: timedelta | None
-    usage: str | None
-    units: int | None
+    result: str | None = None
+    error: str | None = None
+    delay: timedelta | None = None
+    usage: str | None = None
+    units: int | None = None
+    bearing: Bearing | None = None
 
 
 def tell(
@@ -70,23 +71,25 @@ def tell(
     index: int = 0,
 ) -> Told:
     """The row for finish_jobs. A result that is not JSON is refused, by name."""
-    word, result, error, delay = columns(outcome)
+    name, result, error, delay, bearing = columns(outcome)
     return Told(
         job.id,
         job.attempt,
         job.slot_account,
-        word,
+        name,
         None if result is None else encode(result, "result", index=index),
         None if error is None else encode(error, "error", index=index),
         delay,
         None if usage is None else encode(usage, "usage", index=index),
         units,
+        bearing,
     )
 
 
 FINISH = (
     "select job_id, verdict, status::text from penstock.finish_jobs($1, $2, $3, $4,"
-    " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8, $9::text[]::jsonb[], $10, $11)"
+    " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8, $9::text[]::jsonb[], $10, $11,"
+    " $12, $13, $14)"
 )
 
 
@@ -94,7 +97,7 @@ def finish_arguments(
     worker: int, told: Sequence[Told], *, wait: timedelta | None
 ) -> tuple[Any, ...]:
     """What FINISH takes. A column that nobody uses is absent, which costs nothing."""
-    jobs, attempts, accounts, outcomes, results, errors, delays, usages, units = zip(
+    jobs, attempts, accounts, outcomes, results, errors, delays, usages, units, bearings = zip(
         *told, strict=True
     )
     return (
@@ -109,6 +112,7 @@ def finish_arguments(
         _column(usages),
         _column(units),
         wait,
+        *bearing_columns(bearings),
     )
 
 

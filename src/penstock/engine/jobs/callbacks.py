@@ -8,6 +8,7 @@ from uuid import UUID
 
 from penstock.db.adapters.caller_connection import Fetch, borrow
 from penstock.engine.jobs.attempts import Claimed, Told
+from penstock.engine.jobs.outcomes import NO_BEARING, Bearing, bearing_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class Item:
     units: int | None = None
     usage: str | None = None
     delay: timedelta | None = None
+    bearing: Bearing | None = None
+    """Without its address, which only a worker names."""
     stage: str | None = None
     progress: str | None = None
 
@@ -58,8 +61,12 @@ class Callbacks:
     async def take_back(self, told: Told, token: str, *, wait: timedelta | None = None) -> str:
         """Nobody took it: end the start that was handed over; `stale` if a callback came first."""
         [row] = await self._fetch(
-            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7) as verdict",
-            (told.job_id, told.attempt, token, told.outcome, told.error, told.delay, wait),
+            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)"
+            " as verdict",
+            (
+                *(told.job_id, told.attempt, token, told.outcome, told.error, told.delay, wait),
+                *(told.bearing or NO_BEARING),
+            ),
         )
         verdict: str = row["verdict"]
         return verdict
@@ -71,10 +78,11 @@ class Callbacks:
 
         `wait`: how long for each account that others hold, before the answer `busy`.
         """
+        effects, retry_afters, _ = bearing_columns([item.bearing for item in items])
         rows = await (self._fetch if conn is None else borrow(conn))(
             "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4,"
             " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8::text[]::jsonb[], $9, $10,"
-            " $11::text[]::jsonb[], $12)",
+            " $11::text[]::jsonb[], $12, $13, $14)",
             (
                 [item.job_id for item in items],
                 [item.attempt for item in items],
@@ -88,6 +96,8 @@ class Callbacks:
                 [item.stage for item in items],
                 [item.progress for item in items],
                 wait,
+                effects,
+                retry_afters,
             ),
         )
         return [Resolved(row["job_id"], row["outcome"]) for row in rows]

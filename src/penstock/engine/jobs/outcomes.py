@@ -1,24 +1,23 @@
 """How a start ended, as a value. One match turns it into the columns that finish_jobs takes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 
-@dataclass(frozen=True, slots=True)
-class Bearing:
-    """How an end bears on the circuit of its queue; circuit.sql says what each effect does."""
+class Bearing(NamedTuple):
+    """What an outcome means for its queue's circuit; circuit.sql says what each effect does."""
 
     effect: str
     """none, counts, opens, pauses or stops"""
-    after: timedelta | None = None
+    retry_after: timedelta | None = None
     """How long the provider asked to wait."""
     address: str | None = None
     """host:port that was called."""
 
-    def as_json(self) -> dict[str, Any]:
-        seconds = None if self.after is None else self.after.total_seconds()
-        return {"effect": self.effect, "after": seconds, "address": self.address}
+
+NO_BEARING = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +27,22 @@ class Error:
     cls: str
     message: str
     retryable: bool = True
-    circuit: Bearing | None = None
-    """Told to the database, and not kept with the job."""
     public: bool = False
     """The message was written for the customer: keys of accounts see it."""
     frames: tuple[str, ...] = ()
     """Where it was raised, `file:line in function`: kept with the attempt, for operators."""
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        error: dict[str, Any] = {
             "class": self.cls,
             "message": self.message,
             "retryable": self.retryable,
         }
-        if self.circuit is not None:
-            told["circuit"] = self.circuit.as_json()
         if self.public:
-            told["public"] = True
+            error["public"] = True
         if self.frames:
-            told["frames"] = list(self.frames)
-        return told
+            error["frames"] = list(self.frames)
+        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,7 @@ class Failed:
     """For good: no attempts are left to it, whatever the count says."""
 
     error: Error
+    bearing: Bearing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +66,7 @@ class Retry:
     after: timedelta | None = None
     provisional: bool = False
     """It may have been the provider's: given back when the circuit opens for that."""
+    bearing: Bearing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +89,7 @@ class Deferred:
 
     error: Error
     after: timedelta | None = None
+    bearing: Bearing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +111,47 @@ class Cancelled:
 
 Outcome = Succeeded | Failed | Retry | TimedOut | Stuck | Deferred | Snoozed | Released | Cancelled
 
-# outcome, result, error, delay
-Columns = tuple[str, Any, dict[str, Any] | None, timedelta | None]
+
+class Columns(NamedTuple):
+    """The row that finish_jobs takes for an outcome."""
+
+    outcome: str
+    result: Any = None
+    error: dict[str, Any] | None = None
+    delay: timedelta | None = None
+    bearing: Bearing | None = None
 
 
 def columns(outcome: Outcome) -> Columns:
     """The row that finish_jobs takes for it."""
     match outcome:
         case Succeeded(result):
-            return "succeeded", result, None, None
-        case Failed(error):
-            return "failed", None, error.as_json(), None
-        case Retry(error, after, provisional):
-            return "provisional" if provisional else "retry", None, error.as_json(), after
+            return Columns("succeeded", result)
+        case Failed(error, bearing):
+            return Columns("failed", None, error.as_json(), None, bearing)
+        case Retry(error, after, provisional, bearing):
+            name = "provisional" if provisional else "retry"
+            return Columns(name, None, error.as_json(), after, bearing)
         case TimedOut(error):
-            return "timed_out", None, error.as_json(), None
+            return Columns("timed_out", None, error.as_json())
         case Stuck(error):
-            return "stuck", None, error.as_json(), None
-        case Deferred(error, after):
-            return "deferred", None, error.as_json(), after
+            return Columns("stuck", None, error.as_json())
+        case Deferred(error, after, bearing):
+            return Columns("deferred", None, error.as_json(), after, bearing)
         case Snoozed(after):
-            return "snoozed", None, None, after
+            return Columns("snoozed", delay=after)
         case Released():
-            return "released", None, None, None
+            return Columns("released")
         case Cancelled(error):
-            return "cancelled", None, error.as_json() if error else None, None
+            return Columns("cancelled", None, error.as_json() if error else None)
         case _:
             assert_never(outcome)
+
+
+def bearing_columns(
+    bearings: Sequence[Bearing | None],
+) -> Sequence[list[Any] | None]:
+    """Effects, waits and addresses, an element for each job; None where no job has a bearing."""
+    if not any(bearings):
+        return NO_BEARING
+    return [list(column) for column in zip(*(one or NO_BEARING for one in bearings), strict=True)]

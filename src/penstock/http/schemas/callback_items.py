@@ -107,10 +107,13 @@ def _columns(raw: dict[str, Any]) -> dict[str, Any]:
 def _failed(error: Any) -> dict[str, Any]:
     failure = read_failure(error, lenient=True)
     message = clean(failure.message or "the function failed and gave no reason")
-    outcome, _, error_columns, delay = columns(
-        charged(failure.verdict, message, public=failure.public)
-    )
-    return {"outcome": outcome, "error": encode(error_columns, "error"), "delay": delay}
+    row = columns(charged(failure.verdict, message, public=failure.public))
+    return {
+        "outcome": row.outcome,
+        "error": encode(row.error, "error"),
+        "delay": row.delay,
+        "bearing": row.bearing,
+    }
 
 
 def _stage(value: Any) -> str | None:

@@ -237,7 +237,7 @@ class Running:
         """Give back what was claimed for us without our knowing; how many."""
         found = await self._engine.workers.starts(worker, older=FORGOTTEN)
         forgotten = [
-            Told(job, attempt, account, "released", None, None, None, None, None)
+            Told(job, attempt, account, "released")
             for job, attempt, account in found
             if (job, attempt) not in self._starts
         ]

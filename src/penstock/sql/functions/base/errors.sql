@@ -1,15 +1,12 @@
 -- What is kept of an error.
 
--- The error as it is kept and shown: without how it bears on the circuit, and without keys and
--- passwords in its words, whoever says it.
+-- The error as it is kept and shown: without keys and passwords in its message, whoever wrote it.
 create or replace function penstock._plain_error(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
-  select case jsonb_typeof(p_error)
-    when 'object' then case jsonb_typeof(p_error -> 'message')
-      when 'string' then p_error - 'circuit' || jsonb_build_object('message',
-        penstock._redacted(left(p_error ->> 'message', 20000))) -- guard: words
-      else p_error - 'circuit' end
+  select case when jsonb_typeof(p_error -> 'message') = 'string'
+    then p_error || jsonb_build_object('message',
+      penstock._redacted(left(p_error ->> 'message', 20000))) -- guard: words
     else p_error end
 $$;
 

@@ -25,11 +25,11 @@
 -- that dies with its worker is no longer running, so it needs no lease of its own; one that failed
 -- lets others try before it (benched). A call that began after the circuit opened is a probe.
 -- A provider that only asked to wait (rate_limited) needs no probe: half of what ran goes on then.
--- How a start's end bears on the circuit is told in its error, under the key `circuit`:
---   effect    opens, counts (provisional), pauses (until `after`), stops (an operator has to act),
---             or none
---   after     seconds the provider asked for
---   address   host:port that was called
+-- What an outcome means for the circuit is in columns beside its error:
+--   effect        opens, counts (provisional), pauses (for `retry_after`), stops (an operator has
+--                 to act), none; null: nothing is known of the provider
+--   retry_after   how long the provider asked to wait
+--   address       host:port that was called
 --
 -- Its row is the last lock of all (after the gate). Who opens a circuit gives failures back only
 -- where nobody holds the job: a finish that holds one waits for this row, sees it open, and gives
@@ -47,11 +47,12 @@ create or replace function penstock._trouble(p_class text) returns text
 language sql immutable parallel safe
 as $$ select case when penstock._is_outage(p_class) then 'outage' else p_class end $$;
 
--- What the ends of starts say about their providers, in their order; called when any of them says
--- something, or a circuit is not at rest. p_queues: null for what did not take effect.
+-- What outcomes say about their providers, in their order; called when any of them has an effect,
+-- or a circuit is not at rest. p_queues: null for what did not take effect.
 create or replace function penstock._feel_ends(
   p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamptz[],
-  p_outcomes text[], p_errors jsonb[], p_now timestamptz
+  p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[],
+  p_addresses text[], p_now timestamptz
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -71,8 +72,8 @@ begin
     where q.id = any (p_queues)
       and (exists (select from penstock.circuit c
                    where c.queue_id = q.id and penstock._is_troubled(c))
-        or exists (select from unnest(p_queues, p_errors) u (queue_id, error)
-                   where u.queue_id = q.id and u.error ? 'circuit'))
+        or exists (select from unnest(p_queues, p_effects) u (queue_id, effect)
+                   where u.queue_id = q.id and u.effect is not null))
     order by q.id
   loop
     select * into v_was from penstock.circuit c
@@ -82,18 +83,21 @@ begin
     v_free := '{}';
     v_running := null;
     for v_one in
-      select u.* from unnest(p_jobs, p_attempts, p_queues, p_starts, p_outcomes, p_errors)
-        with ordinality u (job, attempt, queue_id, started_at, outcome, error, o)
+      select u.* from unnest(p_jobs, p_attempts, p_queues, p_starts, p_outcomes, p_errors,
+          p_effects, p_retry_afters, p_addresses)
+        with ordinality u (job, attempt, queue_id, started_at, outcome, error, effect,
+          retry_after, address, o)
       where u.queue_id = v_queue.id order by u.o
     loop
-      if v_running is null and v_one.error ? 'circuit' and v_was.state <> 'open' then
+      if v_running is null and v_one.effect is not null and v_was.state <> 'open' then
         -- With those that end here.
         select count(*) + cardinality(array_positions(p_queues, v_queue.id)) into v_running
         from penstock.job j where j.deadline_at is not null and j.queue_id = v_queue.id;
       end if;
       v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt, v_one.started_at,
-        v_one.outcome, v_one.error, penstock._full_ramp(v_queue), v_running, p_now,
-        case when v_one.error ? 'circuit' then penstock._account_of(v_one.job) end);
+        v_one.outcome, v_one.error ->> 'class', v_one.effect, v_one.retry_after, v_one.address,
+        penstock._full_ramp(v_queue), v_running, p_now,
+        case when v_one.effect is not null then penstock._account_of(v_one.job) end);
       if v_one.outcome = 'provisional' then
         v_maybe := v_maybe || v_one.job;
       elsif v_one.outcome = 'deferred' then
@@ -175,8 +179,9 @@ $$;
 -- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
 -- at rest, and nothing tells of them.
 create or replace function penstock._feel_told(
-  p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_done uuid[],
-  p_done_attempts integer[], p_queues integer[], p_starts timestamptz[], p_now timestamptz
+  p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
+  p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[],
+  p_queues integer[], p_starts timestamptz[], p_now timestamptz
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -189,7 +194,7 @@ begin
     bool_or(c.answered_at < p_now - interval '5 seconds') as stale
   into v_look from penstock.circuit c where c.queue_id = any (p_queues);
   v_at_rest := v_look.troubled is not true
-    and not exists (select from unnest(p_errors) e where e ? 'circuit');
+    and not exists (select from unnest(p_effects) e where e is not null);
   if v_at_rest and v_look.stale is not true then
     return;
   end if;
@@ -206,7 +211,7 @@ begin
     return;
   end if;
   perform penstock._feel_ends(p_jobs, p_attempts, v_told.queues, v_told.starts, p_outcomes,
-    p_errors, p_now);
+    p_errors, p_effects, p_retry_afters, p_addresses, p_now);
 end
 $$;
 

@@ -88,20 +88,16 @@ $$;
 -- The circuit after one more end. Pure; p_running: how many ran in its queue.
 create or replace function penstock._circuit_after(
   p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamptz,
-  p_outcome text, p_error jsonb, p_full integer, p_running integer, p_now timestamptz,
-  p_account bigint default null
+  p_outcome text, p_class text, p_effect text, p_retry_after interval, p_address text,
+  p_full integer, p_running integer, p_now timestamptz, p_account bigint
 ) returns penstock.circuit
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_next penstock.circuit := p_circuit;
-  v_told jsonb := p_error -> 'circuit';
-  v_effect text := nullif(v_told ->> 'effect', 'none');
-  v_class text := p_error ->> 'class';
-  v_after numeric := (v_told ->> 'after')::numeric;
 begin
-  if v_effect is null then
-    if p_outcome not in ('succeeded', 'snoozed') and coalesce(v_class, '') not in (
+  if p_effect is null or p_effect = 'none' then
+    if p_outcome not in ('succeeded', 'snoozed') and coalesce(p_class, '') not in (
       'invalid_request', 'refused', 'input_too_long', 'input_truncated', 'bad_output')
     then
       return v_next; -- says nothing about the provider
@@ -113,19 +109,19 @@ begin
   then
     return v_next; -- it met the outage that is over
   end if;
-  if v_effect <> 'pauses' then
+  if p_effect <> 'pauses' then
     v_next.refused := penstock._refused_after(v_next.refused, true);
     if p_started_at < v_next.answered_start then -- guard: overtaken
       return v_next;
     end if;
   end if;
 
-  v_next.address := coalesce(v_told ->> 'address', v_next.address);
+  v_next.address := coalesce(p_address, v_next.address);
   if v_next.row_trouble is distinct from
-    penstock._trouble(v_class) -- guard: of one sort
+    penstock._trouble(p_class) -- guard: of one sort
   then
     v_next := penstock._without_row(v_next);
-    v_next.row_trouble := penstock._trouble(v_class);
+    v_next.row_trouble := penstock._trouble(p_class);
   end if;
   if v_next.in_row = 0 then
     v_next.row_refused := p_circuit.refused;
@@ -142,13 +138,13 @@ begin
     end if;
     if p_job = v_next.probe_job and p_attempt = v_next.probe_attempt then
       v_next.tries := penstock._tries_after(v_next, p_now);
-      v_next.class := v_class;
+      v_next.class := p_class;
       v_next.next_at := p_now
-        + penstock._probe_wait(v_effect, v_next.tries, v_after, v_next.row_shared);
-    elsif v_effect = 'pauses' then
+        + penstock._probe_wait(p_effect, v_next.tries, p_retry_after, v_next.row_shared);
+    elsif p_effect = 'pauses' then
       -- Those that were under way may have been told to wait longer than the first.
       v_next.next_at := greatest(v_next.next_at,
-        p_now + penstock._probe_wait(v_effect, 0, v_after));
+        p_now + penstock._probe_wait(p_effect, 0, p_retry_after));
     end if;
     return v_next;
   end if;
@@ -158,8 +154,8 @@ begin
     v_next.allowed := greatest(1, v_next.allowed * 7 / 8);
     v_next.eased_at := p_now;
   end if;
-  if v_effect = 'pauses' or penstock._opens(v_next, v_effect) then
-    return penstock._opened(v_next, v_effect, v_class, v_after, p_running, p_now);
+  if p_effect = 'pauses' or penstock._opens(v_next, p_effect) then
+    return penstock._opened(v_next, p_effect, p_class, p_retry_after, p_running, p_now);
   end if;
   return v_next;
 end
@@ -186,8 +182,8 @@ end
 $$;
 
 create or replace function penstock._opened(
-  p_circuit penstock.circuit, p_effect text, p_class text, p_after numeric, p_running integer,
-  p_now timestamptz
+  p_circuit penstock.circuit, p_effect text, p_class text, p_retry_after interval,
+  p_running integer, p_now timestamptz
 ) returns penstock.circuit
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
@@ -207,7 +203,7 @@ begin
   p_circuit.reachable := false;
   p_circuit.reason := null;
   p_circuit.next_at := p_now
-    + penstock._probe_wait(p_effect, p_circuit.tries, p_after, p_circuit.row_shared);
+    + penstock._probe_wait(p_effect, p_circuit.tries, p_retry_after, p_circuit.row_shared);
   return p_circuit;
 end
 $$;

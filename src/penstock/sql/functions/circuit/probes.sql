@@ -4,15 +4,17 @@
 -- exactly where it only asks to wait. Where an operator has to act, a quarter of an hour; sooner as
 -- long as only one account has met it (not p_shared): its key alone may be wrong.
 create or replace function penstock._probe_wait(
-  p_effect text, p_tries integer, p_after numeric, p_shared boolean default true
+  p_effect text, p_tries integer, p_retry_after interval, p_shared boolean default true
 ) returns interval
 language sql immutable parallel safe
 as $$
-  select make_interval(secs => case
-    when p_effect = 'stops' and p_shared then 900
-    when p_effect = 'stops' then least(900, 2 ^ least(p_tries, 10))
-    when p_effect = 'pauses' then least(3600, greatest(1, coalesce(p_after, 1)))
-    else greatest(least(60, 2 ^ least(p_tries, 10)), least(coalesce(p_after, 0), 3600)) end)
+  select case
+    when p_effect = 'stops' and p_shared then interval '15 minutes'
+    when p_effect = 'stops' then make_interval(secs => least(900, 2 ^ least(p_tries, 10)))
+    when p_effect = 'pauses'
+      then least(interval '1 hour', greatest(interval '1 second', p_retry_after))
+    else greatest(make_interval(secs => least(60, 2 ^ least(p_tries, 10))),
+      least(coalesce(p_retry_after, '0'), interval '1 hour')) end
 $$;
 
 -- How long a probe may be without an answer before another one starts beside it: 10, 20 ... 60 s.
@@ -177,19 +179,19 @@ $$;
 -- A probe over its time, or stuck, met a provider that takes calls and does not answer: as if it
 -- had been broken off, and not the job's failure alone.
 create or replace function penstock._of_probes(
-  p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[],
-  out outcomes text[], out errors jsonb[]
+  p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
+  out outcomes text[], out errors jsonb[], out effects text[]
 )
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select
     array_agg(case when c.queue_id is not null then 'provisional' else t.outcome end order by t.o),
     array_agg(case when c.queue_id is not null
-      then coalesce(t.error, '{"message": "over its time"}')
-        || '{"class": "stalled", "circuit": {"effect": "counts"}}'
-      else t.error end order by t.o)
-  from unnest(p_jobs, p_attempts, p_outcomes, p_errors) with ordinality
-    t (id, attempt, outcome, error, o)
+      then coalesce(t.error, '{"message": "over its time"}') || '{"class": "stalled"}'
+      else t.error end order by t.o),
+    array_agg(case when c.queue_id is not null then 'counts' else t.effect end order by t.o)
+  from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_effects) with ordinality
+    t (id, attempt, outcome, error, effect, o)
   left join penstock.job j on j.id = t.id
     and j.attempt = t.attempt -- guard: this start
     and t.outcome in ('timed_out', 'stuck') -- guard: no answer

@@ -5,29 +5,22 @@
 -- Outcomes that an item may give: succeeded, failed, retry, provisional and deferred, as a worker
 -- says of a call that it waited for; and progress, by which the start goes on.
 
--- An error as a function outside may tell it. It may say that it is away or busy, as it would to a
--- call that waits for it; not that an operator has to act, nor an address for workers to look at.
-create or replace function penstock._error_from_outside(p_error jsonb) returns jsonb
-language sql immutable parallel safe
-as $$
-  select case
-    when jsonb_typeof(p_error) is distinct from 'object' then p_error
-    when p_error #>> '{circuit,effect}' in ('opens', 'counts', 'pauses', 'none')
-      then p_error - 'frames' #- '{circuit,address}'
-    else p_error - 'frames' - 'circuit' end
-$$;
-
+-- A function outside may report that it is unavailable or busy, as it would to a call that waits
+-- for it (p_effects, p_retry_afters: see circuit.sql). It may not report that an operator has to
+-- act, nor an address that workers connect to, nor frames.
 create or replace function penstock.resolve_callbacks(
   p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null, p_units bigint[] default null,
   p_usages jsonb[] default null, p_delays interval[] default null, p_stages text[] default null,
-  p_progress jsonb[] default null, p_wait interval default null
+  p_progress jsonb[] default null, p_wait interval default null, p_effects text[] default null,
+  p_retry_afters interval[] default null
 ) returns table (job_id uuid, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
 as $$
 declare
   v_known text[] := '{succeeded, failed, retry, provisional, deferred, progress}';
+  v_effects_allowed text[] := '{opens, counts, pauses, none}';
   v_item record;
   v_verdict text;
   v_jobs uuid[] := '{}';
@@ -36,6 +29,8 @@ declare
   v_starts timestamptz[] := '{}';
   v_outcomes text[] := '{}';
   v_errors jsonb[] := '{}';
+  v_effects text[] := '{}';
+  v_retry_afters interval[] := '{}';
   v_setting penstock.setting;
 begin
   select * into v_setting from penstock.setting;
@@ -44,11 +39,11 @@ begin
     perform penstock._lock_slots(p_jobs, null, p_wait);
   end if;
   for v_item in
-    select t.*, penstock._error_from_outside(t.error) as told, j.queue_id, j.started_at
+    select t.*, j.queue_id, j.started_at
     from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units, p_usages,
-        p_delays, p_stages, p_progress)
+        p_delays, p_stages, p_progress, p_effects, p_retry_afters)
       with ordinality t (id, attempt, token, outcome, result, error, units, usage, delay, stage,
-        progress, ordinal)
+        progress, effect, retry_after, ordinal)
     left join penstock.job j on j.id = t.id
     -- By queue: two arrays at once take the gates in the same order.
     order by j.queue_id, t.id, t.ordinal
@@ -73,10 +68,18 @@ begin
       return next;
       continue;
     end if;
+    if (v_item.effect = any (v_effects_allowed)) is not true then
+      v_item.effect := null;
+      v_item.retry_after := null;
+    end if;
+    if jsonb_typeof(v_item.error) = 'object' then
+      v_item.error := v_item.error - 'frames';
+    end if;
     select s.verdict into v_verdict
     from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
-      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.told],
-      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false) s;
+      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
+      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false,
+      p_effects => array[v_item.effect], p_retry_afters => array[v_item.retry_after]) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     if v_verdict = 'done' then
@@ -85,14 +88,16 @@ begin
       v_queues := v_queues || v_item.queue_id;
       v_starts := v_starts || v_item.started_at;
       v_outcomes := v_outcomes || v_item.outcome;
-      v_errors := array_append(v_errors, v_item.told);
+      v_errors := array_append(v_errors, v_item.error);
+      v_effects := array_append(v_effects, v_item.effect);
+      v_retry_afters := array_append(v_retry_afters, v_item.retry_after);
     end if;
     return next;
   end loop;
   -- Circuits after all gates: a finish of the same queues takes them in that order.
   if v_jobs <> '{}' then
     perform penstock._feel_ends(v_jobs, v_attempts, v_queues, v_starts, v_outcomes, v_errors,
-      penstock.clock());
+      v_effects, v_retry_afters, null, penstock.clock());
   end if;
 end
 $$;
@@ -154,7 +159,8 @@ $$;
 -- callback was there first. By the token: it is no longer the worker's. Verdicts as in finish.sql.
 create or replace function penstock.take_back_job(
   p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb,
-  p_delay interval default null, p_wait interval default null
+  p_delay interval default null, p_wait interval default null, p_effect text default null,
+  p_retry_after interval default null, p_address text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -171,7 +177,8 @@ begin
   select s.verdict into v_verdict
   from penstock._settle_jobs(null, sha256(convert_to(p_token, 'UTF8')), array[p_job],
     array[p_attempt], array[p_outcome], null, array[p_error], array[p_delay], null,
-    p_wait => p_wait) s;
+    p_wait => p_wait, p_effects => array[p_effect], p_retry_afters => array[p_retry_after],
+    p_addresses => array[p_address]) s;
   return v_verdict;
 end
 $$;

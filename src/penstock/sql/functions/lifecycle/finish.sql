@@ -49,7 +49,8 @@ create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
   p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true,
-  p_wait interval default null
+  p_wait interval default null, p_effects text[] default null,
+  p_retry_afters interval[] default null, p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
   -- The finish goes by primary key whatever the statistics say: a partial index on running rows
@@ -70,8 +71,8 @@ begin
   if p_outcomes && array['timed_out', 'stuck']
     and exists (select from penstock.circuit c where c.state = 'open')
   then
-    select * into p_outcomes, p_errors
-    from penstock._of_probes(p_jobs, p_attempts, p_outcomes, p_errors);
+    select * into p_outcomes, p_errors, p_effects
+    from penstock._of_probes(p_jobs, p_attempts, p_outcomes, p_errors, p_effects);
   end if;
   select * into v_ended from penstock._end_jobs(p_worker, p_callback, p_jobs, p_attempts,
     p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, false);
@@ -83,11 +84,13 @@ begin
     select array_agg(l.id) as ids, array_agg(l.attempt) as attempts,
       array_agg(l.outcome) as outcomes, array_agg(l.result) as results,
       array_agg(l.error) as errors, array_agg(l.delay) as delays,
-      array_agg(l.usage) as usages, array_agg(l.units) as units
+      array_agg(l.usage) as usages, array_agg(l.units) as units,
+      array_agg(l.effect) as effects, array_agg(l.retry_after) as retry_afters
     into v_rest from (
-      select t.id, t.attempt, t.outcome, t.result, t.error, t.delay, t.usage, t.units
-      from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_delays, p_usages, p_units)
-        t (id, attempt, outcome, result, error, delay, usage, units)
+      select t.*
+      from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_delays, p_usages, p_units,
+          p_effects, p_retry_afters)
+        t (id, attempt, outcome, result, error, delay, usage, units, effect, retry_after)
       join penstock.job j on j.id = t.id
       where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
         -- Not one whose account we do not have: it may be queued again before we look, and a claim
@@ -100,8 +103,8 @@ begin
       v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,
       v_accounts, v_now, true);
     select g.* into v_gone_on from penstock._give_back(p_worker, p_callback, v_rest.ids,
-      v_rest.attempts, v_rest.outcomes, v_rest.errors, v_rest.delays, v_rest.usages, v_accounts,
-      v_now) g
+      v_rest.attempts, v_rest.outcomes, v_rest.errors, v_rest.delays, v_rest.usages,
+      v_rest.effects, v_rest.retry_afters, v_accounts, v_now) g
     -- Not called where all of them have ended.
     where cardinality(v_later.ids) is distinct from cardinality(v_rest.ids);
     v_ended.ids := v_ended.ids || v_later.ids || v_gone_on.ids;
@@ -125,8 +128,9 @@ begin
   end if;
   perform penstock._free_slots(v_ended.gates, v_ended.accounts);
   if p_feel then
-    perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, v_ended.ids,
-      v_ended.attempts, v_ended.queues, v_ended.starts, v_now);
+    perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, p_effects,
+      p_retry_afters, p_addresses, v_ended.ids, v_ended.attempts, v_ended.queues, v_ended.starts,
+      v_now);
   end if;
   if v_all then
     return query
@@ -239,8 +243,8 @@ $$;
 -- Starts that end while their job goes on: back to scheduled, or to queued when due at once.
 create or replace function penstock._give_back(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
-  p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_accounts bigint[],
-  p_now timestamptz,
+  p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[],
+  p_retry_afters interval[], p_accounts bigint[], p_now timestamptz,
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
   out queues integer[], out starts timestamptz[], out gates integer[], out accounts bigint[]
 )
@@ -268,22 +272,21 @@ begin
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
         -- Who is always asked to wait lets others go first, from the fourth time on.
-        when t.error #>> '{circuit,effect}' = 'pauses' then case when j.deferrals < 3
-          then interval '0' else penstock._probe_wait('pauses', 0,
-            (t.error #>> '{circuit,after}')::numeric)
+        when t.effect = 'pauses' then case when j.deferrals < 3
+          then interval '0' else penstock._probe_wait('pauses', 0, t.retry_after)
             + make_interval(secs => 2 ^ least(j.deferrals, 12)) end
         -- Free of charge: 1, 2, 4 ... 60 s, or what the provider asked for; unless an open circuit
         -- holds it anyway.
         when t.outcome = 'deferred' and c.state <> 'open'
-          then penstock._probe_wait(null, j.deferrals, case t.error #>> '{circuit,effect}'
-            when 'opens' then (t.error #>> '{circuit,after}')::numeric end)
+          then penstock._probe_wait(null, j.deferrals,
+            case t.effect when 'opens' then t.retry_after end)
         else interval '0' end) as run_at,
       coalesce(t.outcome = 'deferred' and c.state = 'open' and c.class is not null
         and j.started_at > c.changed_at, false) as benched,
-      penstock._probe_wait(t.error #>> '{circuit,effect}', c.tries + 1,
-        (t.error #>> '{circuit,after}')::numeric) as probe_wait
-    from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages)
-      t (id, attempt, outcome, error, delay, usage)
+      penstock._probe_wait(t.effect, c.tries + 1, t.retry_after) as probe_wait
+    from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages, p_effects,
+        p_retry_afters)
+      t (id, attempt, outcome, error, delay, usage, effect, retry_after)
     join penstock.job j on j.id = t.id
     join penstock.queue q on q.id = j.queue_id
     left join penstock.circuit c on c.queue_id = j.queue_id
@@ -347,12 +350,15 @@ end
 $$;
 
 -- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
--- p_wait: for what was busy before; how long to wait for each account.
+-- p_wait: for what was busy before; how long to wait for each account. p_effects, p_retry_afters,
+-- p_addresses: what a failure means for the circuit, see circuit.sql.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null,
   p_delays interval[] default null, p_accounts bigint[] default null,
-  p_usages jsonb[] default null, p_units bigint[] default null, p_wait interval default null
+  p_usages jsonb[] default null, p_units bigint[] default null, p_wait interval default null,
+  p_effects text[] default null, p_retry_afters interval[] default null,
+  p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -381,6 +387,7 @@ begin
   return query
   select s.job_id, s.verdict, s.status
   from penstock._settle_jobs(p_worker, null, p_jobs, p_attempts, p_outcomes, p_results, p_errors,
-                             p_delays, p_accounts, p_usages, p_units, p_wait => p_wait) s;
+                             p_delays, p_accounts, p_usages, p_units, true, p_wait, p_effects,
+                             p_retry_afters, p_addresses) s;
 end
 $$;
