@@ -18,7 +18,7 @@ from penstock import errors
 from penstock.failures.verdict import CLASSES as VERDICTS
 from penstock.failures.verdict import Charge, Circuit, Verdict
 from penstock.http.middleware import problems
-from penstock.worker.handlers import control
+from penstock.models.handlers import exceptions
 
 SOURCE = Path(penstock.__file__).parent
 WORDS = read_words("errors")
@@ -80,7 +80,7 @@ def tree() -> str:
 
 def _outcomes() -> str:
     rows = []
-    for kind in (control.Fail, control.Retry, control.Snooze, control.Cancel):
+    for kind in (exceptions.Fail, exceptions.Retry, exceptions.Snooze, exceptions.Cancel):
         said, _, told = (kind.__doc__ or "").partition("\n")[0].partition(": ")
         rows.append([said, sentence(told)])
     return table(["", ""], rows)

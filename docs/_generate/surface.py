@@ -12,7 +12,7 @@ from penstock.client.accounts import Accounts
 from penstock.client.sync import Sync
 from penstock.client.testing import Clock, Testing
 from penstock.errors import PenstockError
-from penstock.worker.handlers.files import File
+from penstock.models.handlers.files import File
 
 WORDS = read_words("python")
 CLASSES: dict[str, str] = WORDS["classes"]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         Unavailable,
         WrongApp,
     )
-    from penstock.worker.handlers.control import Cancel, Fail, Retry, Snooze
-    from penstock.worker.handlers.job import Job
+    from penstock.models.handlers.exceptions import Cancel, Fail, Retry, Snooze
+    from penstock.models.handlers.job import Job
 
 __all__ = [
     "Batch",
@@ -89,8 +89,8 @@ _MODULES = {
     "penstock.client.sources": ("Constant",),
     "penstock.client.ticket": ("Ticket",),
     "penstock.engine.jobs.on_finish": ("Ended",),
-    "penstock.worker.handlers.job": ("Job",),
-    "penstock.worker.handlers.control": ("Cancel", "Fail", "Retry", "Snooze"),
+    "penstock.models.handlers.job": ("Job",),
+    "penstock.models.handlers.exceptions": ("Cancel", "Fail", "Retry", "Snooze"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -28,7 +28,7 @@ from penstock.http.backend import Backend, Worked
 from penstock.http.live.hub import Hub
 from penstock.security.roots import read_roots
 from penstock.worker.maintenance.upkeep import Keeper
-from penstock.worker.reporting.on_finish import Telling
+from penstock.worker.reporting.on_finish import DueCallbacks
 from penstock.worker.worker import Options, Worker
 
 # How long the database may take to answer a request. A commit that waits for a standby that hangs
@@ -97,7 +97,7 @@ class AppRunner:
                 name=f"{self._app.settings.worker_id} process",
                 queues=(queue,),
                 max_jobs=most,
-                stint=timedelta(seconds=seconds),
+                run_for=timedelta(seconds=seconds),
                 tracebacks=self._app.settings.tracebacks,
             )
             worker = Worker(dsn, handlers, options)
@@ -123,7 +123,7 @@ class AppHooks:
     """Tells the app of ends that came in here: at once, and not when a worker looks next."""
 
     def __init__(self, engine: Engine, app: Penstock) -> None:
-        self._telling = Telling(engine, app.handlers(), tracebacks=app.settings.tracebacks)
+        self._callbacks = DueCallbacks(engine, app.handlers(), tracebacks=app.settings.tracebacks)
         self._due = asyncio.Event()
 
     def tell(self) -> None:
@@ -136,7 +136,7 @@ class AppHooks:
             await self._due.wait()
             self._due.clear()
             try:
-                await self._telling.deliver()
+                await self._callbacks.deliver()
             except BaseException:
                 self._due.set()  # the database is away: they are told when it is back
                 raise
@@ -193,12 +193,7 @@ def api(
             loops.start("the watch of driven queues", drives.look)
             loops.start("the check for due on_finish callbacks", hooks.check, every=HOOKS_SECONDS)
         if standing and not worker:
-            keeper = Keeper(
-                await app.dsn(),
-                lambda: engine.jobs.wake(list(app.queues)),
-                lambda by, before: engine.workers.postpone(None, by=by, before=before),
-            )
-            loops.start("upkeep", keeper.run)
+            loops.start("upkeep", Keeper(await app.dsn(), engine, app.queues).run)
         working = await _begin_worker(app, api) if worker else None
         try:
             yield

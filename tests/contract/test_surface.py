@@ -26,13 +26,13 @@ PUBLIC = {
     "Ticket": "penstock.client.ticket",
     "Batch": "penstock.client.batch",
     "BatchTicket": "penstock.client.batch",
-    "Job": "penstock.worker.handlers.job",
+    "Job": "penstock.models.handlers.job",
     "Ended": "penstock.engine.jobs.on_finish",
-    "Retry": "penstock.worker.handlers.control",
-    "Fail": "penstock.worker.handlers.control",
+    "Retry": "penstock.models.handlers.exceptions",
+    "Fail": "penstock.models.handlers.exceptions",
     "Field": "penstock.client.prices",
-    "Snooze": "penstock.worker.handlers.control",
-    "Cancel": "penstock.worker.handlers.control",
+    "Snooze": "penstock.models.handlers.exceptions",
+    "Cancel": "penstock.models.handlers.exceptions",
 }
 
 # Their signatures, as the contract has them.

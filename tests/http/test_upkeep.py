@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from penstock import server
-from penstock.worker.membership.clocks import OnForward
+from penstock.worker.maintenance.upkeep import Keeper
 from support import factory
 from support.clock import Clock
 from support.http.site import Site
@@ -19,13 +19,11 @@ async def test_what_awaits_a_callback_is_postponed_where_there_is_no_worker(
     site: Site, conn: asyncpg.Connection, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R-F10: an API alone is all the upkeep that jobs outside may have."""
-    told: list[OnForward | None] = []
+    keepers: list[Keeper] = []
 
-    class Noted:
-        def __init__(self, _: str, __: object, on_forward: OnForward | None = None) -> None:
-            told.append(on_forward)
-
+    class Noted(Keeper):
         async def run(self) -> None:
+            keepers.append(self)
             await asyncio.Event().wait()
 
     monkeypatch.setattr(server, "Keeper", Noted)
@@ -36,10 +34,10 @@ async def test_what_awaits_a_callback_is_postponed_where_there_is_no_worker(
     assert await factory.hand_over(conn, worker, start, TOKEN) == "done"
     api = server.api(site.penstock, standing=True)
     async with api.router.lifespan_context(api):
-        [on_forward] = told
-        assert on_forward is not None
+        await asyncio.sleep(0)
+        [keeper] = keepers
         before = await clock.now()
         await clock.advance("1h")
-        await on_forward(timedelta(hours=1), before)
+        await keeper.postpone(timedelta(hours=1), before)
     assert await factory.recover(conn) == []
     assert await factory.status(conn, start["id"]) == "awaiting"

@@ -19,13 +19,13 @@ from penstock.failures.classify import classify
 from penstock.failures.verdict import Charge, Circuit
 from penstock.http.schemas import callback_items
 from penstock.models import http
+from penstock.models.handlers.exceptions import described, outcome_of
 from penstock.models.http import Http, build
 from penstock.net import transport
 from penstock.net.provider_errors import ProviderError
 from penstock.net.transport import Transport, close_transport
 from penstock.security.secret import Secret
 from penstock.security.signature import Signer
-from penstock.worker.handlers.control import described, outcome_of
 from support.models.answering import answer, answering
 from support.models.noted_job import NotedJob, at, busy, fails
 

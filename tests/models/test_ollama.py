@@ -9,13 +9,13 @@ import pytest
 
 from penstock.errors import Invalid
 from penstock.failures.classify import classify
+from penstock.models.handlers.exceptions import described
 from penstock.models.ollama import Ollama, _uncounted, build
 from penstock.models.output import Output
 from penstock.models.prompt import read_prompt
 from penstock.models.simulated.model import simulated
 from penstock.net.provider_errors import PROVIDER_TEXT_MAX, ProviderError
 from penstock.net.transport import Transport
-from penstock.worker.handlers.control import described
 from support.models.answering import answer, answering
 from support.models.chat_handlers import ESSAY, SCHEMA, SHORT, ollama_config
 from support.models.noted_job import NotedJob, at, busy, fails

@@ -8,9 +8,9 @@ import pytest
 from penstock import Cancel, Fail, Retry
 from penstock.engine.jobs.outcomes import columns
 from penstock.failures.outcome import MESSAGE_MAX, clean
+from penstock.models.handlers.exceptions import outcome_of
 from penstock.security.redaction import redact
 from penstock.security.secret import Secret
-from penstock.worker.handlers.control import outcome_of
 
 A, B = "q7Rt2mXw9", "Zk4Lp8Vn3"
 KEY = A + B

@@ -11,9 +11,9 @@ import requests
 import urllib3
 
 from penstock.failures.outcome import MESSAGE_MAX
+from penstock.models.handlers.exceptions import described
 from penstock.security.url_redaction import TEXT_MAX, without_secrets
 from penstock.worker.execution.raised import ChildError
-from penstock.worker.handlers.control import described
 from support.models import callers
 from support.models.answering import answer, answering, closed_port
 

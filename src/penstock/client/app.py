@@ -32,9 +32,9 @@ from penstock.engine.options.forms import Text, Word
 from penstock.engine.options.queue import Drive, Order
 from penstock.errors import Misconfigured
 from penstock.failures.classify import Extension
+from penstock.models.handlers.handler import Handler
 from penstock.security.callback_token import DEFAULT_URL, Outside
 from penstock.security.roots import moved, read_roots
-from penstock.worker.handlers.handler import Handler
 
 BACKGROUND_SECONDS = 5.0
 """How long jobs that run here (`inline`) may go on when the app is closed."""

@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.batch import BatchTicket
+from penstock.client.run_jobs import run_jobs
 from penstock.client.ticket import Ticket
 from penstock.errors import NotFound
-from penstock.worker.worker import Options, Worker
 
 if TYPE_CHECKING:
     from penstock.client.kind import Kind
@@ -62,15 +62,13 @@ def each(tickets: Sequence[Ticket]) -> Iterator[Ticket]:
 
 async def _run(kind: "Kind[..., Any]", ticket: Ticket) -> None:
     app = kind.app
-    options = Options(
+    await run_jobs(
+        await app.dsn(),
+        {kind.name: kind.handler},
         name=f"{app.settings.worker_id} inline",
-        queues=(kind.queue,),
-        until_idle=True,
-        job=ticket.id,
-        webhooks=False,
         tracebacks=app.settings.tracebacks,
+        job=ticket.id,
     )
-    await Worker(await app.dsn(), {kind.name: kind.handler}, options).run()
 
 
 async def is_committed(ticket: Ticket) -> bool:

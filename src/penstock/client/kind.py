@@ -12,8 +12,8 @@ from penstock.client.sources import Source, Sources, read_sources
 from penstock.client.submission import Submission, Using
 from penstock.engine.options.forms import Memory, Seconds, Whole, Word, read_name, wrong
 from penstock.errors import Misconfigured
-from penstock.worker.handlers.handler import Handler
-from penstock.worker.handlers.parameters import Parameters
+from penstock.models.handlers.handler import Handler
+from penstock.models.handlers.parameters import Parameters
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock

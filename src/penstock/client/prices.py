@@ -13,7 +13,7 @@ from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.engine.jobs.requests import refuse_odd_price
 from penstock.engine.options.forms import TEXT_MAX, wrong
 from penstock.errors import Invalid
-from penstock.worker.handlers.parameters import Parameters
+from penstock.models.handlers.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)

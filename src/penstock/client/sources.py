@@ -15,7 +15,7 @@ from penstock.client.prices import Price, Split, price_of, read_cost
 from penstock.engine.encoding.encode import encode
 from penstock.engine.options.forms import TEXT_MAX, Text, wrong
 from penstock.errors import Invalid
-from penstock.worker.handlers.parameters import Parameters
+from penstock.models.handlers.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 import asyncpg
 
 from penstock.base.settings import Settings, duration
+from penstock.client.run_jobs import run_jobs
 from penstock.db import scratch
 from penstock.db.connections.connect import open_connection
 from penstock.db.embedded.database import Embedded
@@ -29,7 +30,6 @@ from penstock.db.embedded.files import ROLE
 from penstock.db.schema import migrations
 from penstock.db.schema.files import packaged
 from penstock.errors import Misconfigured
-from penstock.worker.worker import Options, Worker
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
@@ -157,14 +157,8 @@ class Testing:
         What waits for its time, or for a limit that somebody else holds, is left.
         """
         await self._app.engine()  # declares what is new
-        options = Options(
-            name="testing",
-            until_idle=True,
-            webhooks=False,
-            tracebacks=self._app.settings.tracebacks,
-        )
-        ran = await Worker(self.dsn, self._app.handlers(), options).run()
-        return ran.processed
+        tracebacks = self._app.settings.tracebacks
+        return await run_jobs(self.dsn, self._app.handlers(), name="testing", tracebacks=tracebacks)
 
     async def advance(self, by: str | float | timedelta) -> None:
         """Move the clock on, and remove ended jobs that are now over their retention.

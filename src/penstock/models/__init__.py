@@ -1,1 +1,1 @@
-"""Handlers that call a model or a function: prompts, streams, outputs, usage."""
+"""Handlers: what describes one (`handlers`), and those that call a model or a function."""

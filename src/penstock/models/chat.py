@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from penstock.models.job_protocol import Job
+from penstock.models.handlers.protocols import Job
 from penstock.models.output import Output
 from penstock.models.prompt import Prompt
 from penstock.models.stream import Pace, paced

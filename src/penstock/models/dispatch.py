@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.models.handlers.protocols import Handler, Handover, Job
 from penstock.models.http import refused
-from penstock.models.job_protocol import Handler, Handover, Job
 from penstock.net.endpoint import Endpoint
 from penstock.security import signature
 from penstock.security.callback_token import Outside

@@ -15,7 +15,7 @@ from penstock.failures.classify import judge
 from penstock.failures.verdict import CLASSES, Charge, Verdict
 from penstock.models import usage
 from penstock.models.function_reply import STATUSES, Odd, read_failure, read_units
-from penstock.models.job_protocol import Handler, Job
+from penstock.models.handlers.protocols import Handler, Job
 from penstock.net.endpoint import Endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal

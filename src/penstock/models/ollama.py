@@ -11,7 +11,7 @@ from typing import Any
 from penstock.models import usage
 from penstock.models.chat import Chat, Reply, ask, broken, interrupted, name, parsed, result, words
 from penstock.models.context_window import least_tokens, looks_cut
-from penstock.models.job_protocol import Handler, Job
+from penstock.models.handlers.protocols import Handler, Job
 from penstock.models.stream import JsonLines
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.models import usage
 from penstock.models.chat import Chat, Reply, ask, interrupted, name, parsed, result, words
-from penstock.models.job_protocol import Handler, Job
+from penstock.models.handlers.protocols import Handler, Job
 from penstock.models.stream import Events
 from penstock.net.endpoint import Endpoint
 from penstock.security.secret import Secret

@@ -1,4 +1,4 @@
-"""A stint: a worker that works for a bounded time, as a call of a serverless host does.
+"""A bounded run: a worker that works for so long, as a call of a serverless host does.
 
 It starts nothing that it could not finish, waits for what may start soon, and leaves when nothing
 is due. What still runs when its time is over is given back, free of charge.
@@ -13,13 +13,13 @@ from typing import Literal
 from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
+from penstock.models.handlers.handler import Handler
+from penstock.worker.attempts.open_attempts import OpenAttempts
 from penstock.worker.claiming.claims import BATCH, Claims
-from penstock.worker.execution.running import Running
-from penstock.worker.handlers.handler import Handler
 
-# What takes longer than any stint could only begin at the beginning of one.
+# What takes longer than any run could only begin at the beginning of one.
 BEGINNING = 0.9
-# Of a kind of which nothing has ended yet, no more is known than its time-out: so much of the stint
+# Of a kind of which nothing has ended yet, no more is known than its time-out: so much of the run
 # has to be left for its first job.
 UNKNOWN = 0.5
 # How often to ask again how long jobs take.
@@ -33,7 +33,7 @@ _log = logging.getLogger("penstock.worker")
 End = Literal["idle", "held", "time"]
 
 
-class Stint:
+class BoundedRun:
     def __init__(self, length: timedelta, engine: Engine, handlers: Mapping[str, Handler]) -> None:
         self._loop = asyncio.get_running_loop()
         self._seconds = length.total_seconds()
@@ -73,20 +73,21 @@ class Stint:
     async def _next_kind(self, queue: str) -> str | None:
         return await self._engine.drive.next_kind(queue, list(self._handlers))
 
-    async def run(self, claims: Claims, running: Running) -> End:
+    async def run(self, claims: Claims, attempts: OpenAttempts) -> End:
         """Until nothing is due, nothing can start before somebody else acts, or time is over."""
         [queue] = claims.queues
+        wake_up = attempts.wake_up(queue)
         tries = 0
         while not claims.stopped and self.left > 0:
-            claims.listen(queue)
-            begun = running.processed + len(running)
+            wake_up.clear()
+            begun = attempts.seen
             try:
                 more = await claims.claim(queue)
-                self._begun = self._begun or running.processed + len(running) > 0
-                if more or running.processed + len(running) > begun:
+                self._begun = self._begun or attempts.seen > 0
+                if more or attempts.seen > begun:
                     tries = 0
                     continue
-                if not running and (end := await self._end(queue)):
+                if not attempts and (end := await self._end(queue)):
                     return end
                 tries = 0
             except AWAY as error:
@@ -94,7 +95,7 @@ class Stint:
                 tries += 1
                 await back_soon(tries)
                 continue
-            await claims.rest(queue, min(REST_SECONDS, self.left))
+            await wake_up.wait(min(REST_SECONDS, self.left))
         return "time"
 
     async def _end(self, queue: str) -> End | None:

@@ -1,19 +1,19 @@
-"""The worker: claims jobs for its free slots, runs them, tells how they ended.
+"""The worker: claims jobs for its free slots, runs them, and records their outcomes.
 
-    claims     a loop per queue (claims.py): claim, begin, wait for news or the poll
-    begin      a task per start; its outcome goes to Ends (or Hooks), which tell the database
-    beside     heartbeat (a thread) and listener (registration.py), upkeep, reports, cancels
+    claims          a loop per queue: claim, begin, wait for a wake-up or the poll
+    runner          a task per attempt: call the handler, hand its outcome to the outcome writer
+    outcomes        one writer: all that is ready in one transaction, then the attempts are settled
+    beside          heartbeat (a thread), listener, upkeep, progress writer, cancels
 
-Poll is the truth, NOTIFY only makes it quick. Whatever the database does, the worker goes on:
-handlers run through an outage, and the fence decides afterwards what counts.
+Polls make things happen, a NOTIFY only makes them quick. Whatever the database does, the worker
+goes on: handlers run through an outage, and the fence decides afterwards what counts.
 """
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -23,43 +23,41 @@ from penstock.db.connections.listener import AWAY
 from penstock.db.connections.pooler import is_pooled
 from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed
 from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
-from penstock.worker.bounded_run import Stint
-from penstock.worker.claiming.claims import Claims
-from penstock.worker.claiming.idle import run_only, run_until_idle
-from penstock.worker.claiming.slots import Slots
-from penstock.worker.claiming.wakeup import Wake
+from penstock.models.handlers.handler import Handler, modes_by_queue
+from penstock.worker.attempts.open_attempts import OpenAttempts, WakeUp
+from penstock.worker.attempts.slots import Slots
+from penstock.worker.attempts.threads import Threads
+from penstock.worker.bounded_run import BoundedRun
+from penstock.worker.claiming.claims import Claims, StopReason
+from penstock.worker.event_loop.loop_watch import LoopWatch
 from penstock.worker.execution.processes import Processes
-from penstock.worker.execution.run import Runner
-from penstock.worker.execution.running import Running
-from penstock.worker.execution.threads import Threads
-from penstock.worker.handlers.handler import Handler, modes_by_queue
-from penstock.worker.maintenance.provider_watch import ASK_SECONDS, Lookout
+from penstock.worker.execution.runner import Runner
+from penstock.worker.maintenance.provider_watch import ASK_SECONDS, ProviderWatch
 from penstock.worker.maintenance.upkeep import Keeper, tidy
 from penstock.worker.maintenance.webhooks import Webhooks
-from penstock.worker.membership.loop_watch import LoopWatch
-from penstock.worker.membership.registration import RENEW_SECONDS, Life
-from penstock.worker.reporting.progress import Desk
+from penstock.worker.membership.registration import RENEW_SECONDS, Registration
+from penstock.worker.reporting.progress import ProgressWriter
+from penstock.worker.until_idle import run_only, run_until_idle
 
-# How long an answer may take before its connection counts as gone. A claim or an end is bounded in
-# SQL; what takes longer is a network that swallows everything.
+# How long an answer may take before its connection counts as gone. A claim or an outcome is bounded
+# in SQL; what takes longer is a network that swallows everything.
 ANSWER_SECONDS = 30.0
-LOOK_SECONDS = 1.0
-# So many looks for cancels, then one for starts that we do not know of.
-FORGOTTEN_LOOKS = 5
-# A claim that waits for its answer for longer than this may still bring what looks forgotten.
+POLL_SECONDS = 1.0
+# So many polls for cancels, then one for attempts that we do not know of.
+POLLS_PER_CHECK = 5
+# A claim that waits for its answer for longer than this may still bring what we do not know of.
 ANSWER_SOON_SECONDS = 2.5
 DELIVER_SECONDS = 1.0
-# What is left to tell when the worker leaves may take this long; then the lease settles it.
+# What is left to write when the worker leaves may take this long; then the lease settles it.
 LAST_WORDS_SECONDS = 10.0
 STOP_SECONDS = 2.0
 _WAIT_SECONDS = 0.02
 
 _log = logging.getLogger("penstock.worker")
 
-Why = Literal["stopped", "idle", "held", "time", "max_jobs", "recycle"]
+Reason = StopReason | Literal["idle", "held", "time"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +87,8 @@ class Options:
     """This job and no other (inline)."""
     webhooks: bool = True
     """Send messages about ended jobs, too."""
-    stint: timedelta | None = None
-    """Work for so long, in one queue, and leave before if nothing is due."""
+    run_for: timedelta | None = None
+    """Work for so long, in one queue, and leave before if nothing is due (bounded_run.py)."""
     tracebacks: bool = True
     """Log and keep the frames of handlers' errors."""
 
@@ -98,9 +96,9 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Ran:
     processed: int
-    reason: Why
+    reason: Reason
     given_back: int = 0
-    """Of those, starts that were broken off to leave in time."""
+    """Of those, attempts that were stopped or not begun, to leave in time."""
 
 
 class Worker:
@@ -108,260 +106,241 @@ class Worker:
         self._dsn = dsn
         self._handlers = dict(handlers)
         self._options = options
-        self._reason: Why | None = None
         self._claims: Claims | None = None
-        self._stint: Stint | None = None
-        self._given_back = 0
-        self._stop_asked = self._now_asked = False
-        self._cancel_asked = Wake()
+        self._stop_requested = self._now_requested = False
+        self._released = 0
+        self._cancel_requested = WakeUp()
 
     async def run(self) -> Ran:
-        """Until told to stop, or until the options say that it is enough."""
+        """Until stopped, or until the options say that it is enough."""
         if await is_pooled(self._dsn):
             raise Misconfigured(POOLED)
         for warm in {handler.warm for handler in self._handlers.values() if handler.warm}:
             warm()
         threads = Threads(self._options.threads)
         # One for each job at least: a step that hangs must keep no other job's step waiting.
-        for_steps = Threads(self._options.concurrency + self._options.threads)
+        step_threads = Threads(self._options.concurrency + self._options.threads)
         processes = Processes(_modules(self._handlers))
         try:
             async with await Engine.open(self._dsn, answer_seconds=ANSWER_SECONDS) as engine:
-                self._engine = engine
-                # Who runs one job in its caller has nobody who would judge a failure later.
-                certain = self._options.job is not None
-                slots = Slots(
-                    {
-                        "async": self._options.concurrency,
-                        "thread": self._options.threads,
-                        "process": self._options.processes,
-                    }
-                )
-                tracebacks = self._options.tracebacks
-                runner = Runner(threads, processes, slots, certain=certain, tracebacks=tracebacks)
-                self._prepare(runner, slots, for_steps)
-                await self._live()
+                claims = self._compose(engine, threads, step_threads, processes)
+                reason = await self._work(claims)
         finally:
             processes.close()
             threads.close()
-            for_steps.close()
-        return Ran(self._running.processed, self._reason or "stopped", self._given_back)
+            step_threads.close()
+        return Ran(self._attempts.processed, claims.reason or reason, self._given_back)
 
     def stop(self) -> None:
-        """Claim nothing more; what runs may end, or is given back after a while."""
-        self._stop_asked = True
-        self._leave("stopped")
-
-    def stop_now(self) -> None:
-        """Give everything back and leave."""
-        self._now_asked = True
-        self.stop()
-
-    def _leave(self, reason: Why) -> None:
-        self._reason = self._reason or reason
+        """Claim nothing more; what runs may finish, or is released after a while."""
+        self._stop_requested = True
         if self._claims is not None:
             self._claims.stop()
 
-    def _prepare(self, runner: Runner, slots: Slots, for_steps: Threads) -> None:
-        """Put the parts together."""
-        engine, options = self._engine, self._options
-        self._loop = asyncio.get_running_loop()
-        self._desk = Desk(engine, self._loop, for_steps, LoopWatch(self._loop))
-        self._running = Running(
-            engine, self._handlers, runner, slots, self._desk, on_ended=self._on_ended
+    def stop_now(self) -> None:
+        """Release everything and leave."""
+        self._now_requested = True
+        self.stop()
+
+    @property
+    def _given_back(self) -> int:
+        return self._released + (0 if self._claims is None else self._claims.released)
+
+    def _compose(
+        self, engine: Engine, threads: Threads, step_threads: Threads, processes: Processes
+    ) -> Claims:
+        """Make the parts; each knows the ones before it."""
+        options, handlers = self._options, self._handlers
+        modes = modes_by_queue(handlers, options.queues)
+        slots = Slots(
+            {
+                "async": options.concurrency,
+                "thread": options.threads,
+                "process": options.processes,
+            }
         )
-        modes = modes_by_queue(self._handlers, options.queues)
-        self._life = Life(
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        watch = LoopWatch(self._loop)
+        self._progress = ProgressWriter(engine, self._loop, step_threads, watch)
+        self._attempts = OpenAttempts(engine, watch, self._progress.notifier, modes)
+        self._runner = Runner(
+            engine,
+            handlers,
+            self._attempts,
+            self._progress,
+            slots=slots,
+            threads=threads,
+            processes=processes,
+            # Inline runs count provisional failures at once: no later run can.
+            certain=options.job is not None,
+            tracebacks=options.tracebacks,
+        )
+        self._registration = Registration(
             engine,
             self._dsn,
+            self._attempts,
+            watch,
             name=options.name,
             queues=list(modes),
-            kinds=list(self._handlers),
+            kinds=list(handlers),
             lease=options.lease,
             beat=options.beat,
             # A worker with one session only: to lose that for a moment is not to be dead.
             locks=not options.until_idle,
-            on_lost=self._running.drop,
-            accepting=lambda: self.claims.accepting,
-            watch=self._desk.watch,
         )
-        if options.stint is not None:
-            self._stint = Stint(options.stint, engine, self._handlers)
+        run_for = options.run_for
+        self._bounded = None if run_for is None else BoundedRun(run_for, engine, handlers)
         self._claims = Claims(
             engine,
-            self._life,
-            self._running.ends,
-            slots,
-            self._handlers,
+            self._registration,
+            self._attempts,
+            self._runner,
+            slots=slots,
+            handlers=handlers,
             modes=modes,
-            most=options.recycle_after if options.max_jobs is None else options.max_jobs,
-            begin=self._begin,
-            allowance=self._stint.allowance if self._stint else None,
+            max_jobs=options.max_jobs,
+            recycle_after=options.recycle_after,
+            bounds=self._bounded,
         )
-        self._lookout = Lookout(engine, self._claims.queues)
-        self._webhooks = Webhooks.of(engine, self._handlers) if options.webhooks else None
-        if self._stop_asked:
+        self._keeper = Keeper(
+            self._dsn, engine, self._claims.queues, self._registration, self._attempts
+        )
+        self._providers = ProviderWatch(engine, self._claims.queues)
+        self._webhooks = Webhooks.of(engine, handlers) if options.webhooks else None
+        if self._stop_requested:
             self._claims.stop()
+        return self._claims
 
-    async def _live(self) -> None:
-        claims, options = self.claims, self._options
-        await self._life.begin()
+    async def _work(self, claims: Claims) -> Reason:
+        """Claim and run; why it ended, where the claims were not stopped."""
+        options = self._options
+        reason: Reason = "idle"
+        await self._registration.begin(claims)
         background = self._start_background()
         try:
             if options.job is not None:
-                await run_only(self._engine, claims, self._running, options.job)
-                self._reason = self._reason or "idle"
-            elif self._stint is not None:
-                await self._work_stint(claims, self._stint)
+                await run_only(self._engine, claims, self._attempts, options.job)
+            elif self._bounded is not None:
+                # A call of a host without standing workers; it may be all the upkeep there is.
+                await self._keep_once()
+                reason = await self._bounded.run(claims, self._attempts)
             elif options.until_idle:
-                keeper = await self._pass_once()
-                await run_until_idle(self._engine, claims, self._running, keeper)
-                self._reason = self._reason or "idle"
+                await self._keep_once()
+                await run_until_idle(self._engine, claims, self._attempts, self._keeper)
             else:
                 await claims.serve(options.poll)
-            await self._wind_down()
-            if self._webhooks is not None and (options.until_idle or self._stint is not None):
+            await self._wind_down(claims)
+            if self._webhooks is not None and (options.until_idle or self._bounded is not None):
                 await self._webhooks.send_due()
         except BaseException:
-            # Broken off, as when the caller of an inline job has left: give everything back.
+            # Cancelled, as when the caller of an inline job has left: release everything.
             self.stop_now()
-            await asyncio.shield(self._wind_down())
+            await asyncio.shield(self._wind_down(claims))
             raise
         finally:
             await background.stop()
-            await self._life.close()
+            await self._registration.close()
+        return reason
+
+    async def _keep_once(self) -> None:
+        """One pass of upkeep. From a session this young, no lease expires: see recover.sql."""
+        await self._keeper.recover(self._engine.upkeep, grace=timedelta(0), judge=False)
+        await tidy(self._engine.upkeep)
+
+    # --- beside ----------------------------------------------------------------------------------
 
     def _start_background(self) -> Supervisor:
-        loops, running = Supervisor(_log), self._running
-        loops.start("the progress writer", self._desk.run)
-        loops.start("the outcome writer", running.ends.run)
-        loops.start("the outcome writer of locked accounts", running.ends.insist)
-        loops.start("the watch of timeouts", running.watch)
-        loops.start("the check for cancels", self._look_around)
+        loops, runner = Supervisor(_log), self._runner
+        loops.start("the progress writer", self._progress.run)
+        loops.start("the outcome writer", runner.outcomes.run)
+        loops.start("the outcome writer of locked accounts", runner.outcomes.write_locked)
+        loops.start("the watch of timeouts", self._attempts.watch)
+        loops.start("the check for cancels", self._check_attempts)
         if not self._options.until_idle:
-            keeper = Keeper(self._dsn, self._on_recovered, self._on_forward, self._life.hold)
             loops.start("the listener", self._listen)
-            loops.start("upkeep", keeper.run)
-            loops.start("on_finish callbacks", running.hooks.deliver, every=DELIVER_SECONDS)
+            loops.start("upkeep", self._keeper.run)
+            loops.start("on_finish callbacks", runner.callbacks.deliver, every=DELIVER_SECONDS)
             loops.start("the renewal of connections", self._renew, every=RENEW_SECONDS)
-            loops.start("the watch of providers", self._lookout.look, every=ASK_SECONDS)
+            loops.start("the watch of providers", self._providers.poll, every=ASK_SECONDS)
             if self._webhooks is not None:
                 loops.start("the sender of webhooks", self._webhooks.run)
         return loops
 
-    @property
-    def claims(self) -> Claims:
-        assert self._claims is not None  # noqa: S101  # prepared
-        return self._claims
-
-    async def _work_stint(self, claims: Claims, stint: Stint) -> None:
-        """A call of a host without standing workers; it may be all the upkeep there is."""
-        await self._pass_once()
-        reason = await stint.run(claims, self._running)
-        self._reason = self._reason or reason
-
-    async def _pass_once(self) -> Keeper:
-        """One pass of upkeep. From a session this young, nobody is judged: see recover.sql."""
-        keeper = Keeper(self._dsn, self._on_recovered)
-        await keeper.recover(self._engine.upkeep, grace=timedelta(0), judge=False)
-        await tidy(self._engine.upkeep)
-        return keeper
-
-    def _begin(self, claimed: Claimed, worker: int) -> None:
-        give_back = self._stop_asked or self._life.worker != worker
-        self._given_back += give_back
-        self._running.begin(claimed, worker, give_back=give_back)
-        if self.claims.spent:
-            self._leave("recycle" if self._options.max_jobs is None else "max_jobs")
-
-    def _on_ended(self, queues: Sequence[str]) -> None:
-        for queue, jobs in Counter(queues).items():
-            self.claims.ended(queue, jobs)
-
-    # --- beside ----------------------------------------------------------------------------------
-
     async def _listen(self) -> None:
-        def look() -> None:
-            self.claims.wake()
-            self._lookout.look_again()
+        def on_connect() -> None:
+            self._attempts.wake()
+            self._providers.watch_all()
 
-        await self._life.listen(self._hear, look)
+        await self._registration.listen(self._on_notify, on_connect)
 
-    def _hear(self, channel: str, word: str) -> None:
+    def _on_notify(self, channel: str, payload: str) -> None:
         if channel == "penstock_job":
-            self.claims.wake(word)
-        elif channel == "penstock_cancel" and self._running.has(word):
-            # Only a reason to look: any role that may connect can send this.
-            self._cancel_asked.set()
+            self._attempts.wake(payload)
+        elif channel == "penstock_cancel" and self._attempts.has(payload):
+            # Only a reason to ask the database: any role that may connect can send this.
+            self._cancel_requested.set()
         elif channel == "penstock_circuit":
-            self._lookout.hear(word)
+            self._providers.on_notify(payload)
 
-    async def _look_around(self) -> None:
-        """For cancels, at once after a notification of one, and for starts that nobody knows of."""
+    async def _check_attempts(self) -> None:
+        """For cancels, at once after a notification of one, and for attempts we do not know of."""
         while True:
-            for _ in range(FORGOTTEN_LOOKS):
-                await self._cancel_asked.wait(LOOK_SECONDS)
-                self._cancel_asked.clear()
-                if self._life.worker is not None:
-                    await self._running.look_for_cancels(self._life.worker)
-            # Not while an answer is long in coming: what it brings is not forgotten.
+            for _ in range(POLLS_PER_CHECK):
+                await self._cancel_requested.wait(POLL_SECONDS)
+                self._cancel_requested.clear()
+                if self._registration.worker is not None:
+                    await self._attempts.cancel_requested(self._registration.worker)
+            # Not while an answer is long in coming: we know of what it brings a moment later.
             if (
-                self._life.worker is not None
-                and self.claims.waited < ANSWER_SOON_SECONDS
-                and await self._running.give_back_forgotten(self._life.worker)
+                self._registration.worker is not None
+                and self._claims is not None
+                and self._claims.waited < ANSWER_SOON_SECONDS
+                and await self._attempts.release_unknown(self._registration.worker)
             ):
-                self.claims.wake()
-
-    async def _on_recovered(self) -> None:
-        """Work came back: ours to take, and that of workers elsewhere."""
-        self.claims.wake()
-        await self._engine.jobs.wake(self.claims.queues)
-
-    async def _on_forward(self, by: timedelta, before: datetime) -> None:
-        """By the server's clock our starts look older than they are; by our own they are not."""
-        await self._engine.workers.postpone(self._life.worker, by=by, before=before)
+                self._attempts.wake()
 
     async def _renew(self) -> None:
         self._engine.renew()
 
     # --- leaving ---------------------------------------------------------------------------------
 
-    async def _wind_down(self) -> None:
-        """Let what runs end, or give it back; tell all of it; say good-bye."""
-        await self.claims.finish()
+    async def _wind_down(self, claims: Claims) -> None:
+        """Let what runs finish, or release it; write all outcomes; unregister."""
+        await claims.finish()
         drain = self._options.drain.total_seconds()
-        if self._stint is not None:
-            over = self._stint.left
-            await self._while_running(lambda: min(over, drain) if self._stop_asked else over)
+        if self._bounded is not None:
+            left = self._bounded.left
+            await self._while_running(lambda: min(left, drain) if self._stop_requested else left)
         else:
-            await self._while_running(lambda: drain if self._stop_asked else None)
-        left = self._running.at_work
-        self._given_back += len(left)
-        if left:
-            _log.info("%d jobs did not end in time and are given back", len(left))
-        for start in left:
-            start.stop("stop")
+            await self._while_running(lambda: drain if self._stop_requested else None)
+        late = self._attempts.at_work
+        self._released += len(late)
+        if late:
+            _log.info("%d jobs did not end in time and are given back", len(late))
+        for attempt in late:
+            attempt.stop("stop")
         await self._while_running(lambda: STOP_SECONDS, at_once=False)
         try:
             async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._running.all_told()
-                await self._running.hooks.deliver()
-                await self._life.end()
+                await self._runner.all_recorded()
+                await self._runner.callbacks.deliver()
+                await self._registration.end()
         except (*AWAY, PenstockError) as error:
             _log.warning("left without a word (%s); the lease settles it", error_place(error))
 
     async def _while_running(
         self, seconds: Callable[[], float | None], *, at_once: bool = True
     ) -> None:
-        """Wait for what runs: for so long, or for ever; less when told to leave at once."""
+        """Wait for what runs: for so long, or for ever; less when stopped at once."""
         begun: float | None = None
-        while self._running.at_work:
+        while self._attempts.at_work:
             most = seconds()
             if most is not None and begun is None:
                 begun = self._loop.time()
             if begun is not None and most is not None and self._loop.time() >= begun + most:
                 return
-            if at_once and self._now_asked:
+            if at_once and self._now_requested:
                 return
             await asyncio.sleep(_WAIT_SECONDS)
 

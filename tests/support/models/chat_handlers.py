@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.models import ollama, openai
-from penstock.models.job_protocol import Handler
+from penstock.models.handlers.protocols import Handler
 from penstock.models.prompt import read_prompt
 from penstock.models.simulated.model import Model
 from support.models.noted_job import at

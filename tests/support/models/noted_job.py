@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from penstock.failures.classify import classify
 from penstock.failures.verdict import Verdict
-from penstock.models.job_protocol import Handler, Handover
+from penstock.models.handlers.protocols import Handler, Handover
 from penstock.net.endpoint import Endpoint, read_endpoint
 from penstock.net.transport import Transport
 

@@ -19,12 +19,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.errors import Invalid
+from penstock.models.handlers.exceptions import Cancel, Fail, LeaseLost, Retry, Snooze
+from penstock.models.handlers.handler import Handler
+from penstock.models.handlers.job import Job
+from penstock.models.handlers.parameters import Parameters
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
-from penstock.worker.handlers.control import Cancel, Fail, LeaseLost, Retry, Snooze
-from penstock.worker.handlers.handler import Handler
-from penstock.worker.handlers.job import Job
-from penstock.worker.handlers.parameters import Parameters
 
 
 class Kind:

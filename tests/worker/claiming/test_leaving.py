@@ -11,7 +11,8 @@ import pytest
 
 from penstock import Job, Penstock
 from penstock.engine.jobs.attempts import Claimed
-from penstock.worker.worker import Ran, Worker
+from penstock.worker.execution.runner import Runner
+from penstock.worker.worker import Ran
 from support.waiting import eventually
 from support.worker.crew import Crew, Process, outcomes, submit_many, until_finished, working
 
@@ -178,17 +179,17 @@ async def test_a_start_that_is_stopped_before_its_first_step_is_not_forgotten(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E12: its task never ran, and yet its slot is free again and its job goes on."""
-    begin = Worker._begin
+    begin = Runner.begin
     lost: list[int] = []
 
-    def begin_and_lose(self: Worker, claimed: Claimed, worker: int) -> None:
-        begin(self, claimed, worker)
+    def begin_and_lose(self: Runner, claimed: Claimed, worker: int, *, release: bool) -> None:
+        begin(self, claimed, worker, release=release)
         if not lost:
             lost.append(worker)
-            self._life.lose(worker)
+            here.worker._registration.lose(worker)
 
-    monkeypatch.setattr(Worker, "_begin", begin_and_lose)
-    async with working(database, quick_app(), concurrency=1):
+    monkeypatch.setattr(Runner, "begin", begin_and_lose)
+    async with working(database, quick_app(), concurrency=1) as here:
         [job] = await submit_many(conn, "q", 1, {"n": 1})
         [row] = await until_finished(conn, [job])
     assert lost

@@ -112,14 +112,14 @@ async def test_a_notification_alone_cancels_nothing(
         job = (await slow.submit()).id
         await asyncio.wait_for(begun.wait(), 10)
         await until_it_listens(conn)
-        looks = here.worker._running.look_for_cancels
+        looks = here.worker._attempts.cancel_requested
         looked = asyncio.Event()
 
         async def seen(worker: int) -> None:
             await looks(worker)
             looked.set()
 
-        here.worker._running.look_for_cancels = seen  # type: ignore[method-assign]
+        here.worker._attempts.cancel_requested = seen  # type: ignore[method-assign]
         await stranger.execute("select pg_notify('penstock_cancel', $1)", str(job))
         await asyncio.wait_for(looked.wait(), 10)
         go_on.set()

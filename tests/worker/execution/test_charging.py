@@ -11,6 +11,7 @@ import pytest
 from penstock import Constant, Fail, Job, Penstock, Retries, Retry
 from penstock.engine.jobs.progress import Progress, Report
 from penstock.errors import Invalid
+from penstock.worker.attempts import attempt
 from penstock.worker.reporting import progress
 from support.factory import submit
 from support.waiting import eventually
@@ -137,7 +138,7 @@ async def test_the_database_alone_can_charge_a_cancelled_run(
     async def is_known() -> bool:
         return bool(await conn.fetchval("select units = 3 from penstock.job where id = $1", job))
 
-    monkeypatch.setattr(progress, "CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr(attempt, "CANCEL_SECONDS", 0.0)
     async with working(database, app):
         job = await submit(conn, "draw", payload={"images": 4})
         await eventually(is_known, "the units to be known while it runs")

@@ -9,10 +9,10 @@ from penstock import Penstock
 from penstock.engine.jobs.outcomes import Deferred, Failed, Retry
 from penstock.failures.outcome import charged
 from penstock.failures.verdict import CLASSES, Charge, Verdict
+from penstock.models.handlers.exceptions import outcome_of
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
 from penstock.worker.execution.processes import Processes
-from penstock.worker.handlers.control import outcome_of
 from support.factory import read
 from support.waiting import eventually
 from support.worker import process_handlers

@@ -165,7 +165,7 @@ async def test_a_function_that_took_it_and_did_not_say_so_in_time(
         sent = await outside.until_taken()
 
         async def let_go() -> bool:
-            return not here.worker._running
+            return not here.worker._attempts
 
         await eventually(let_go, "the worker has let go of it")
         assert await factory.status(conn, job) == "awaiting"

@@ -32,8 +32,8 @@ async def test_what_a_lost_answer_has_claimed_is_given_back(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim is committed, its answer is not heard: the job is ours, and we do not know it."""
-    monkeypatch.setattr("penstock.worker.execution.running.FORGOTTEN", timedelta(seconds=0.2))
-    monkeypatch.setattr("penstock.worker.worker.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.worker.attempts.open_attempts.FORGOTTEN", timedelta(seconds=0.2))
+    monkeypatch.setattr("penstock.worker.worker.POLL_SECONDS", 0.05)
     app = new_app()
     claim: Callable[..., Coroutine[Any, Any, Any]] = Jobs.claim
     lost: list[Any] = []
@@ -184,7 +184,7 @@ async def test_a_worker_that_has_left_does_not_begin_a_new_life(
 
     async def and_a_late_beat(self: Workers, number: int) -> None:
         await stop(self, number)
-        worker._life.lose(number)
+        worker._registration.lose(number)
         await asyncio.sleep(0.2)
 
     monkeypatch.setattr(Workers, "stop", and_a_late_beat)
@@ -336,7 +336,7 @@ async def test_told_to_stop_between_two_lives_it_leaves(
     at_work = asyncio.create_task(worker.run())
 
     async def lives() -> bool:
-        return worker._claims is not None and worker._life.worker is not None
+        return worker._claims is not None and worker._registration.worker is not None
 
     await eventually(lives, "the worker to live")
 
@@ -344,7 +344,7 @@ async def test_told_to_stop_between_two_lives_it_leaves(
         raise Unavailable("not now")
 
     monkeypatch.setattr("penstock.engine.workers.Workers.register", refused)
-    worker._life.lose(worker._life.worker or 0)
+    worker._registration.lose(worker._registration.worker or 0)
     worker.stop_now()
     assert (await asyncio.wait_for(at_work, 15)).reason == "stopped"
 

@@ -18,10 +18,10 @@ import pytest
 import uvloop
 
 from penstock.errors import Invalid, Misconfigured
+from penstock.models.handlers.exceptions import Cancel, Fail, LeaseLost, Retry, Snooze
 from penstock.worker.execution import processes as worker_processes
 from penstock.worker.execution.processes import MemoryExceeded, ProcessDied, Processes
 from penstock.worker.execution.raised import ChildError
-from penstock.worker.handlers.control import Cancel, Fail, LeaseLost, Retry, Snooze
 from support.waiting import eventually
 
 HANDLERS = "support.worker.process_handlers"

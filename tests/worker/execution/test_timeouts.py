@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 
 from penstock import Cancel, Job, Penstock, Retries
-from penstock.worker.execution import running
-from penstock.worker.execution.attempt import Start
+from penstock.worker.attempts import open_attempts
+from penstock.worker.attempts.attempt import Attempt
 from support.clock import Clock
 from support.factory import read, submit
 from support.waiting import eventually
@@ -123,14 +123,14 @@ async def test_the_clocks_of_a_start_are_set_once(
 ) -> None:
     """What runs is looked through again and again; a clock set twice would be kept twice."""
     watched: list[UUID] = []
-    set_clocks = Start.watch
+    set_clocks = Attempt.watch
 
-    def watch(start: Start, begun: float) -> None:
+    def watch(start: Attempt, begun: float) -> None:
         watched.append(start.claimed.id)
         set_clocks(start, begun)
 
-    monkeypatch.setattr(Start, "watch", watch)
-    monkeypatch.setattr(running, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(Attempt, "watch", watch)
+    monkeypatch.setattr(open_attempts, "WATCH_SECONDS", 0.01)
     async with working(database, stage.app):
         jobs: list[UUID] = []
         for _ in range(3):

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock
-from penstock.worker.handlers.control import LeaseLost
+from penstock.models.handlers.exceptions import LeaseLost
 from support.factory import submit
 from support.waiting import eventually
 from support.worker.crew import Here, until_finished, working
@@ -21,7 +21,7 @@ def new_app() -> Penstock:
 
 async def give_up(conn: asyncpg.Connection, here: Here) -> None:
     """What upkeep does about a worker that is silent for too long; it starts the job elsewhere."""
-    worker = here.worker._life.worker
+    worker = here.worker._registration.worker
     await conn.execute(
         "update penstock.worker set lost_at = penstock.clock() where id = $1", worker
     )
@@ -88,7 +88,7 @@ async def test_a_late_end_does_not_end_the_start_that_runs_now(
     async with working(database, app, name="zombie", beat=60) as zombie:
         job = await submit(conn, "work")
         assert await begun.get() == 1
-        monkeypatch.setattr(zombie.worker._life, "lose", lambda _: None)
+        monkeypatch.setattr(zombie.worker._registration, "lose", lambda _: None)
         await give_up(conn, zombie)
         async with working(database, app, name="other"):
             assert await begun.get() == 2

@@ -32,7 +32,6 @@ async def pause(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
         every=timedelta(seconds=EVERY_SECONDS),
         locks=True,
         on_lost=lambda _: None,
-        accepting=list,
     )
     await heart._pause(session)
 

@@ -21,7 +21,8 @@ from penstock.engine.options.forms import Kept, Seconds, Text, Whole, Word, wron
 from penstock.errors import Invalid
 from penstock.models import dispatch, http, ollama, openai
 from penstock.models.fields import Fields, read_fields
-from penstock.models.job_protocol import Handler
+from penstock.models.handlers.job import Job
+from penstock.models.handlers.protocols import Handler
 from penstock.models.output import Output
 from penstock.models.prompt import Prompt, read_prompt
 from penstock.net.endpoint import Endpoint, read_endpoint
@@ -29,7 +30,6 @@ from penstock.security.callback_token import Outside
 from penstock.security.roots import Roots
 from penstock.security.secret import Secret
 from penstock.security.signature import Signer, of_functions
-from penstock.worker.handlers.job import Job
 
 # A payload's field cannot begin so.
 _JOB = "_job"

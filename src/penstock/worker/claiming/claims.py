@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal, Protocol
 from uuid import UUID
 
 from penstock.base.error_place import error_place
@@ -13,27 +14,33 @@ from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed
 from penstock.errors import Conflict
-from penstock.worker.claiming.slots import Slots
-from penstock.worker.claiming.wakeup import Wake
-from penstock.worker.handlers.handler import Handler, Mode
-from penstock.worker.membership.registration import Life
-from penstock.worker.reporting.outcomes import Ends
+from penstock.models.handlers.handler import Handler, Mode
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.attempts.slots import Slots
+from penstock.worker.execution.runner import Runner
+from penstock.worker.membership.registration import Registration
 
 # Per claim: 200 to 500 are quickest; 1,000 take so long that nothing overlaps any more.
 BATCH = 250
-# Ends that wait to be told before no more is claimed.
+# So many outcomes may wait to be written; then no more is claimed.
 BACKLOG = 2_000
-_ROOM_SECONDS = 0.1
+_FREE_SECONDS = 0.1
 
 _log = logging.getLogger("penstock.worker")
 
-Begin = Callable[[Claimed, int], None]
-Allowance = Callable[[str], Awaitable[int]]
+StopReason = Literal["stopped", "max_jobs", "recycle"]
+
+
+class Bounds(Protocol):
+    """Bounds what may start: see bounded_run.py."""
+
+    async def allowance(self, queue: str) -> int:
+        """How many jobs of this queue a claim may ask for now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What one claim brought. `more`: as much as there was room for, or there was no room."""
+    """What one claim brought. `more`: as many as there were free slots, or there was none."""
 
     jobs: list[Claimed]
     worker: int
@@ -41,36 +48,41 @@ class _Taken:
 
 
 class Claims:
-    def __init__(  # noqa: PLR0913  # the parts of a worker that it stands between
+    def __init__(  # noqa: PLR0913  # the parts of a worker that it uses
         self,
         engine: Engine,
-        life: Life,
-        ends: Ends,
+        registration: Registration,
+        attempts: OpenAttempts,
+        runner: Runner,
+        *,
         slots: Slots,
         handlers: Mapping[str, Handler],
-        *,
         modes: Mapping[str, tuple[Mode, ...]],
-        most: int | None,
-        begin: Begin,
-        allowance: Allowance | None = None,
+        max_jobs: int | None,
+        recycle_after: int | None,
+        bounds: Bounds | None = None,
     ) -> None:
-        """`modes`: of each queue. `allowance(queue)`: how many a claim may ask for now."""
+        """`modes`: of each queue."""
         self._engine = engine
-        self._life = life
-        self._ends = ends
+        self._registration = registration
+        self._attempts = attempts
+        self._runner = runner
+        self._outcomes = runner.outcomes
         self._slots = slots
         self._handlers = handlers
         self._modes = modes
-        self._begin = begin
-        self._allowance = allowance
-        self._fed = dict.fromkeys(self._modes, False)
-        self._open = dict.fromkeys(self._modes, 0)
-        self._wakes = {queue: Wake() for queue in self._modes}
+        self._bounds = bounds
         self._stopped = asyncio.Event()
         self._ahead: dict[str, asyncio.Task[_Taken]] = {}
         self._asked: dict[str, float] = {}
-        self.left = most
+        self._release = False
+        self._spent: StopReason = "recycle" if max_jobs is None else "max_jobs"
+        self.left = recycle_after if max_jobs is None else max_jobs
         """How many jobs may still be started; None: as many as come."""
+        self.reason: StopReason | None = None
+        """Why nothing more is claimed."""
+        self.released = 0
+        """How many attempts were returned to the queue as soon as they were claimed."""
 
     @property
     def queues(self) -> list[str]:
@@ -81,17 +93,17 @@ class Claims:
         return self._stopped.is_set()
 
     @property
-    def spent(self) -> bool:
-        """No more may be started, and no claim is under way that may bring back less."""
-        return self.left == 0 and not self._asked
-
-    @property
     def accepting(self) -> list[str]:
         """Queues of which one more job would be taken now. May be asked from another thread.
 
         A claim under way holds the slots that it asks for; they are free all the same.
         """
-        if self.stopped or self.left == 0 or self._allowance or self._ends.backlog >= BACKLOG:
+        if (
+            self.stopped
+            or self.left == 0
+            or self._bounds is not None
+            or self._outcomes.backlog >= BACKLOG
+        ):
             return []
         return [
             queue
@@ -99,16 +111,16 @@ class Claims:
             if queue in self._asked or self._slots.least_free(modes) > 0
         ]
 
-    def stop(self) -> None:
-        """Claim nothing more. A claim under way ends first: what it took must not be forgotten."""
-        self._stopped.set()
-        self.wake()
+    def stop(self, reason: StopReason = "stopped") -> None:
+        """Claim nothing more. The first reason counts.
 
-    def wake(self, queue: str | None = None) -> None:
-        """There may be work in this queue, or in any."""
-        for wake in self._wakes.values() if queue is None else [self._wakes.get(queue)]:
-            if wake is not None:
-                wake.set()
+        A claim under way ends first, since what it brings must not be forgotten: `stopped` releases
+        that at once, otherwise it runs.
+        """
+        self._release = self._release or reason == "stopped"
+        self.reason = self.reason or reason
+        self._stopped.set()
+        self._attempts.wake()
 
     @property
     def waited(self) -> float:
@@ -116,30 +128,15 @@ class Claims:
         now = asyncio.get_running_loop().time()
         return max((now - asked for asked in self._asked.values()), default=0.0)
 
-    def ended(self, queue: str, jobs: int) -> None:
-        """Jobs of this queue have ended: what they held may be what the next one waits for."""
-        if queue in self._open:
-            self._open[queue] -= jobs
-            if self._fed[queue]:
-                self._wakes[queue].set()
-
-    def listen(self, queue: str) -> None:
-        """Hear what is told from now on; see `rest`."""
-        self._wakes[queue].clear()
-
-    async def rest(self, queue: str, seconds: float) -> None:
-        """Until there is news of the queue since `listen`, or for so long."""
-        await self._wakes[queue].wait(seconds)
-
     async def serve(self, poll: timedelta) -> None:
         """Until stopped."""
         await asyncio.gather(*(self._serve(queue, poll.total_seconds()) for queue in self._modes))
 
     async def _serve(self, queue: str, poll_seconds: float) -> None:
-        wake = self._wakes[queue]
+        wake_up = self._attempts.wake_up(queue)
         tries = 0
         while not self.stopped:
-            wake.clear()
+            wake_up.clear()
             try:
                 more = await self.claim(queue)
                 tries = 0
@@ -152,7 +149,7 @@ class Claims:
                 _log.warning("no claim from queue %s: %s", queue, error_place(error))
                 more = False
             if not more:
-                await wake.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
+                await wake_up.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
         """Begin what is due, for the slots that are free; whether there may be more."""
@@ -164,61 +161,66 @@ class Claims:
             self._ahead[queue] = asyncio.create_task(self._take(queue))
             for _ in range(2):
                 await asyncio.sleep(0)
-        self._open[queue] += len(taken.jobs)
-        # Found nothing while jobs of ours run: one of them may hold what the next one waits for.
-        self._fed[queue] = bool(taken.jobs) or (self._fed[queue] and self._open[queue] > 0)
-        for one in taken.jobs:
-            self._begin(one, taken.worker)
+        self._attempts.claimed(queue, len(taken.jobs))
+        self._begin(taken)
         return taken.more
 
+    def _begin(self, taken: _Taken) -> None:
+        for job in taken.jobs:
+            release = self._release or self._registration.worker != taken.worker
+            self.released += release
+            self._runner.begin(job, taken.worker, release=release)
+        # Not while another claim is under way, which may return a part of what it counts.
+        if taken.jobs and self.left == 0 and not self._asked:
+            self.stop(self._spent)
+
     async def finish(self) -> None:
-        """Begin what was claimed ahead: who was told to stop gives it back."""
+        """Begin what was claimed ahead; a worker that was stopped releases it."""
         ahead, self._ahead = self._ahead, {}
         for taken in await asyncio.gather(*ahead.values(), return_exceptions=True):
             if isinstance(taken, _Taken):
-                for one in taken.jobs:
-                    self._begin(one, taken.worker)
+                self._begin(taken)
             else:
                 _log.info("a last claim brought nothing: %s", error_place(taken))
 
-    async def _take(self, queue: str, job: UUID | None = None) -> "_Taken":
+    async def _take(self, queue: str, job: UUID | None = None) -> _Taken:
         modes = self._modes[queue]
         most = BATCH if self.left is None else min(BATCH, self.left)
-        if self._allowance is not None and most:
-            most = min(most, await self._allowance(queue))
+        if self._bounds is not None and most:
+            most = min(most, await self._bounds.allowance(queue))
             if most == 0:
                 return _Taken([], 0, more=False)
-        room = self._slots.take(modes, most) if self._ends.backlog < BACKLOG else 0
-        if room == 0:
+        free = self._slots.take(modes, most) if self._outcomes.backlog < BACKLOG else 0
+        if free == 0:
             if self.left != 0:
-                await self._room()
+                await self._free_slot()
             return _Taken([], 0, more=self.left != 0)
         # Before the wait: the loops of several queues share the number.
-        self._count(-room)
+        self._count(-free)
         jobs: list[Claimed] = []
         worker = 0
         loop = asyncio.get_running_loop()
         self._asked[queue] = loop.time()
         try:
-            worker = await self._life.identity(unless=self._stopped)
+            worker = await self._registration.identity(unless=self._stopped)
             if worker == 0:
                 return _Taken([], 0, more=False)
-            jobs = await self._engine.jobs.claim(worker, queue, room, job=job)
+            jobs = await self._engine.jobs.claim(worker, queue, free, job=job)
         except Conflict as error:
             if error.code != "worker_lost":
                 raise
-            self._life.lose(worker)
+            self._registration.lose(worker)
         finally:
             self._asked.pop(queue, None)
-            self._give_rest(modes, room, jobs)
-            self._count(room - len(jobs))
-        return _Taken(jobs, worker, more=len(jobs) == room)
+            self._give_rest(modes, free, jobs)
+            self._count(free - len(jobs))
+        return _Taken(jobs, worker, more=len(jobs) == free)
 
     def _count(self, n: int) -> None:
         if self.left is not None:
             self.left += n
 
-    def _give_rest(self, modes: Sequence[Mode], room: int, jobs: Sequence[Claimed]) -> None:
+    def _give_rest(self, modes: Sequence[Mode], taken: int, jobs: Sequence[Claimed]) -> None:
         """Slots were taken in every mode of the queue; a job uses one, in its own mode."""
         used = dict.fromkeys(modes, 0)
         for job in jobs:
@@ -229,11 +231,11 @@ class Claims:
                 # Its kind was declared in this queue before: its slot was not asked for.
                 self._slots.overdraw(mode)
         for mode in modes:
-            self._slots.give(mode, room - used[mode])
+            self._slots.give(mode, taken - used[mode])
 
-    async def _room(self) -> None:
-        """Wait for a free slot, or for ends to be told; not for ever, when told to stop."""
+    async def _free_slot(self) -> None:
+        """Wait for a free slot, or for outcomes to be written; not long, so that it can stop."""
         try:
-            await asyncio.wait_for(self._slots.freed(), _ROOM_SECONDS)
+            await asyncio.wait_for(self._slots.freed(), _FREE_SECONDS)
         except TimeoutError:
             return

@@ -31,10 +31,10 @@ from penstock import errors
 from penstock.engine.encoding.encode import encode
 from penstock.engine.uploads import PIECE_BYTES
 from penstock.failures.classify import Extension
+from penstock.models.handlers.exceptions import LeaseLost
+from penstock.models.handlers.files import BlockingFile, packed, spooled_here, unpacked
+from penstock.models.handlers.step_names import call_plainly, check_label, check_name
 from penstock.worker.execution.raised import Frame, known, pack_error
-from penstock.worker.handlers.control import LeaseLost
-from penstock.worker.handlers.files import BlockingFile, packed, spooled_here, unpacked
-from penstock.worker.handlers.step_names import call_plainly, check_label, check_name
 
 log = logging.getLogger(__name__)
 

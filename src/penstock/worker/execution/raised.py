@@ -17,9 +17,9 @@ from penstock import errors
 from penstock.base.safe_read import read
 from penstock.errors import PenstockError, words_of
 from penstock.failures.classify import Extension, classify
+from penstock.failures.frames import frames_of
 from penstock.failures.verdict import Charge, Circuit, Fault, Verdict
-from penstock.worker.execution.frames import frames_of
-from penstock.worker.handlers import control
+from penstock.models.handlers import exceptions
 
 LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
 
@@ -59,7 +59,7 @@ class ChildDisconnected(ChildError, ConnectionError):
 # Exceptions that arrive on the other side as what they were: the worker acts on them.
 KNOWN: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (*vars(errors).values(), *vars(control).values())
+    for kind in (*vars(errors).values(), *vars(exceptions).values())
     if isinstance(kind, type) and issubclass(kind, Exception)
 }
 

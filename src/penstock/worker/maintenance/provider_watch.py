@@ -1,7 +1,7 @@
-"""The lookout: whether providers that are away can be reached again, by a bare connect a second.
+"""Checks whether unavailable providers can be reached again, by connecting to them once a second.
 
-No request is sent, so nobody is charged and no model works. Who comes back is tried by a job at
-once, instead of when the next probe is due.
+No request is sent, so nobody is charged and no model works. A provider that is back is tried with a
+job at once, instead of when the next probe is due.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from penstock.engine.engine import Engine
 
-# A look at each provider comes once a second, whoever makes it (circuit.sql); so often we ask.
+# Each provider is checked once a second, by whatever worker (circuit.sql); so often each one asks.
 ASK_SECONDS = 0.5
 CONNECT_SECONDS = 2.0
 _LONGEST_MESSAGE = 500
@@ -19,42 +19,41 @@ _LONGEST_MESSAGE = 500
 _log = logging.getLogger("penstock.worker")
 
 
-class Lookout:
+class ProviderWatch:
     def __init__(self, engine: Engine, queues: Sequence[str]) -> None:
         self._circuits = engine.circuits
         self._queues = list(queues)
-        self._away: list[str] = []
-        self.look_again()
+        self._unavailable = self._queues
 
-    def look_again(self) -> None:
-        """Whoever has just come, or come back, has not heard what opened before."""
-        self._away = self._queues
+    def watch_all(self) -> None:
+        """After a new connection: which circuits opened meanwhile is not known."""
+        self._unavailable = self._queues
 
-    def hear(self, word: str) -> None:
+    def on_notify(self, payload: str) -> None:
         """A circuit has opened or closed: logged here, where operators look.
 
         Any role that may connect can send this. So it is no more than a line in the log and a
-        reason to look; the database says which circuits are open.
+        reason to ask; the database says which circuits are open.
         """
-        told = json.loads(word)
-        queue, state, message = (str(told[name]) for name in ("queue", "state", "message"))
+        change = json.loads(payload)
+        queue, state, message = (str(change[name]) for name in ("queue", "state", "message"))
         message = " ".join(message.split())[:_LONGEST_MESSAGE]
         if queue not in self._queues:
             return
         if state == "open":
-            self.look_again()
-            _log.warning("%s", message, extra={"queue": queue, "class": str(told["class"])})
+            self.watch_all()
+            _log.warning("%s", message, extra={"queue": queue, "class": str(change["class"])})
         elif state == "closed":
             _log.warning("%s", message, extra={"queue": queue})
 
-    async def look(self) -> None:
-        if not self._away:
+    async def poll(self) -> None:
+        if not self._unavailable:
             return
-        looks = await self._circuits.due_looks(self._away)
-        self._away = [queue for queue, _ in looks]
-        await asyncio.gather(*(self._look(queue, address) for queue, address in looks if address))
+        due = await self._circuits.due_looks(self._unavailable)
+        self._unavailable = [queue for queue, _ in due]
+        await asyncio.gather(*(self._check(queue, address) for queue, address in due if address))
 
-    async def _look(self, queue: str, address: str) -> None:
+    async def _check(self, queue: str, address: str) -> None:
         await self._circuits.report_look(queue, reachable=await reachable(address))
 
 

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Collection
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import asyncpg
@@ -14,10 +14,13 @@ from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import back_soon, open_session
 from penstock.db.connections.pool import let_go
+from penstock.engine.engine import Engine
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.states import JobStatus
 from penstock.errors import PenstockError
-from penstock.worker.membership.clocks import GRACE_SECONDS, OnForward, ServerClock
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.membership.clocks import GRACE_SECONDS, ServerClock
+from penstock.worker.membership.registration import Registration
 
 T = TypeVar("T")
 
@@ -37,23 +40,23 @@ _log = logging.getLogger("penstock.upkeep")
 
 
 class Keeper:
-    """One session of its own, since it judges nobody from a young one."""
+    """One session of its own, since it expires no leases on a young one."""
 
     def __init__(
         self,
         dsn: str,
-        on_recovered: Callable[[], Awaitable[None]],
-        on_forward: OnForward | None = None,
-        hold: Callable[[asyncpg.Connection], Awaitable[None]] | None = None,
+        engine: Engine,
+        queues: Collection[str],
+        registration: Registration | None = None,
+        attempts: OpenAttempts | None = None,
     ) -> None:
-        """`on_forward`: told when the server's clock has jumped ahead.
-
-        `hold(session)`: asked before each pass, for what its owner holds on this session.
-        """
+        """`queues`: of the app. `registration`, `attempts`: of a worker that does the upkeep."""
         self._dsn = dsn
-        self._on_recovered = on_recovered
-        self._clock = ServerClock(on_forward)
-        self._hold = hold
+        self._engine = engine
+        self._queues = queues
+        self._registration = registration
+        self._attempts = attempts
+        self._clock = ServerClock(self.postpone)
         self._due = {"reconcile": _after(RECONCILE_SECONDS)}
         self._tries = 0
 
@@ -80,8 +83,8 @@ class Keeper:
         upkeep = Upkeep(fetching(conn))
         self._clock.begin_session()
         while True:
-            if self._hold is not None:
-                await self._hold(conn)
+            if self._registration is not None:
+                await self._registration.hold(conn)
             # A server that stands still, and was replaced, is left.
             async with asyncio.timeout(_ANSWER_SECONDS):
                 may_judge = await self._clock.may_judge(upkeep)
@@ -123,10 +126,24 @@ class Keeper:
             if lost:
                 _log.warning("a worker was lost: %d of its jobs were settled", lost)
             if any(one.status == JobStatus.QUEUED for one in done):
-                await self._on_recovered()
+                await self._wake()
             if len(done) < len(found) or len(found) < RECOVER_LIMIT:
                 break
         return settled
+
+    async def postpone(self, by: timedelta, before: datetime) -> None:
+        """Postpone the deadlines of attempts that began before the server's clock was set.
+
+        By that clock they look older than they are.
+        """
+        worker = None if self._registration is None else self._registration.worker
+        await self._engine.workers.postpone(worker, by=by, before=before)
+
+    async def _wake(self) -> None:
+        """Jobs were returned to the queue: wake this worker and all others."""
+        if self._attempts is not None:
+            self._attempts.wake()
+        await self._engine.jobs.wake(list(self._queues))
 
 
 async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:

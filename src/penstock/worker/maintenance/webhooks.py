@@ -14,8 +14,8 @@ from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
 from penstock.engine.webhooks import Answer, Delivery
 from penstock.errors import Misconfigured
+from penstock.models.handlers.handler import Handler
 from penstock.security.callback_token import Outside
-from penstock.worker.handlers.handler import Handler
 from penstock.worker.maintenance.webhook_message import SEND_SECONDS, send
 
 AT_ONCE = 64

@@ -1,1 +1,1 @@
-"""The worker's identity and lease: registration, heartbeat, clocks, the event loop's watch."""
+"""The worker's identity and lease: registration, heartbeat, and the check of both clocks."""

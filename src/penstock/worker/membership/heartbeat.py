@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Protocol
 
 import asyncpg
 
 from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import back_soon, open_session
 from penstock.engine.workers import Workers
-from penstock.worker.membership.loop_watch import TICK_SECONDS, LoopWatch
+from penstock.worker.event_loop.loop_watch import TICK_SECONDS, LoopWatch
 
 # How long a beat may take before the session counts as gone.
 _ANSWER_SECONDS = 3.0
@@ -29,6 +30,14 @@ _PING_SECONDS = 0.5
 _RENEW_SECONDS = 1_800.0
 
 _log = logging.getLogger("penstock.worker")
+
+
+class Accepting(Protocol):
+    """What the heartbeat reports of the worker."""
+
+    @property
+    def accepting(self) -> Sequence[str]:
+        """Queues of which it would start one more job now. Read from the heartbeat's thread."""
 
 
 class Heartbeat:
@@ -42,11 +51,9 @@ class Heartbeat:
         every: timedelta,
         locks: bool,
         on_lost: Callable[[int], None],
-        accepting: Callable[[], Sequence[str]],
         watch: LoopWatch | None = None,
     ) -> None:
-        """`accepting()`: queues of which the worker would take a job now; from the thread, too."""
-        self._accepting = accepting
+        self._accepting: Accepting | None = None
         self._dsn = dsn
         self._watch = watch
         self._lease_seconds = lease.total_seconds()
@@ -59,8 +66,9 @@ class Heartbeat:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="penstock-heartbeat", daemon=True)
 
-    def start(self, worker: int) -> None:
+    def start(self, worker: int, accepting: Accepting) -> None:
         self._worker = worker
+        self._accepting = accepting
         self._loop = asyncio.new_event_loop()
         self._thread.start()
 
@@ -146,7 +154,7 @@ class Heartbeat:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 alive = not new or await workers.lock(worker)
                 # A worker that does not stay says nothing: nobody may rely on it.
-                queues = self._accepting() if self._locks else ()
+                queues = self._accepting.accepting if self._accepting and self._locks else ()
                 alive = alive and await workers.beat(worker, queues)
             if not alive and worker == self._worker:
                 self._on_lost(worker)

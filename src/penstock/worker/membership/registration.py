@@ -12,8 +12,9 @@ from penstock.db.connections.driver_errors import fetching
 from penstock.db.connections.listener import back_soon, listen
 from penstock.engine.engine import Engine
 from penstock.engine.workers import Workers
-from penstock.worker.membership.heartbeat import Heartbeat
-from penstock.worker.membership.loop_watch import LoopWatch
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.event_loop.loop_watch import LoopWatch
+from penstock.worker.membership.heartbeat import Accepting, Heartbeat
 
 RENEW_SECONDS = 1_800.0
 CLOSE_SECONDS = 4.0
@@ -24,13 +25,15 @@ CHANNELS = ("penstock_job", "penstock_cancel", "penstock_circuit")
 _log = logging.getLogger("penstock.worker")
 
 
-class Life:
-    """One identity after the other. `on_lost(worker)` is told when one ends before its time."""
+class Registration:
+    """One identity after the other. When one is lost, the attempts under it are stopped."""
 
     def __init__(  # noqa: PLR0913  # all named
         self,
         engine: Engine,
         dsn: str,
+        attempts: OpenAttempts,
+        watch: LoopWatch,
         *,
         name: str,
         queues: Sequence[str],
@@ -38,9 +41,6 @@ class Life:
         lease: timedelta,
         beat: timedelta,
         locks: bool,
-        on_lost: Callable[[int], None],
-        accepting: Callable[[], Sequence[str]],
-        watch: LoopWatch,
     ) -> None:
         self._engine = engine
         self._dsn = dsn
@@ -48,28 +48,28 @@ class Life:
         self._queues = queues
         self._kinds = kinds
         self._lease = lease
-        self._on_lost = on_lost
+        self._attempts = attempts
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._known = asyncio.Event()
         self._held: tuple[asyncpg.Connection, int] | None = None
         self._again: asyncio.Task[None] | None = None
-        self._heart = Heartbeat(
+        self._heartbeat = Heartbeat(
             dsn,
             lease=lease,
             every=beat,
             locks=locks,
-            on_lost=self._hear_of_loss,
-            accepting=accepting,
+            on_lost=self._lose_from_thread,
             watch=watch,
         )
         self._ended = False
         self.worker: int | None = None
 
-    async def begin(self) -> None:
+    async def begin(self, accepting: Accepting) -> None:
+        """Register, and begin the heartbeat, which reports what the worker would accept."""
         self.worker = await self._register()
         self._watch.start()
-        self._heart.start(self.worker)
+        self._heartbeat.start(self.worker, accepting)
         self._known.set()
 
     async def _register(self) -> int:
@@ -78,7 +78,7 @@ class Life:
         )
 
     async def identity(self, *, unless: asyncio.Event | None = None) -> int:
-        """Who we are; waits while we are between two lives. 0 when `unless` happens before."""
+        """The present identity; waits for the next one. 0 when `unless` happens before."""
         while self.worker is None:
             waits = [asyncio.ensure_future(self._known.wait())]
             if unless is not None:
@@ -91,15 +91,15 @@ class Life:
         return self.worker
 
     def lose(self, worker: int) -> None:
-        """Given up for lost: what it runs is no longer ours. Begin a new life."""
+        """The identity was given up: what runs under it is no longer ours. Register again."""
         if worker != self.worker or self._ended:
             return
         self.worker = None
         self._known.clear()
-        self._on_lost(worker)
+        self._attempts.drop(worker)
         self._again = self._loop.create_task(self._register_again())
 
-    def _hear_of_loss(self, worker: int) -> None:
+    def _lose_from_thread(self, worker: int) -> None:
         """From the heartbeat's thread."""
         self._loop.call_soon_threadsafe(self.lose, worker)
 
@@ -112,7 +112,7 @@ class Life:
                 _log.info("not registered again yet: %s", error_place(error))
                 tries += 1
                 await back_soon(tries)
-        self._heart.adopt(self.worker)
+        self._heartbeat.adopt(self.worker)
         self._known.set()
 
     async def hold(self, conn: asyncpg.Connection) -> None:
@@ -162,7 +162,7 @@ class Life:
     async def close(self) -> None:
         """Without a thread of the loop's own: handlers may have taken them all."""
         self._watch.stop()
-        self._heart.stop()
+        self._heartbeat.stop()
         ends = self._loop.time() + CLOSE_SECONDS
-        while self._heart.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread
+        while self._heartbeat.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""Ends of kinds with an on_finish: the app writes in the transaction in which its job ends."""
+"""on_finish callbacks: the app writes in the transaction that finishes its job."""
 
 import asyncio
 import functools
@@ -15,19 +15,20 @@ from penstock.engine.jobs.attempts import Told, tell
 from penstock.engine.jobs.on_finish import Ended
 from penstock.engine.jobs.outcomes import Error
 from penstock.engine.jobs.outcomes import Retry as Retried
-from penstock.worker.execution.attempt import LEAST_PATIENCE, Start
-from penstock.worker.execution.frames import frames_of
-from penstock.worker.handlers.control import described
-from penstock.worker.handlers.handler import Handler
-from penstock.worker.reporting.outcomes import AWAY_SECONDS, BUSY_SECONDS, Ends
-from penstock.worker.reporting.progress import Desk
+from penstock.failures.frames import frames_of
+from penstock.models.handlers.exceptions import described
+from penstock.models.handlers.handler import Handler
+from penstock.worker.attempts.attempt import LEAST_PATIENCE, Attempt
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.reporting.outcomes import AWAY_SECONDS, BUSY_SECONDS, OutcomeWriter
+from penstock.worker.reporting.progress import ProgressWriter
 
 # Finishing transactions at once: each holds a connection for as long as the app's writes take.
 AT_ONCE = 4
 # How often an on_finish that fails is tried before the attempt counts as failed.
 TRIES = 3
 TRY_SECONDS = 0.1
-# Each try calls the app's hook again.
+# Each try calls the app's function again.
 LONGEST_BUSY_SECONDS = 1.0
 # How long an on_finish may take: it holds a connection and its job meanwhile.
 HOOK_SECONDS = 30.0
@@ -51,8 +52,8 @@ class _Undone(Exception):
         self.verdict = verdict
 
 
-class Telling:
-    """Tells an app of ends that others brought about: a callback, a cancel, upkeep."""
+class DueCallbacks:
+    """Calls on_finish of jobs that others finished: a callback, a cancel, upkeep."""
 
     def __init__(
         self, engine: Engine, handlers: Mapping[str, Handler], *, tracebacks: bool = True
@@ -69,64 +70,66 @@ class Telling:
         return list(self._handlers)
 
     async def deliver(self) -> int:
-        """Tell the app of ends that upkeep, a cancel or a failed on_finish left; how many."""
-        told = 0
+        """Call on_finish for what upkeep, a cancel or a failed callback left; how many calls."""
+        called = 0
         while self._handlers:
             try:
                 async with self._engine.transaction() as conn:
                     ended = await self._engine.hooks.take(self.kinds, conn=conn)
                     if ended is None:
                         break
-                    await self._tell(ended, conn)
-                told += 1
+                    await self._call(ended, conn)
+                called += 1
             except HookFailed as error:
                 cause = error.__cause__ or error
-                _complain(error.ended.kind, error.ended.id, cause, self._frames(cause))
+                _log_failure(error.ended.kind, error.ended.id, cause, self._frames(cause))
                 await self._engine.hooks.put_off(error.ended.id)
-        return told
+        return called
 
-    async def _tell(self, ended: Ended, conn: asyncpg.Connection) -> None:
+    async def _call(self, ended: Ended, conn: asyncpg.Connection) -> None:
         hook = self._handlers[ended.kind].on_finish
         assert hook is not None  # noqa: S101  # only such kinds are here
         try:
             async with asyncio.timeout(HOOK_SECONDS):
                 await hook(ended, conn)
             # Now and not at the commit: a statement that failed and was passed over would undo the
-            # end without a word, and a constraint that is looked at last would be taken for ours.
+            # end unseen, and a constraint that is checked last would be taken for ours.
             await conn.execute("set constraints all immediate")
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the worker leaves
-            # Also SystemExit and its like, which are the app's own and not the worker's end.
+            # Also SystemExit and its like, which are the app's own and do not end the worker.
             raise HookFailed(ended) from error
 
     def _frames(self, error: BaseException) -> tuple[str, ...]:
         return frames_of(error) if self._tracebacks else ()
 
 
-class Hooks(Telling):
-    """And of those that a worker here brings about, in the transaction in which they end."""
+class FinishingCallbacks(DueCallbacks):
+    """And of those that a worker here finishes, in the transaction that finishes them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the parts of a worker that it uses
         self,
         engine: Engine,
-        desk: Desk,
-        ends: Ends,
+        progress: ProgressWriter,
+        attempts: OpenAttempts,
+        outcomes: OutcomeWriter,
         handlers: Mapping[str, Handler],
         *,
         tracebacks: bool = True,
     ) -> None:
         super().__init__(engine, handlers, tracebacks=tracebacks)
-        self._desk = desk
-        self._ends = ends
+        self._progress = progress
+        self._attempts = attempts
+        self._outcomes = outcomes
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def finish(self, start: Start, told: Told) -> bool:
-        """End this start and let the app write, as one. False: told by other means, later.
+    async def finish(self, attempt: Attempt, row: Told) -> None:
+        """Write this outcome and let the app write, in one transaction.
 
         An on_finish that keeps failing fails the attempt. Where that ends the job, it ends without
-        the app's writes, and the app is told of it later, again and again (`deliver`).
+        the app's writes, and `deliver` calls the function later, again and again.
         """
         failed = 0
         pause, longest = AWAY_SECONDS
@@ -135,61 +138,61 @@ class Hooks(Telling):
                 # A turn for each try: what waits for somebody else does not keep others waiting.
                 async with self._turn:
                     try:
-                        verdict = await self._finish_together(start, told)
+                        verdict = await self._finish_together(attempt, row)
                     except _Undone as undone:
                         verdict = undone.verdict
                 if verdict != "busy":
-                    return True
-                start.busies += 1
-                await asyncio.sleep(min(LONGEST_BUSY_SECONDS, BUSY_SECONDS * start.busies))
+                    self._attempts.settle([attempt])
+                    return
+                attempt.busies += 1
+                await asyncio.sleep(min(LONGEST_BUSY_SECONDS, BUSY_SECONDS * attempt.busies))
             except HookFailed as error:
                 cause = error.__cause__ or error
                 frames = self._frames(cause)
-                _complain(start.claimed.kind, start.claimed.id, cause, frames)
+                _log_failure(attempt.claimed.kind, attempt.claimed.id, cause, frames)
                 failed += 1
                 if failed < TRIES:
                     await asyncio.sleep(TRY_SECONDS)
-                elif told.outcome == "succeeded":
+                elif row.outcome == "succeeded":
                     said = f"on_finish: {described(cause)}"
                     bug = Retried(Error("bug", said, frames=frames))
-                    told = tell(start.claimed, bug, usage=start.usage, units=start.units)
+                    row = tell(attempt.claimed, bug, usage=attempt.usage, units=attempt.units)
             except AWAY:
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
-            except Exception as error:  # noqa: BLE001  # Ends finds out what is the matter
-                _log.warning("an end could not be written: %s", error_place(error))
+            except Exception as error:  # noqa: BLE001  # the outcome writer finds out
+                _log.warning("an outcome could not be written: %s", error_place(error))
                 break
         # Without the app's writes: the row that `deliver` looks for stays.
-        self._ends.add(start, told)
-        return False
+        self._outcomes.add(attempt, row)
 
-    async def _finish_together(self, start: Start, told: Told) -> str:
-        """The app's writes first, then the end: so the rows that others want are held briefly."""
-        if self._desk.has(start):
-            await self._desk.flush()
+    async def _finish_together(self, attempt: Attempt, row: Told) -> str:
+        """The app's writes first, then the outcome: rows that others need are locked briefly."""
+        if self._progress.has(attempt):
+            await self._progress.flush()
         async with self._engine.transaction() as conn:
-            ended = await self._engine.hooks.hold(start.worker, told, conn=conn)
+            ended = await self._engine.hooks.hold(attempt.worker, row, conn=conn)
             if ended is not None:
-                await self._tell(ended, conn)
+                await self._call(ended, conn)
             [verdict] = await self._engine.jobs.finish_told(
-                start.worker, [told], conn=conn, wait=_patience(start)
+                attempt.worker, [row], conn=conn, wait=_wait_of(attempt)
             )
             if verdict.verdict == "done":
-                finished = await self._engine.hooks.take(self.kinds, conn=conn, job_id=told.job_id)
+                finished = await self._engine.hooks.take(self.kinds, conn=conn, job_id=row.job_id)
                 # Another session had locked the job for a moment, so it could not be held before.
                 if ended is None and finished is not None:
-                    await self._tell(finished, conn)
+                    await self._call(finished, conn)
             elif ended is not None:
                 raise _Undone(verdict.verdict)
         return verdict.verdict
 
 
-def _patience(start: Start) -> timedelta | None:
+def _wait_of(attempt: Attempt) -> timedelta | None:
     """Now and then: it has one of few turns, and holds the job meanwhile."""
-    return LEAST_PATIENCE if start.patient and start.busies % 4 == 0 else None
+    return LEAST_PATIENCE if attempt.patient and attempt.busies % 4 == 0 else None
 
 
-def _complain(kind: str, job: object, error: BaseException, frames: tuple[str, ...]) -> None:
+def _log_failure(kind: str, job: object, error: BaseException, frames: tuple[str, ...]) -> None:
     """A little later: a log that cannot be written prints what is being handled at that moment."""
     say = functools.partial(
         _log.warning,

@@ -1,15 +1,14 @@
-"""Telling the database how starts ended: as many as there are in one transaction, and never lost.
+"""Writes outcomes: all that are ready in one transaction, and none is lost.
 
-While one batch is being written the next gathers, so a slow job is told at once and thousands of
-fast ones share a commit. An outage keeps the batch; a batch that is refused is split until the bad
-row is found; what an app's open transaction holds is told again a moment later, by itself, and
-then with a little patience.
+While one batch is being written the next gathers, so a slow job's outcome is written at once and
+thousands of fast ones share a commit. An outage keeps the batch; a batch that is refused is split
+until the bad row is found; an outcome whose account an app's open transaction has locked is written
+again a moment later, by itself, and then waits a little for the lock.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -20,167 +19,168 @@ from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Told, tell
 from penstock.engine.jobs.outcomes import Error, Failed
 from penstock.errors import Conflict, Refused
-from penstock.worker.execution.attempt import Start
-from penstock.worker.reporting.progress import Desk
+from penstock.worker.attempts.attempt import Attempt
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.reporting.progress import ProgressWriter
 
 BATCH = 500
 AWAY_SECONDS = (0.05, 1.0)
 BUSY_SECONDS = 0.05
 LATER_SECONDS = 5.0
-# How many held accounts are waited for at once.
+# How many locked accounts are waited for at once.
 PATIENT_ACCOUNTS = 3
 
 _log = logging.getLogger("penstock.worker")
 
-End = tuple[Start, Told]
+Waiting = tuple[Attempt, Told]
 
 
-class Ends:
-    """The only writer of ends. `on_told` hears which starts are settled, one way or another."""
+class OutcomeWriter:
+    """The only writer of outcomes. It settles each attempt whose outcome the database knows."""
 
-    def __init__(
-        self, engine: Engine, desk: Desk, on_told: Callable[[Sequence[Start]], None]
-    ) -> None:
+    def __init__(self, engine: Engine, progress: ProgressWriter, attempts: OpenAttempts) -> None:
         self._engine = engine
-        self._desk = desk
-        self._on_told = on_told
-        self._waiting: deque[End] = deque()
-        self._held: dict[int | None, deque[End]] = {}
+        self._progress = progress
+        self._attempts = attempts
+        self._waiting: deque[Waiting] = deque()
+        self._locked: dict[int | None, deque[Waiting]] = {}
         self._due: asyncio.Queue[int | None] = asyncio.Queue()
         self._open = 0
-        self._news = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._ready = asyncio.Event()
+        self._all_written = asyncio.Event()
+        self._all_written.set()
 
-    def add(self, start: Start, told: Told) -> None:
+    def add(self, attempt: Attempt, row: Told) -> None:
         self._open += 1
-        self._quiet.clear()
-        self._line_up(start, told)
+        self._all_written.clear()
+        self._enqueue(attempt, row)
 
     @property
     def backlog(self) -> int:
         return self._open
 
-    async def all_told(self) -> None:
-        """Wait until nothing is left to tell."""
-        await self._quiet.wait()
+    async def all_written(self) -> None:
+        """Wait until nothing is left to write."""
+        await self._all_written.wait()
 
     async def run(self) -> None:
-        """For ever: all that need not wait for anybody."""
+        """For ever: the outcomes that need no lock that somebody else holds."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._ready.wait()
+            self._ready.clear()
             while self._waiting:
                 await self._write(_next_batch(self._waiting))
 
-    async def insist(self) -> None:
-        """For ever, beside `run`: ends whose account somebody holds again and again.
+    async def write_locked(self) -> None:
+        """For ever, beside `run`: outcomes whose account was locked again and again.
 
-        Where many callers queue for an account, who only tries finds it taken for seconds. A few
-        accounts at a time are waited for, on connections of their own: nobody else waits for them.
+        Where many callers queue for an account, a try without a wait finds it locked for seconds. A
+        few accounts at a time are waited for, on connections of their own: no other outcome waits.
         """
         async with asyncio.TaskGroup() as group:
             for _ in range(PATIENT_ACCOUNTS):
-                group.create_task(self._insist())
+                group.create_task(self._write_locked())
 
-    async def _insist(self) -> None:
+    async def _write_locked(self) -> None:
         while True:
             account = await self._due.get()
-            ends = self._held.pop(account)
-            while ends:
-                await self._write(_next_batch(ends))
+            waiting = self._locked.pop(account)
+            while waiting:
+                await self._write(_next_batch(waiting))
 
-    def _line_up(self, start: Start, told: Told) -> None:
-        if not start.patient:
-            self._waiting.append((start, told))
-            self._news.set()
+    def _enqueue(self, attempt: Attempt, row: Told) -> None:
+        if not attempt.patient:
+            self._waiting.append((attempt, row))
+            self._ready.set()
             return
-        account = start.claimed.slot_account
-        if account not in self._held:
-            self._held[account] = deque()
+        account = attempt.claimed.slot_account
+        if account not in self._locked:
+            self._locked[account] = deque()
             self._due.put_nowait(account)
-        self._held[account].append((start, told))
+        self._locked[account].append((attempt, row))
 
-    def _settle(self, starts: list[Start]) -> None:
-        self._open -= len(starts)
-        self._on_told(starts)
+    def _settle(self, attempts: list[Attempt]) -> None:
+        self._open -= len(attempts)
+        self._attempts.settle(attempts)
         if not self._open:
-            self._quiet.set()
+            self._all_written.set()
 
-    async def _write(self, batch: list[End]) -> None:
+    async def _write(self, batch: list[Waiting]) -> None:
         try:
-            await self._until_there(batch)
-        except Exception as error:  # noqa: BLE001  # an end must not be lost, whatever it is
+            await self._write_rows(batch)
+        except Exception as error:  # noqa: BLE001  # no outcome may be lost, whatever it is
             if len(batch) > 1:
                 middle = len(batch) // 2
                 await self._write(batch[:middle])
                 await self._write(batch[middle:])
                 return
-            [(start, told)] = batch
-            if _is_final(error) and told.outcome != "failed":
-                self._again(*_unfit(start, error))
+            [(attempt, row)] = batch
+            if _is_final(error) and row.outcome != "failed":
+                self._enqueue_later(*_unfit(attempt, error))
             else:
                 # A deadlock, a full disk, a server that only reads: it may pass.
-                start.refusals += 1
-                self._again(start, told, min(LATER_SECONDS, BUSY_SECONDS * 2**start.refusals))
+                attempt.refusals += 1
+                self._enqueue_later(
+                    attempt, row, min(LATER_SECONDS, BUSY_SECONDS * 2**attempt.refusals)
+                )
                 _log.warning(
-                    "the end of a job cannot be written now: %s",
+                    "the outcome of a job cannot be written now: %s",
                     error_place(error),
-                    extra={"job": start.claimed.id, "kind": start.claimed.kind},
+                    extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
                 )
 
-    async def _until_there(self, batch: list[End]) -> None:
+    async def _write_rows(self, batch: list[Waiting]) -> None:
         """Write, however long the database is away."""
         pause, longest = AWAY_SECONDS
-        odd: dict[UUID, str] | None = None
-        while odd is None:
+        unsettled: dict[UUID, str] | None = None
+        while unsettled is None:
             try:
-                if self._desk.busy and any(self._desk.has(start) for start, _ in batch):
-                    await self._desk.flush()
+                if self._progress.busy and any(self._progress.has(attempt) for attempt, _ in batch):
+                    await self._progress.flush()
                 first = batch[0][0]
                 verdicts = await self._engine.jobs.finish_told(
                     first.worker,
-                    [told for _, told in batch],
+                    [row for _, row in batch],
                     all_done=False,
                     wait=first.patience,
                 )
-                odd = {verdict.job_id: verdict.verdict for verdict in verdicts}
+                unsettled = {verdict.job_id: verdict.verdict for verdict in verdicts}
             except AWAY:
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
-        if not odd:
-            self._settle([start for start, _ in batch])
+        if not unsettled:
+            self._settle([attempt for attempt, _ in batch])
             return
         settled = []
-        for start, told in batch:
-            verdict = odd.get(told.job_id)
+        for attempt, row in batch:
+            verdict = unsettled.get(row.job_id)
             if verdict == "busy":
-                start.busies += 1
-                self._again(start, told)
+                attempt.busies += 1
+                self._enqueue_later(attempt, row)
                 continue
             if verdict == "stale":
                 _log.info(
-                    "an end came too late to count, or was told before",
-                    extra={"job": told.job_id, "attempt": told.attempt},
+                    "an outcome came too late to count, or was written before",
+                    extra={"job": row.job_id, "attempt": row.attempt},
                 )
-            settled.append(start)
+            settled.append(attempt)
         self._settle(settled)
 
-    def _again(self, start: Start, told: Told, seconds: float = BUSY_SECONDS) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._line_up, start, told)
+    def _enqueue_later(self, attempt: Attempt, row: Told, seconds: float = BUSY_SECONDS) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._enqueue, attempt, row)
 
 
-def _next_batch(ends: deque[End]) -> list[End]:
+def _next_batch(waiting: deque[Waiting]) -> list[Waiting]:
     """Of one identity: a worker that was lost and registered again has two."""
-    worker = ends[0][0].worker
-    batch: list[End] = []
+    worker = waiting[0][0].worker
+    batch: list[Waiting] = []
     jobs: set[UUID] = set()
-    while ends and len(batch) < BATCH and ends[0][0].worker == worker:
-        job = ends[0][1].job_id
-        if job in jobs:  # two starts of one job: verdicts come by job
+    while waiting and len(batch) < BATCH and waiting[0][0].worker == worker:
+        job = waiting[0][1].job_id
+        if job in jobs:  # two attempts of one job: verdicts come by job
             break
         jobs.add(job)
-        batch.append(ends.popleft())
+        batch.append(waiting.popleft())
     return batch
 
 
@@ -191,9 +191,9 @@ def _is_final(error: Exception) -> bool:
     ) and not isinstance(error, Conflict)
 
 
-def _unfit(start: Start, error: Exception) -> End:
+def _unfit(attempt: Attempt, error: Exception) -> Waiting:
     """Its result cannot be stored: a bug of the handler, in words that do not quote it."""
     failed = Failed(
         Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
     )
-    return start, tell(start.claimed, failed, units=start.units)
+    return attempt, tell(attempt.claimed, failed, units=attempt.units)

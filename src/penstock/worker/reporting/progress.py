@@ -1,8 +1,9 @@
-"""What starts say while they run, gathered and written for all of them at once.
+"""Writes what handlers report while they run, for all attempts at once.
 
-A handler says a stage, a progress or a token and goes on; it does not wait for the database. The
-latest of each start is written at most every PACE seconds, in one call for all starts, fenced like
-an end. Words that follow one another become one chunk. Only a kept step waits until it is safe.
+A handler reports a stage, progress or text and goes on; it does not wait for the database. The
+latest of each attempt is written at most every PACE seconds, in one call for all attempts, fenced
+like an outcome. Texts that follow one another become one chunk. Only a kept step waits until it is
+safe.
 """
 
 import asyncio
@@ -18,19 +19,17 @@ from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.progress import Report
 from penstock.errors import PenstockError
-from penstock.worker.execution.attempt import Start
-from penstock.worker.execution.threads import Threads
-from penstock.worker.handlers.control import LeaseLost
-from penstock.worker.membership.loop_watch import LoopWatch
+from penstock.models.handlers.exceptions import LeaseLost
+from penstock.worker.attempts.attempt import Attempt
+from penstock.worker.attempts.threads import Threads
+from penstock.worker.event_loop.loop_watch import LoopWatch
 
 PACE_SECONDS = 0.1
 AWAY_SECONDS = 0.5
 BUSY_SECONDS = 0.05
-# What a handler has to end by itself once `job.cancelled` is true.
-CANCEL_SECONDS = 1.0
 # A chunk that has grown to this length is not added to any more.
 CHUNK_CHARACTERS = 8_192
-# A start that has emitted more than this and could not be written has to wait.
+# An attempt that has emitted more than this and could not be written has to wait.
 BACKLOG_CHARACTERS = 262_144
 
 _log = logging.getLogger("penstock.worker")
@@ -58,59 +57,59 @@ class _Pending:
         return self.stage is None and self.progress is None and not self.chunks
 
 
-class Desk:
-    """Where starts leave what they have to say. All of it runs in the worker's loop."""
+class ProgressWriter:
+    """Where attempts leave what they have to say. All of it runs in the worker's loop."""
 
     def __init__(
         self,
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
-        threads: Threads,
+        step_threads: Threads,
         watch: LoopWatch,
     ) -> None:
         self.engine = engine
         self.loop = loop
         self.watch = watch
-        self.threads = threads
+        self.step_threads = step_threads
         """For steps of async handlers that are plain functions."""
         self.notifier = engine.events.notifier()
-        """Notifies watchers after starts, progress and outcomes were written."""
-        self._pending: dict[Start, _Pending] = {}
-        self._on_its_way: dict[Start, _Pending] = {}
+        """Notifies watchers after attempts, progress and outcomes were written."""
+        self._pending: dict[Attempt, _Pending] = {}
+        self._on_its_way: dict[Attempt, _Pending] = {}
         self._written = asyncio.Event()
         self._due = asyncio.Event()
         self._writing = asyncio.Lock()
 
-    def stage(self, start: Start, name: str, label: str | None) -> None:
-        pending = self._of(start)
+    def stage(self, attempt: Attempt, name: str, label: str | None) -> None:
+        pending = self._of(attempt)
         pending.stage, pending.label = name, label
 
-    def progress(self, start: Start, text: str) -> None:
-        self._of(start).progress = text
+    def progress(self, attempt: Attempt, text: str) -> None:
+        self._of(attempt).progress = text
 
-    def units(self, start: Start, units: int) -> None:
+    def units(self, attempt: Attempt, units: int) -> None:
         """How much was delivered: what is charged if the job is cancelled now."""
-        self._of(start).units = units
+        self._of(attempt).units = units
 
-    def chunk(self, start: Start, text: str | None, encoded: str) -> None:
+    def chunk(self, attempt: Attempt, text: str | None, encoded: str) -> None:
         """Words, which may be added to the last ones, or (`text` None) any other JSON."""
-        pending = self._of(start)
+        pending = self._of(attempt)
         pending.size += len(encoded)
         if text is not None and pending.chunks:
             last = pending.chunks[-1]
             if last.text is not None and len(last.text) + len(text) <= CHUNK_CHARACTERS:
                 last.text += text
                 return
-        start.seq += 1
-        pending.chunks.append(_Chunk(start.seq, text, encoded))
+        attempt.seq += 1
+        pending.chunks.append(_Chunk(attempt.seq, text, encoded))
 
-    async def room(self, start: Start) -> None:
-        """Wait while this start has emitted more than could be written."""
-        while self.is_full(start):
+    async def room(self, attempt: Attempt) -> None:
+        """Wait while this attempt has emitted more than could be written."""
+        while self.is_full(attempt):
             await self._written.wait()
 
-    def is_full(self, start: Start) -> bool:
-        pending = self._pending.get(start)
+    def is_full(self, attempt: Attempt) -> bool:
+        pending = self._pending.get(attempt)
         return pending is not None and pending.size > BACKLOG_CHARACTERS
 
     @property
@@ -118,15 +117,15 @@ class Desk:
         """Whether anything is to be written at all."""
         return bool(self._pending or self._on_its_way)
 
-    def has(self, start: Start) -> bool:
+    def has(self, attempt: Attempt) -> bool:
         """Whether something of it is not written yet, or just being written."""
-        return start in self._pending or start in self._on_its_way
+        return attempt in self._pending or attempt in self._on_its_way
 
-    def leave_units(self, start: Start) -> None:
+    def leave_units(self, attempt: Attempt) -> None:
         """It has ended, and the end says its units, too: no write of their own for them alone."""
-        pending = self._pending.get(start)
+        pending = self._pending.get(attempt)
         if pending is not None and pending.only_units:
-            del self._pending[start]
+            del self._pending[attempt]
 
     async def run(self) -> None:
         """Write what is due, at a pace, for ever."""
@@ -145,50 +144,50 @@ class Desk:
         async with self._writing:
             self._on_its_way, self._pending = self._pending, {}
             try:
-                for worker in {start.worker for start in self._on_its_way}:
+                for worker in {attempt.worker for attempt in self._on_its_way}:
                     mine = {
-                        start: said
-                        for start, said in self._on_its_way.items()
-                        if start.worker == worker
+                        attempt: said
+                        for attempt, said in self._on_its_way.items()
+                        if attempt.worker == worker
                     }
                     await self._write(worker, mine)
             finally:
                 left, self._on_its_way = self._on_its_way, {}
-                for start, said in left.items():
-                    self._put_back(start, said)
+                for attempt, said in left.items():
+                    self._put_back(attempt, said)
                 self._written.set()
                 self._written = asyncio.Event()
 
-    async def _write(self, worker: int, said: dict[Start, _Pending]) -> None:
-        """In halves when it is refused: one start's words must not take those of others along."""
+    async def _write(self, worker: int, said: dict[Attempt, _Pending]) -> None:
+        """In halves when it is refused: one attempt's words must not take those of others along."""
         try:
             await self._write_at_once(worker, said)
         except AWAY:
             raise
         except (PenstockError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            starts = list(said)
-            if len(starts) > 1:
-                middle = len(starts) // 2
-                for half in (starts[:middle], starts[middle:]):
-                    await self._write(worker, {start: said[start] for start in half})
+            attempts = list(said)
+            if len(attempts) > 1:
+                middle = len(attempts) // 2
+                for half in (attempts[:middle], attempts[middle:]):
+                    await self._write(worker, {attempt: said[attempt] for attempt in half})
                 return
             _log.warning(
                 "what a job said while it runs could not be written: %s",
                 error_place(error),
-                extra={"job": starts[0].claimed.id},
+                extra={"job": attempts[0].claimed.id},
             )
-        for start in said:
-            self._on_its_way.pop(start, None)
+        for attempt in said:
+            self._on_its_way.pop(attempt, None)
 
-    async def _write_at_once(self, worker: int, said: dict[Start, _Pending]) -> None:
+    async def _write_at_once(self, worker: int, said: dict[Attempt, _Pending]) -> None:
         chunks = [
             (
-                start.claimed.id,
-                start.claimed.attempt,
+                attempt.claimed.id,
+                attempt.claimed.attempt,
                 one.seq,
                 one.encoded if one.text is None else encode(one.text, "chunk"),
             )
-            for start, pending in said.items()
+            for attempt, pending in said.items()
             for one in pending.chunks
         ]
         if chunks:
@@ -200,77 +199,71 @@ class Desk:
             worker,
             [
                 Report(
-                    start.claimed.id,
-                    start.claimed.attempt,
+                    attempt.claimed.id,
+                    attempt.claimed.attempt,
                     pending.stage,
                     pending.label,
                     pending.progress,
                     pending.units,
                 )
-                for start, pending in said.items()
+                for attempt, pending in said.items()
             ],
         )
         self.notifier.notify()
-        by_id = {start.claimed.id: start for start in said}
+        by_id = {attempt.claimed.id: attempt for attempt in said}
         for answer in answers:
-            start = by_id[answer.job_id]
+            attempt = by_id[answer.job_id]
             if answer.verdict == "stale":
-                start.stop("lost")
+                attempt.stop("lost")
             elif answer.verdict == "busy":
-                self._put_back(start, said[start])
+                self._put_back(attempt, said[attempt])
             elif answer.cancel:
-                self.cancel(start)
+                attempt.cancel()
 
-    def cancel(self, start: Start) -> None:
-        """Ask a start to end; one that does not do so by itself is ended after a moment."""
-        if not start.cancelled:
-            start.cancelled = True
-            self.loop.call_later(CANCEL_SECONDS, start.stop, "cancel")
-
-    async def keep_step(self, start: Start, name: str, text: str) -> None:
+    async def keep_step(self, attempt: Attempt, name: str, text: str) -> None:
         """Keep a step's result. Returns when it is safe, however long the database is away."""
-        claimed = start.claimed
+        claimed = attempt.claimed
         while True:
             try:
                 verdict = await self.engine.progress.keep_step(
-                    start.worker, claimed.id, claimed.attempt, name, text
+                    attempt.worker, claimed.id, claimed.attempt, name, text
                 )
             except AWAY:
                 await asyncio.sleep(AWAY_SECONDS)
                 continue
             if verdict == "done":
-                start.progressed = self.loop.time()
+                attempt.progressed = self.loop.time()
                 return
             if verdict == "stale":
-                start.stop("lost")
+                attempt.stop("lost")
                 raise LeaseLost
             await asyncio.sleep(BUSY_SECONDS)
 
-    async def read_steps(self, start: Start) -> None:
-        """Have what earlier starts have kept; of a first start, nothing, without a look."""
-        while not start.steps_read:
+    async def read_steps(self, attempt: Attempt) -> None:
+        """Have what earlier attempts have kept; of a first attempt, nothing, without a look."""
+        while not attempt.steps_read:
             try:
-                found = await self.engine.progress.read_steps(start.claimed.id)
+                found = await self.engine.progress.read_steps(attempt.claimed.id)
             except AWAY:
                 await asyncio.sleep(AWAY_SECONDS)
             else:
-                start.steps.update(found)
-                start.steps_read = True
+                attempt.steps.update(found)
+                attempt.steps_read = True
 
-    def _of(self, start: Start) -> _Pending:
-        if start.ended:
+    def _of(self, attempt: Attempt) -> _Pending:
+        if attempt.ended:
             raise LeaseLost
-        start.progressed = self.loop.time()
+        attempt.progressed = self.loop.time()
         self._due.set()
-        pending = self._pending.get(start)
+        pending = self._pending.get(attempt)
         if pending is None:
-            pending = self._pending[start] = _Pending()
+            pending = self._pending[attempt] = _Pending()
         return pending
 
-    def _put_back(self, start: Start, said: _Pending) -> None:
-        newer = self._pending.get(start)
+    def _put_back(self, attempt: Attempt, said: _Pending) -> None:
+        newer = self._pending.get(attempt)
         if newer is None:
-            self._pending[start] = said
+            self._pending[attempt] = said
         else:
             if newer.stage is None:
                 newer.stage, newer.label = said.stage, said.label

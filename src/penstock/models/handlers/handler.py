@@ -9,9 +9,9 @@ import asyncpg
 from penstock.engine.jobs.on_finish import Ended
 from penstock.errors import Misconfigured
 from penstock.failures.classify import Extension
+from penstock.models.handlers.parameters import Parameters
 from penstock.security.callback_token import Outside
 from penstock.security.signature import Signer
-from penstock.worker.handlers.parameters import Parameters
 
 Mode = Literal["async", "thread", "process"]
 OnFinish = Callable[[Ended, asyncpg.Connection], Awaitable[None]]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.encoding.encode import encode
 from penstock.errors import Invalid, Misconfigured
-from penstock.worker.handlers.job import Job
-from penstock.worker.handlers.parameters import Parameters
+from penstock.models.handlers.job import Job
+from penstock.models.handlers.parameters import Parameters
 
 if TYPE_CHECKING:
     from fractions import Fraction

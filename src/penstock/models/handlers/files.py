@@ -11,8 +11,8 @@ from uuid import UUID
 from penstock.db.connections.listener import AWAY
 from penstock.engine.uploads import PIECE_BYTES, Upload, Uploads, read_reference
 from penstock.errors import Invalid, TooLarge
-from penstock.worker.execution.attempt import Start
-from penstock.worker.handlers.control import LeaseLost
+from penstock.models.handlers.exceptions import LeaseLost
+from penstock.models.handlers.protocols import JobContext
 
 # Kept in memory while a file is made; more goes to a temporary file.
 MEMORY_BYTES = 1024 * 1024
@@ -58,7 +58,7 @@ class BlockingFile(File):
             yield _whole(self._piece(n), self.id)
 
 
-async def find_file(start: Start, said: Any) -> Upload:
+async def find_file(context: JobContext, said: Any) -> Upload:
     """The upload that a handler asks for: of its job's account, whoever names it.
 
     Its payload may name any: where it came in by plain SQL, nobody has looked at it.
@@ -68,32 +68,32 @@ async def find_file(start: Start, said: Any) -> Upload:
         raise Invalid(
             'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
         )
-    account = start.claimed.account or ""
-    uploads = start.desk.engine.uploads
-    return await _patiently(start, lambda: uploads.find(wanted, account=account))
+    account = context.claimed.account or ""
+    uploads = context.uploads
+    return await _patiently(context, lambda: uploads.find(wanted, account=account))
 
 
-async def read_piece(start: Start, upload: UUID, n: int) -> bytes | None:
-    uploads = start.desk.engine.uploads
-    return await _patiently(start, lambda: uploads.piece(upload, n))
+async def read_piece(context: JobContext, upload: UUID, n: int) -> bytes | None:
+    uploads = context.uploads
+    return await _patiently(context, lambda: uploads.piece(upload, n))
 
 
-async def keep_file(start: Start, file: IO[bytes], content_type: str) -> dict[str, str]:
-    uploads, account = start.desk.engine.uploads, start.claimed.account
+async def keep_file(context: JobContext, file: IO[bytes], content_type: str) -> dict[str, str]:
+    uploads, account = context.uploads, context.claimed.account
     # Should an answer be lost, there are two of it; the one that nobody has is swept.
     kept = await _patiently(
-        start, lambda: uploads.create(file, content_type, account=account, quota=False)
+        context, lambda: uploads.create(file, content_type, account=account, quota=False)
     )
     return {"upload": str(kept.id)}
 
 
-async def _patiently(start: Start, call: Callable[[], Awaitable[_T]]) -> _T:
+async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> _T:
     """A handler runs on through an outage of the database."""
     while True:
         try:
             return await call()
         except AWAY:
-            if start.ended:
+            if context.ended:
                 raise LeaseLost from None
             await asyncio.sleep(AWAY_SECONDS)
 
@@ -183,20 +183,20 @@ def _whole(piece: bytes | None, of: UUID) -> bytes:
 class ProcessFiles:
     """The worker's side of a handler in its own process, which speaks JSON with it."""
 
-    def __init__(self, start: Start) -> None:
-        self._start = start
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
         self._made: IO[bytes] | None = None
 
     async def __call__(self, method: str, *args: Any) -> Any:
-        uploads = self._start.desk.engine.uploads
+        uploads = self._context.uploads
         match method:
             case "open":
-                found = await find_file(self._start, *args)
+                found = await find_file(self._context, *args)
                 return [str(found.id), found.content_type, found.size]
             case "read_piece":
                 upload, n = args
-                found = await find_file(self._start, upload)
-                return packed(await read_piece(self._start, found.id, n))
+                found = await find_file(self._context, upload)
+                return packed(await read_piece(self._context, found.id, n))
             case "most_bytes":
                 return await uploads.most_bytes()
             case "add_piece":
@@ -206,7 +206,7 @@ class ProcessFiles:
             case _:
                 file, self._made = self._made or _new_file(), None
                 with file:
-                    return await keep_file(self._start, file, *args)
+                    return await keep_file(self._context, file, *args)
 
 
 def packed(piece: bytes | None) -> str | None:

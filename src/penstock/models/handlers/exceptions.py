@@ -1,4 +1,4 @@
-"""What a handler raises to say how its start ends, and what becomes of anything else it raises."""
+"""What a handler raises to decide its outcome, and the outcome of anything else that it raises."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -78,7 +78,7 @@ class Cancel(Exception):
 
 
 class LeaseLost(Exception):
-    """The start is no longer the worker's: whatever it does now does not count."""
+    """The attempt no longer belongs to the worker: nothing that it does now counts."""
 
 
 def _wait(after: str | float | timedelta) -> timedelta:
@@ -89,7 +89,7 @@ def _wait(after: str | float | timedelta) -> timedelta:
 
 
 def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
-    """How a start ends whose handler raised this; `more`: what the app knows of its errors."""
+    """The outcome for what a handler raised; `more`: what the app knows of its errors."""
     match error:
         case Fail():
             return Failed(Error(error.cls, clean(error.why), retryable=False, public=error.public))

@@ -16,8 +16,9 @@ MOST = 20
 LONGEST = 300  # characters of one frame
 _MOST_NESTED = 5
 
-_PENSTOCK = f"{Path(__file__).parent.parent}/"
-_LIBRARIES = (_PENSTOCK, *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
+# What runs handlers, and not what a handler without Python is made of.
+_PENSTOCK = tuple(f"{Path(__file__).parents[1] / name}/" for name in ("worker", "models/handlers"))
+_LIBRARIES = (*_PENSTOCK, *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")))
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 

@@ -18,6 +18,7 @@ from pydantic_core import SchemaSerializer, core_schema
 from typing_extensions import TypedDict
 
 from penstock.errors import Invalid, Misconfigured, words_of
+from penstock.models.handlers.job import Job
 
 # Faults that pydantic itself words. The words of any other check are the app's own, and may quote
 # the value.
@@ -226,9 +227,6 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _is_job(hint: Any) -> bool:
-    # Here, since what a job offers is built on what it takes.
-    from penstock.worker.handlers.job import Job
-
     options = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
     return any(isinstance(option, type) and issubclass(option, Job) for option in options)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from uuid import UUID
 
 from penstock.engine.workers import Blocker
-from penstock.worker.membership.loop_stack import place_of
+from penstock.worker.event_loop.loop_stack import place_of
 
 # How often the loop writes down the time, and the thread reads it. Both cost microseconds.
 TICK_SECONDS = 0.25

@@ -14,9 +14,9 @@ import pytest
 from penstock import Job, Penstock, Retries
 from penstock.engine.jobs.on_finish import Ended
 from penstock.engine.workers import Blocker
-from penstock.worker.execution.attempt import Start
-from penstock.worker.membership import loop_watch
-from penstock.worker.membership.loop_watch import LoopWatch
+from penstock.worker.attempts.attempt import Attempt
+from penstock.worker.event_loop import loop_watch
+from penstock.worker.event_loop.loop_watch import LoopWatch
 from support.factory import submit, submit_rows
 from support.waiting import eventually
 from support.worker.crew import count, declare, until_finished, working
@@ -317,21 +317,21 @@ async def test_nobody_is_over_its_time_before_the_lost_time_is_known(
     allowed: float, reason: str, lost: float
 ) -> None:
     """Its timer may come before the loop has noted that it stood still."""
-    start: Start
+    attempt: Attempt
 
     def measure() -> None:
-        start.lose(lost)
+        attempt.lose(lost)
 
     loop = asyncio.get_running_loop()
-    desk: Any = SimpleNamespace(loop=loop, watch=SimpleNamespace(measure=measure))
+    progress: Any = SimpleNamespace(loop=loop, watch=SimpleNamespace(measure=measure))
     claimed: Any = SimpleNamespace(
         id=uuid4(), kind="naps", attempt=1, timeout_seconds=allowed, unmoved_seconds=1
     )
     handler: Any = None
-    start = Start(claimed, handler, 1, desk)
-    start.watch(loop.time() - 30)
-    assert start.reason == (reason if lost == 0 else None)
-    start.unwatch()
+    attempt = Attempt(claimed, handler, 1, progress)
+    attempt.watch(loop.time() - 30)
+    assert attempt.reason == (reason if lost == 0 else None)
+    attempt.unwatch()
 
 
 class Clock:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import Penstock, Retries
 from penstock.engine.jobs.on_finish import Ended
-from penstock.worker.execution.frames import MOST, frames_of
+from penstock.failures.frames import MOST, frames_of
 from support.factory import call_back, claim, hand_over, queue, read, submit, worker
 from support.worker.crew import until_finished, working
 

@@ -1,13 +1,16 @@
-"""One start of a job in this worker: what was claimed, who runs it, and why it was stopped."""
+"""One attempt of a job in this worker: what was claimed, who runs it, and why it was stopped."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import Any, Literal, Protocol, assert_never
 
+from penstock.db.connections.listener import AWAY
+from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed
 from penstock.engine.jobs.outcomes import (
     Cancelled,
@@ -18,11 +21,16 @@ from penstock.engine.jobs.outcomes import (
     Stuck,
     TimedOut,
 )
-from penstock.worker.execution.threads import Threads
-from penstock.worker.handlers.handler import Handler
-
-if TYPE_CHECKING:
-    from penstock.worker.reporting.progress import Desk
+from penstock.engine.queries.notifications import Notifier
+from penstock.engine.states import JobStatus
+from penstock.engine.uploads import Uploads
+from penstock.errors import Misconfigured, NotFound
+from penstock.models.handlers.exceptions import LeaseLost
+from penstock.models.handlers.handler import Handler
+from penstock.models.handlers.protocols import Handover, ProgressReports
+from penstock.security import callback_token
+from penstock.worker.attempts.threads import Threads
+from penstock.worker.event_loop.loop_watch import LoopWatch
 
 Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
 
@@ -30,6 +38,8 @@ _WORTH_A_LINE = {"timeout": "over its time", "stuck": "no progress for too long"
 
 _log = logging.getLogger("penstock.worker")
 
+# What a handler has to end by itself once `job.cancelled` is true.
+CANCEL_SECONDS = 1.0
 # When a handler that swallows its cancellation is told again. One that cleans up has so long.
 _INSIST_SECONDS = 5.0
 # After so many answers of busy the database waits for the account: where many callers queue for
@@ -40,10 +50,31 @@ MOST_PATIENCE = timedelta(seconds=3)
 # So often a job is released whose failure came of a loop that had stood still; then it counts.
 EXCUSED_TRIES = 5
 _MOMENT_SECONDS = 0.002
+AWAY_SECONDS = 0.5
+BUSY_SECONDS = 0.05
 
 
-class Start:
-    """Between claim and end. Everything but `note` and the flags belongs to the worker's loop."""
+class Progress(ProgressReports, Protocol):
+    """The progress writer, with what all attempts of a worker share."""
+
+    engine: Engine
+    loop: asyncio.AbstractEventLoop
+    watch: LoopWatch
+    step_threads: Threads
+    notifier: Notifier
+
+    def has(self, context: Any, /) -> bool:
+        """Whether reports of this attempt are not written yet."""
+
+    async def flush(self) -> None:
+        """Write all reports now."""
+
+
+class Attempt:
+    """One execution of a job, from its claim until its outcome is written.
+
+    All of it belongs to the worker's loop, but for `in_loop` and `wait_for`.
+    """
 
     __slots__ = (
         "begun",
@@ -51,12 +82,12 @@ class Start:
         "busies",
         "cancelled",
         "claimed",
-        "desk",
         "due",
         "ended",
         "excused_until",
         "handler",
         "keeps_slot",
+        "progress",
         "progressed",
         "reason",
         "refusals",
@@ -74,11 +105,11 @@ class Start:
         "worker",
     )
 
-    def __init__(self, claimed: Claimed, handler: Handler, worker: int, desk: "Desk") -> None:
+    def __init__(self, claimed: Claimed, handler: Handler, worker: int, progress: Progress) -> None:
         self.claimed = claimed
         self.handler = handler
         self.worker = worker
-        self.desk = desk
+        self.progress = progress
         self.task: asyncio.Task[None] | None = None
         self.threads: tuple[Future[Any], ...] = ()
         """Plain functions, handler or steps, in threads: they go on there when it was stopped."""
@@ -105,7 +136,7 @@ class Start:
         """How often somebody else held what its end needs."""
         self.seq = 0
         self.steps: dict[str, Any] = {}
-        """What is kept of this job, by name; of earlier starts once it was read."""
+        """What is kept of this job, by name; of earlier attempts once it was read."""
         self.steps_read = claimed.attempt == 1
         self.usage: dict[str, Any] | None = None
         self.units: int | None = None
@@ -126,7 +157,7 @@ class Start:
         return min(MOST_PATIENCE, LEAST_PATIENCE * (1 << doubled))
 
     def begin(self) -> bool:
-        """The task runs now; False when the start was stopped before.
+        """The task runs now; False when the attempt was stopped before.
 
         A task that is cancelled before its first step never takes it, and nobody would be told.
         """
@@ -136,10 +167,10 @@ class Start:
     def watch(self, begun: float) -> None:
         """Set the clocks: over its time, and without progress. The database has its own, later.
 
-        `begun`: when the start was, by the loop's clock.
+        `begun`: when the attempt was, by the loop's clock.
         """
         self.watched = True
-        loop, claimed = self.desk.loop, self.claimed
+        loop, claimed = self.progress.loop, self.claimed
         allowed, unmoved = claimed.timeout_seconds, claimed.unmoved_seconds
         self.due = begun + allowed
         if self.timer is None:
@@ -154,6 +185,14 @@ class Start:
         self.threads = (*(one for one in self.threads if not one.done()), future)
         return future
 
+    def run_step(self, function: Callable[[], Any]) -> "Future[Any]":
+        """Run a step's plain function in a thread."""
+        return self.submit(self.progress.step_threads, function)
+
+    @property
+    def uploads(self) -> Uploads:
+        return self.progress.engine.uploads
+
     def lose(self, seconds: float) -> None:
         """Another job blocked the loop for so long: that was not this one's time."""
         self.due += seconds
@@ -164,20 +203,20 @@ class Start:
     @property
     def excused(self) -> bool:
         """Whether a failure of a call may come of the loop having stood still."""
-        self.desk.watch.measure()
+        self.progress.watch.measure()
         tries = self.claimed.attempt - self.claimed.failures
         return time.monotonic() < self.excused_until and tries <= EXCUSED_TRIES
 
     def _check_time(self, loop: asyncio.AbstractEventLoop) -> None:
         # All that fell due while the loop stood comes at once, before anybody could go on.
-        self.desk.watch.measure()
+        self.progress.watch.measure()
         if self.due - loop.time() > _MOMENT_SECONDS:
             self.timer = loop.call_at(self.due, self._check_time, loop)
         else:
             self.stop("timeout")
 
     def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
-        self.desk.watch.measure()
+        self.progress.watch.measure()
         left = self.progressed + allowed - loop.time()
         if left <= 0:
             self.stop("stuck")
@@ -205,7 +244,13 @@ class Start:
                 self.task.cancel()
             if self.timer is not None:
                 self.timer.cancel()
-            self.timer = self.desk.loop.call_later(_INSIST_SECONDS, self.stop, reason)
+            self.timer = self.progress.loop.call_later(_INSIST_SECONDS, self.stop, reason)
+
+    def cancel(self) -> None:
+        """Ask it to end; one that does not do so by itself is ended after a moment."""
+        if not self.cancelled:
+            self.cancelled = True
+            self.progress.loop.call_later(CANCEL_SECONDS, self.stop, "cancel")
 
     def unwatch(self) -> None:
         self.ended = True
@@ -214,7 +259,7 @@ class Start:
                 timer.cancel()
 
     def outcome_of_stop(self) -> Outcome:
-        """What the start comes to when it was stopped."""
+        """What the attempt comes to when it was stopped."""
         match self.reason:
             case "timeout":
                 return TimedOut(Error("timeout", "over its time"))
@@ -231,9 +276,51 @@ class Start:
 
     def in_loop(self, call: Callable[..., None], *args: Any) -> None:
         """Do this in the worker's loop, from whatever thread."""
-        self.desk.loop.call_soon_threadsafe(call, *args)
+        self.progress.loop.call_soon_threadsafe(call, *args)
 
     def wait_for(self, call: Any) -> Any:
         """Run a coroutine in the worker's loop from a handler's thread, and wait for it."""
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(call, self.desk.loop)
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(call, self.progress.loop)
         return future.result()
+
+    async def hand_over(self) -> Handover:
+        """Let the attempt go on outside, under a token of its own.
+
+        From now on the token is the fence, not the worker: what the worker says counts only until
+        the first callback.
+        """
+        if self.handler.outside is None:
+            raise Misconfigured("a job can be handed over where an app runs it: with its worker")
+        outside, claimed, engine = self.handler.outside(), self.claimed, self.progress.engine
+        token = callback_token.make(outside.roots, claimed.id, claimed.attempt)
+        doubt = False
+        while self.token is None:
+            if self.ended:
+                raise LeaseLost
+            try:
+                # Its reports are fenced by the worker: later they would be refused.
+                if self.progress.has(self):
+                    await self.progress.flush()
+                verdict = await engine.callbacks.hand_over(self.worker, claimed, token)
+                if verdict == "stale" and doubt and await self._awaits_callback():
+                    verdict = "done"
+            except AWAY:
+                doubt = True  # it may have been done, and only the answer was lost
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            if verdict == "stale":
+                self.stop("lost")
+                raise LeaseLost
+            if verdict == "busy":
+                await asyncio.sleep(BUSY_SECONDS)
+            else:
+                self.token = token
+                self.progress.notifier.notify()
+        return Handover(token, outside.callback_url(claimed.id), claimed.timeout_at)
+
+    async def _awaits_callback(self) -> bool:
+        """Whether this attempt awaits its callback: under its token then, there is no other."""
+        with suppress(NotFound):
+            row = await self.progress.engine.jobs.read(self.claimed.id)
+            return (row["status"], row["attempt"]) == (JobStatus.AWAITING, self.claimed.attempt)
+        return False

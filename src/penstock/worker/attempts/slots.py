@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from penstock.worker.handlers.handler import Mode
+from penstock.models.handlers.handler import Mode
 
 
 class Slots:

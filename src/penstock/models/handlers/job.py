@@ -16,10 +16,8 @@ from uuid import UUID
 
 from penstock.engine.encoding.encode import CREDITS_MAX, encode
 from penstock.errors import Invalid, TooLarge
-from penstock.worker.execution.attempt import Start
-from penstock.worker.execution.dispatched import hand_over
-from penstock.worker.handlers.control import LeaseLost
-from penstock.worker.handlers.files import (
+from penstock.models.handlers.exceptions import LeaseLost
+from penstock.models.handlers.files import (
     BlockingFile,
     File,
     find_file,
@@ -28,7 +26,8 @@ from penstock.worker.handlers.files import (
     spooled,
     spooled_here,
 )
-from penstock.worker.handlers.step_names import (
+from penstock.models.handlers.protocols import JobContext
+from penstock.models.handlers.step_names import (
     call_plainly,
     check_function,
     check_label,
@@ -60,43 +59,43 @@ DONE = Done()
 class Job:
     """What a handler may know of its job, and say about it."""
 
-    __slots__ = ("_blocking", "_emitted", "_stage", "_start")
+    __slots__ = ("_blocking", "_context", "_emitted", "_stage")
 
-    def __init__(self, start: Start, *, blocking: bool) -> None:
+    def __init__(self, context: JobContext, *, blocking: bool) -> None:
         """Made by the worker. `blocking`: for a handler that awaits nothing, in its thread."""
-        self._start = start
+        self._context = context
         self._blocking = blocking
         self._stage: tuple[str, str | None] = ("", None)
         self._emitted = 0
 
     @property
     def id(self) -> UUID:
-        return self._start.claimed.id
+        return self._context.claimed.id
 
     @property
     def kind(self) -> str:
-        return self._start.claimed.kind
+        return self._context.claimed.kind
 
     @property
     def attempt(self) -> int:
         """Which start of the job this is, from 1."""
-        return self._start.claimed.attempt
+        return self._context.claimed.attempt
 
     @property
     def account(self) -> str | None:
-        return self._start.claimed.account
+        return self._context.claimed.account
 
     @property
     def topic(self) -> str | None:
-        return self._start.claimed.topic
+        return self._context.claimed.topic
 
     @property
     def payload(self) -> dict[str, Any]:
-        return self._start.claimed.payload
+        return self._context.claimed.payload
 
     @property
     def metadata(self) -> dict[str, Any]:
-        return self._start.claimed.metadata or {}
+        return self._context.claimed.metadata or {}
 
     @property
     def stage_name(self) -> str | None:
@@ -111,7 +110,7 @@ class Job:
     @property
     def cancelled(self) -> bool:
         """Whether the job is asked to end: return, or raise Cancel, while there is time."""
-        return self._start.cancelled
+        return self._context.cancelled
 
     def stage(self, name: str, label: str | None = None) -> "Stage":
         """Say what is being done now; as a context manager, until its end.
@@ -129,7 +128,7 @@ class Job:
         # Looked at here: what Postgres refuses would take the words of other starts along.
         encode([name, label], "stage")
         self._stage = (name, label)
-        self._say(self._start.desk.stage, self._start, name, label)
+        self._say(self._context.progress.stage, self._context, name, label)
 
     def leave_stage(self, before: tuple[str, str | None]) -> None:
         """Go back to the stage around this one. Called by Stage."""
@@ -143,24 +142,24 @@ class Job:
             ):
                 raise _odd(name, f"must be a number, not {type(value).__name__}")
         text = _bounded({"done": done, "total": total, "partial": partial}, "progress")
-        self._say(self._start.desk.progress, self._start, text)
+        self._say(self._context.progress.progress, self._context, text)
         return DONE
 
     def emit(self, data: Any) -> Any:
         """Send a piece of the live stream: a text, or any JSON value."""
         encoded = _bounded(data, "chunk")
         text = data if isinstance(data, str) else None
-        self._say(self._start.desk.chunk, self._start, text, encoded)
+        self._say(self._context.progress.chunk, self._context, text, encoded)
         if self._blocking:
             # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
             self._emitted += len(encoded)
             if self._emitted > ROOM_CHARACTERS:
-                self._start.wait_for(self._start.desk.room(self._start))
+                self._context.wait_for(self._context.progress.room(self._context))
                 self._emitted = 0
             return DONE
-        if not self._start.desk.is_full(self._start):
+        if not self._context.progress.is_full(self._context):
             return DONE
-        return self._start.desk.room(self._start)
+        return self._context.progress.room(self._context)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `function` once for all attempts: its result is kept, and later attempts get it.
@@ -177,47 +176,47 @@ class Job:
     async def _step(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        start = self._start
-        await start.desk.read_steps(start)
-        if name in start.steps:
-            return start.steps[name]
+        context = self._context
+        await context.progress.read_steps(context)
+        if name in context.steps:
+            return context.steps[name]
         token = _step_name.set(name)
         try:
             if inspect.iscoroutinefunction(function):
                 value = await function(*args, **kwargs)
             else:
                 call = functools.partial(copy_context().run, function, *args, **kwargs)
-                value = await asyncio.wrap_future(start.submit(start.desk.threads, call))
+                value = await asyncio.wrap_future(context.run_step(call))
                 if inspect.isawaitable(value):
                     value = await value
         finally:
             _step_name.reset(token)
         await self.keep(name, encode(value, "step"))
-        return start.steps[name]
+        return context.steps[name]
 
     async def keep(self, name: str, text: str) -> None:
         """Keep what a step came to, as JSON; returns when it is safe.
 
         Without the value: the loop's debug mode prints what a task came to.
         """
-        start = self._start
-        await start.desk.keep_step(start, name, bounded(text, "step"))
-        start.steps.setdefault(name, json.loads(text))
+        context = self._context
+        await context.progress.keep_step(context, name, bounded(text, "step"))
+        context.steps.setdefault(name, json.loads(text))
 
     def _step_blocking(
         self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        start = self._start
-        start.wait_for(start.desk.read_steps(start))
-        if name in start.steps:
-            return start.steps[name]
+        context = self._context
+        context.wait_for(context.progress.read_steps(context))
+        if name in context.steps:
+            return context.steps[name]
         token = _step_name.set(name)
         try:
             value = call_plainly(function, name, args, kwargs)
         finally:
             _step_name.reset(token)
-        start.wait_for(self.keep(name, encode(value, "step")))
-        return start.steps[name]
+        context.wait_for(self.keep(name, encode(value, "step")))
+        return context.steps[name]
 
     def charge(self, *, units: int) -> Done:
         """Say how many units were delivered so far: of what was reserved, that many are charged.
@@ -226,8 +225,8 @@ class Job:
         """
         if type(units) is not int or not 0 <= units <= CREDITS_MAX:
             raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
-        self._say(self._start.desk.units, self._start, units)
-        self._start.units = units
+        self._say(self._context.progress.units, self._context, units)
+        self._context.units = units
         return DONE
 
     def usage(self, **counts: float) -> Done:
@@ -236,8 +235,8 @@ class Job:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise _odd(name, f"must be a number, not {type(value).__name__}")
         encode(counts, "usage")
-        used = self._start.usage or {}
-        self._start.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
+        used = self._context.usage or {}
+        self._context.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
         return DONE
 
     def hand_over(self) -> Any:
@@ -246,8 +245,8 @@ class Job:
         To be awaited in an `async def` handler, before the function is called; nothing can be said
         about the job afterwards. If the handler fails then, the start has failed.
         """
-        going = hand_over(self._start)
-        return self._start.wait_for(going) if self._blocking else going
+        going = self._context.hand_over()
+        return self._context.wait_for(going) if self._blocking else going
 
     def open(self, upload: Any) -> Any:
         """Open a file: `file = await job.open(picture)`, then `await file.read()`.
@@ -256,17 +255,17 @@ class Job:
         account. `file` has `content_type`, `size`, `read()` and `chunks()`.
         """
         if self._blocking:
-            found = self._start.wait_for(find_file(self._start, upload))
+            found = self._context.wait_for(find_file(self._context, upload))
 
             def piece(n: int) -> Any:
-                return self._start.wait_for(read_piece(self._start, found.id, n))
+                return self._context.wait_for(read_piece(self._context, found.id, n))
 
             return BlockingFile(found.id, found.content_type, found.size, piece)
         return self._open(upload)
 
     async def _open(self, upload: Any) -> File:
-        found = await find_file(self._start, upload)
-        piece = functools.partial(read_piece, self._start, found.id)
+        found = await find_file(self._context, upload)
+        piece = functools.partial(read_piece, self._context, found.id)
         return File(found.id, found.content_type, found.size, piece)
 
     def attach(self, data: Any, content_type: str) -> Any:
@@ -276,23 +275,23 @@ class Job:
         the job's account.
         """
         if self._blocking:
-            uploads = self._start.desk.engine.uploads
-            with spooled_here(data, self._start.wait_for(uploads.most_bytes())) as file:
-                return self._start.wait_for(keep_file(self._start, file, content_type))
+            uploads = self._context.uploads
+            with spooled_here(data, self._context.wait_for(uploads.most_bytes())) as file:
+                return self._context.wait_for(keep_file(self._context, file, content_type))
         return self._attach(data, content_type)
 
     async def _attach(self, data: Any, content_type: str) -> dict[str, str]:
-        with await spooled(data, self._start.desk.engine.uploads) as file:
-            return await keep_file(self._start, file, content_type)
+        with await spooled(data, self._context.uploads) as file:
+            return await keep_file(self._context, file, content_type)
 
     def _say(self, call: Callable[..., None], *args: Any) -> None:
-        if self._start.ended:
+        if self._context.ended:
             raise LeaseLost
-        if self._start.token is not None:
+        if self._context.token is not None:
             raise Invalid("the job was handed over: its callbacks say how it goes", code="handed")
         if self._blocking:
             # Not as arguments: the loop's debug mode prints those of a slow call.
-            self._start.in_loop(lambda: _quietly(call, *args))
+            self._context.in_loop(lambda: _quietly(call, *args))
         else:
             call(*args)
 
@@ -335,7 +334,7 @@ class Stage:
 
 
 def _quietly(call: Callable[..., None], *args: Any) -> None:
-    """In the loop, for a thread whose start may have ended meanwhile."""
+    """In the loop, for a thread whose attempt may have ended meanwhile."""
     try:
         call(*args)
     except LeaseLost:

@@ -1,0 +1,311 @@
+"""The path of one attempt: begin it, call its handler, make an outcome of it, have that written."""
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, assert_never
+
+from penstock.base.error_place import error_place
+from penstock.base.safe_read import is_a
+from penstock.db.connections.listener import AWAY
+from penstock.engine.engine import Engine
+from penstock.engine.jobs.attempts import Claimed, Told, tell
+from penstock.engine.jobs.outcomes import Deferred, Error, Failed, Outcome, Released, Succeeded
+from penstock.engine.jobs.outcomes import Retry as Retried
+from penstock.engine.queries.notifications import LAST_SECONDS
+from penstock.errors import Invalid, TooLarge, words_of
+from penstock.failures.frames import frames_of
+from penstock.failures.outcome import clean
+from penstock.models.handlers.exceptions import Cancel, Fail, LeaseLost, Retry, Snooze, outcome_of
+from penstock.models.handlers.handler import Handler, Mode
+from penstock.models.handlers.job import Job
+from penstock.net.provider_errors import ProviderError
+from penstock.worker.attempts.attempt import AWAY_SECONDS, BUSY_SECONDS, Attempt
+from penstock.worker.attempts.open_attempts import OpenAttempts
+from penstock.worker.attempts.slots import Slots
+from penstock.worker.attempts.threads import Threads
+from penstock.worker.execution.alone import SUSPECT_LOSSES, Suspects
+from penstock.worker.execution.process_handlers import run_in_process
+from penstock.worker.execution.processes import Processes
+from penstock.worker.reporting.on_finish import FinishingCallbacks
+from penstock.worker.reporting.outcomes import OutcomeWriter
+from penstock.worker.reporting.progress import ProgressWriter
+
+_OF_WAITING = ("timeout", "stalled", "unavailable", "interrupted")
+
+_log = logging.getLogger("penstock.worker")
+
+
+class Runner:
+    """Runs attempts. Claims begin them here; the outcome writer settles them."""
+
+    def __init__(  # noqa: PLR0913  # the parts of a worker that it uses
+        self,
+        engine: Engine,
+        handlers: Mapping[str, Handler],
+        attempts: OpenAttempts,
+        progress: ProgressWriter,
+        *,
+        slots: Slots,
+        threads: Threads,
+        processes: Processes,
+        certain: bool,
+        tracebacks: bool,
+    ) -> None:
+        """`certain`: a failure that may have been the provider's is charged at once.
+
+        `tracebacks`: the frames of errors are logged, and kept with the attempt.
+        """
+        self._engine = engine
+        self._handlers = handlers
+        self._attempts = attempts
+        self._progress = progress
+        self._slots = slots
+        self._threads = threads
+        self._processes = processes
+        self._certain = certain
+        self._tracebacks = tracebacks
+        self._suspects = Suspects(slots)
+        self._loop = asyncio.get_running_loop()
+        self._finishing: set[asyncio.Task[None]] = set()
+        self.outcomes = OutcomeWriter(engine, progress, attempts)
+        self.callbacks = FinishingCallbacks(
+            engine, progress, attempts, self.outcomes, handlers, tracebacks=tracebacks
+        )
+
+    def begin(self, claimed: Claimed, worker: int, *, release: bool) -> None:
+        """Begin an attempt that was claimed; `release`: return it to the queue instead."""
+        handler = self._handlers[claimed.kind]
+        attempt = Attempt(claimed, handler, worker, self._progress)
+        if not self._attempts.add(attempt) or release:
+            self._slots.give(handler.mode)
+            self._record(attempt, Released())
+        else:
+            attempt.task = self._loop.create_task(self._run(attempt))
+        # Last: a watcher can wait until the handler has begun.
+        self._progress.notifier.notify()
+
+    async def _run(self, attempt: Attempt) -> None:
+        outcome: Outcome = Retried(Error("bug", "the worker could not say how it ended"))
+        try:
+            outcome = await self._outcome(attempt)
+        finally:
+            handler = attempt.handler
+            if any(not thread.done() for thread in attempt.threads):
+                # A function that goes on in its thread, though nobody waits for it, keeps its slot.
+                self._give_after(attempt.threads, handler.mode)
+            elif handler.on_finish is None:
+                self._slots.give(handler.mode)
+            else:
+                attempt.keeps_slot = True
+            self._record(attempt, outcome)
+
+    # --- the handler -----------------------------------------------------------------------------
+
+    async def _outcome(self, attempt: Attempt) -> Outcome:
+        """The outcome of calling the handler. Raises nothing but what ends the whole process."""
+        if not attempt.begin():
+            return attempt.outcome_of_stop()
+        try:
+            if attempt.claimed.losses >= SUSPECT_LOSSES:
+                async with self._suspects.alone(attempt):
+                    return Succeeded(await self._call(attempt))
+            # Few layers: each coroutine between the loop and the handler costs time in every job.
+            return Succeeded(await self._call(attempt))
+        except asyncio.CancelledError as stopped:
+            silent = stopped.__cause__
+            if attempt.reason != "timeout" or not isinstance(silent, ProviderError):
+                return attempt.outcome_of_stop()
+            # The model had sent nothing (providers.stream.paced): its fault, and the circuit's
+            # business; a job that takes long is neither.
+            error: BaseException = silent
+        except LeaseLost:
+            attempt.reason = attempt.reason or "lost"
+            return attempt.outcome_of_stop()
+        except BaseException as raised:  # noqa: BLE001  # a handler that exits ends its job only
+            error = raised
+            if _follows_from_stop(attempt, error):
+                return attempt.outcome_of_stop()
+        # Not in the block above: a log that cannot be written prints what is being handled there.
+        try:
+            return self._failure(attempt, error)
+        except BaseException:  # noqa: BLE001  # an exception may do anything when it is looked at
+            return Retried(Error("bug", type(error).__name__))
+
+    def _failure(self, attempt: Attempt, error: BaseException) -> Outcome:
+        outcome = outcome_of(error, attempt.handler.extensions)
+        if self._certain and isinstance(outcome, Retried):
+            outcome = replace(outcome, provisional=False)
+        if not isinstance(error, Fail | Retry | Snooze | Cancel):
+            if _comes_of_waiting(outcome) and attempt.excused:
+                _log.info(
+                    "released: its call failed after another job had blocked the event loop",
+                    extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
+                )
+                return Released()
+            frames = frames_of(error) if self._tracebacks and not is_a(error, ProviderError) else ()
+            outcome = _with_frames(outcome, frames)
+            # What is the provider's fault is told once, when its circuit opens.
+            claimed = attempt.claimed
+            free = isinstance(outcome, Deferred) and outcome.error.cls != "config"
+            level = logging.INFO if free else logging.WARNING
+            _log.log(
+                level,
+                "a handler failed: %s",
+                # Our own sentence says more than a place in our code, and quotes nobody.
+                words_of(error) if is_a(error, ProviderError) else error_place(error, frames),
+                extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
+            )
+        return outcome
+
+    async def _call(self, attempt: Attempt) -> Any:
+        handler = attempt.handler
+        try:
+            arguments = handler.parameters.load(attempt.claimed.payload)
+        except Invalid as error:
+            # It does not fit the handler as it is now, and never will.
+            raise Fail(error.message, public=False) from None
+        name = handler.parameters.job_parameter
+        if handler.mode == "process":
+            return await run_in_process(self._processes, attempt)
+        if name is not None:
+            arguments[name] = Job(attempt, blocking=handler.mode == "thread")
+        match handler.mode:
+            case "async":
+                return await handler.function(**arguments)
+            case "thread":
+                context = contextvars.copy_context()
+                function = functools.partial(context.run, handler.function, **arguments)
+                return await asyncio.wrap_future(attempt.submit(self._threads, function))
+            case _:
+                assert_never(handler.mode)
+
+    # --- the outcome -----------------------------------------------------------------------------
+
+    def _record(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Have the outcome written."""
+        attempt.unwatch()
+        row = _row_of(attempt, outcome)
+        self._progress.leave_units(attempt)
+        if attempt.token is not None:
+            self._in_background(self._take_back(attempt, row))
+        elif attempt.handler.on_finish is None:
+            self.outcomes.add(attempt, row)
+        else:
+            self._in_background(self._finish_with_app(attempt, row))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _take_back(self, attempt: Attempt, row: Told) -> None:
+        """It was handed over. Unless its handler failed, a callback will finish it."""
+        try:
+            # A worker that leaves, or was given up, does not know whether the call was taken.
+            if row.outcome not in ("succeeded", "released"):
+                await self._take_back_now(attempt, row)
+        finally:
+            if attempt.keeps_slot:
+                self._slots.give(attempt.handler.mode)
+            self._attempts.settle([attempt])
+
+    async def _take_back_now(self, attempt: Attempt, row: Told) -> None:
+        """However long the database is away."""
+        assert attempt.token is not None  # noqa: S101  # handed over
+        while True:
+            try:
+                verdict = await self._engine.callbacks.take_back(
+                    row, attempt.token, wait=attempt.patience
+                )
+            except AWAY:
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
+                _log.warning("a job could not be taken back: %s", error_place(error))
+                return
+            if verdict == "stale":
+                _log.info(
+                    "a job was not taken back: its callback came first",
+                    extra={"job": row.job_id, "attempt": row.attempt},
+                )
+            if verdict != "busy":
+                return
+            attempt.busies += 1
+            await asyncio.sleep(BUSY_SECONDS)
+
+    async def _finish_with_app(self, attempt: Attempt, row: Told) -> None:
+        """Its slot is kept until then: outcomes must not pile up behind a slow on_finish."""
+        try:
+            if row.outcome in ("snoozed", "released"):
+                self.outcomes.add(attempt, row)
+            else:
+                await self.callbacks.finish(attempt, row)
+        finally:
+            if attempt.keeps_slot:
+                self._slots.give(attempt.handler.mode)
+
+    def _give_after(self, threads: "Sequence[Future[Any]]", mode: Mode) -> None:
+        """Give the slot back when all of these have returned."""
+        left = [thread for thread in threads if not thread.done()]
+        if not left:
+            self._slots.give(mode)
+            return
+
+        def check_again(_: "Future[Any]") -> None:
+            with suppress(RuntimeError):  # the worker has left, and its loop is closed
+                self._loop.call_soon_threadsafe(self._give_after, left, mode)
+
+        left[0].add_done_callback(check_again)
+
+    async def all_recorded(self) -> None:
+        """Wait until the database knows every outcome."""
+        await asyncio.gather(*self._finishing, return_exceptions=True)
+        await self.outcomes.all_written()
+        await self._progress.notifier.close(LAST_SECONDS)
+
+
+def _with_frames(outcome: Outcome, frames: tuple[str, ...]) -> Outcome:
+    if frames and isinstance(outcome, Failed | Retried | Deferred):
+        return replace(outcome, error=replace(outcome.error, frames=frames))
+    return outcome
+
+
+def _comes_of_waiting(outcome: Outcome) -> bool:
+    """Whether a call has failed as one does that was not looked after in time."""
+    return isinstance(outcome, Retried | Deferred) and outcome.error.cls in _OF_WAITING
+
+
+def _follows_from_stop(attempt: Attempt, error: BaseException) -> bool:
+    """Whether a handler raised this because it was stopped: what it trips over then is no failure.
+
+    Its own word about a time-out or a cancel counts; not about an end that is the worker's affair.
+    """
+    if attempt.reason in ("lost", "stop"):
+        return True
+    return attempt.reason is not None and not isinstance(error, Fail | Retry | Snooze | Cancel)
+
+
+def _row_of(attempt: Attempt, outcome: Outcome) -> Told:
+    """The outcome of an attempt as a row; a result that cannot be kept is the handler's bug."""
+    try:
+        return tell(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
+    except (Invalid, TooLarge) as error:
+        said = clean(error.message)
+    except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
+        said = f"its result cannot be read: {type(error).__name__}"
+    code = inspect.unwrap(attempt.handler.function).__code__
+    _log.warning(
+        "the result of a job cannot be kept, what its handler at %s:%d returned: see the job's"
+        " error",
+        code.co_filename,
+        code.co_firstlineno,
+        extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
+    )
+    return tell(attempt.claimed, Failed(Error("bug", said, retryable=False)), units=attempt.units)
