@@ -25,7 +25,7 @@ from marking.errors import Wrong, answer
 from marking.forms import read_correction, read_submission
 from marking.status import shown, totals
 from missing import Missing
-from penstock import Refused, server
+from penstock import JobInfo, Refused, server
 from penstock.engine.queries.lists import JobFilter
 from penstock.net import drive_call
 from penstock.security.roots import read_roots
@@ -149,7 +149,7 @@ async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse
     found = await engine.lists.jobs(JobFilter(queue=jobs.QUEUE), limit=JOBS_SHOWN)
     status = await engine.lists.status()
     async with request.app.state.pool.acquire() as conn:
-        whose = await store.whose(conn, [UUID(job["id"]) for job in found])
+        whose = await store.whose(conn, [job.id for job in found])
     [queue] = [one for one in status["queues"] if one["name"] == jobs.QUEUE]
     return JSONResponse(
         {
@@ -172,13 +172,13 @@ def _sentence(said: str | None) -> str | None:
     return said and f"{said[0].upper()}{said[1:]}."
 
 
-def _job(job: dict[str, Any], whose: dict[str, Any] | None) -> dict[str, Any]:
+def _job(job: JobInfo, whose: dict[str, Any] | None) -> dict[str, Any]:
     kept = ("id", "status", "attempt", "created_at", "started_at", "finished_at", "error")
     newest = whose is not None and whose["newest"]
     return {name: job[name] for name in kept} | {
         "pupil": whose and whose["pupil"],
         "assignment": whose and whose["assignment_id"],
-        "may_retry": newest and job["status"] in ("failed", "cancelled"),
+        "may_retry": newest and job.status in ("failed", "cancelled"),
     }
 
 

@@ -60,7 +60,7 @@ async def _awaits(engine: Engine, start: Claimed) -> bool:
     """Whether this start awaits its callback: under its token then, since there is no other."""
     with suppress(NotFound):
         seen = await engine.jobs.read(start.id)
-        return (seen["status"], seen["attempt"]) == (JobStatus.AWAITING, start.attempt)
+        return (seen.status, seen.attempt) == (JobStatus.AWAITING, start.attempt)
     return False
 
 
