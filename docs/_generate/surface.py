@@ -19,6 +19,8 @@ CLASSES: dict[str, str] = WORDS["classes"]
 ATTRIBUTES: dict[str, str] = WORDS["attributes"]
 INNER: dict[str, list[str]] = WORDS["inner"]
 ORDER: list[str] = WORDS["order"]
+# A job's fields have the same words here as in the HTTP API.
+FIELDS: dict[str, str] = read_words("http")["fields"]
 # Reached through others, and not exported.
 BESIDE: dict[str, type] = {
     "app.accounts": Accounts,
@@ -95,6 +97,8 @@ def _told(kind: type, member: str) -> str:
     value = inspect.getattr_static(kind, member, None)
     told = inspect.getdoc(value) if isinstance(value, property) else None
     told = told or ATTRIBUTES.get(f"{kind.__name__}.{member}") or _under(kind, member)
+    if kind is penstock.JobInfo and not told:
+        told = (FIELDS.get(f"Job.{member}") or FIELDS[member]).replace("null", "None")
     if not told:
         raise Undocumented("attribute", [f"{kind.__name__}.{member}"])
     return sentence(told)

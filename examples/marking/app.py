@@ -26,7 +26,7 @@ from marking.errors import Wrong, answer
 from marking.forms import read_correction, read_submission
 from marking.status import figures, held_up, sentence_of, shown, totals
 from missing import Missing
-from penstock import Refused, server
+from penstock import JobInfo, Refused, server
 from penstock.engine.queries.lists import JobFilter
 from penstock.net import drive_call
 from penstock.security.roots import read_roots
@@ -153,7 +153,7 @@ async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse
     status = await engine.lists.status()
     day = await engine.hourly.metrics(24, queue=jobs.QUEUE)
     async with request.app.state.pool.acquire() as conn:
-        whose = await store.whose(conn, [UUID(job["id"]) for job in found])
+        whose = await store.whose(conn, [job.id for job in found])
     [queue] = [one for one in status["queues"] if one["name"] == jobs.QUEUE]
     return JSONResponse(
         {
@@ -171,14 +171,14 @@ async def queue_now(request: Request, _teacher: session.Teacher) -> JSONResponse
     )
 
 
-def _job(job: dict[str, Any], whose: dict[str, Any] | None) -> dict[str, Any]:
+def _job(job: JobInfo, whose: dict[str, Any] | None) -> dict[str, Any]:
     kept = ("id", "status", "attempt", "created_at", "started_at", "finished_at")
     newest = whose is not None and whose["newest"]
     return {name: job[name] for name in kept} | {
-        "error": job["error"] and {"message": sentence_of(job["error"])},
+        "error": job.error and {"message": sentence_of(job.error)},
         "pupil": whose and whose["pupil"],
         "assignment": whose and whose["assignment_id"],
-        "may_retry": newest and job["status"] in ("failed", "cancelled"),
+        "may_retry": newest and job.status in ("failed", "cancelled"),
     }
 
 

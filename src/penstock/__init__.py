@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.client.prices import Field
     from penstock.client.sources import Constant
     from penstock.client.ticket import Ticket
+    from penstock.engine.jobs.info import JobInfo
     from penstock.engine.jobs.on_finish import Ended
     from penstock.errors import (
         Conflict,
@@ -54,6 +55,7 @@ __all__ = [
     "Job",
     "JobCancelled",
     "JobFailed",
+    "JobInfo",
     "Kind",
     "MigrationFailed",
     "Misconfigured",
@@ -88,6 +90,7 @@ _MODULES = {
     "penstock.client.prices": ("Field",),
     "penstock.client.sources": ("Constant",),
     "penstock.client.ticket": ("Ticket",),
+    "penstock.engine.jobs.info": ("JobInfo",),
     "penstock.engine.jobs.on_finish": ("Ended",),
     "penstock.models.handlers.job": ("Job",),
     "penstock.models.handlers.exceptions": ("Cancel", "Fail", "Retry", "Snooze"),

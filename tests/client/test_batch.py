@@ -1,6 +1,7 @@
 """Jobs that were submitted together: a large request in pieces, and many at once."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -289,7 +290,7 @@ async def test_inline_every_piece_has_run_when_submit_returns(
 
 
 async def test_blocking_callers_have_batches_too(app: Penstock, draw: Kind[..., Any]) -> None:
-    def block() -> dict[str, Any]:
+    def block() -> Mapping[str, Any]:
         ticket = app.sync.submit(draw, images=8)
         assert isinstance(ticket, BatchTicket)
         assert ticket.batch is not None

@@ -178,6 +178,9 @@ CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accept
     SET enable_nestloop TO 'off'
     SET jit TO 'off';
 
+CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE;
+
 CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -755,11 +758,62 @@ CREATE TABLE penstock.setting (
 CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.finished (
+    id uuid NOT NULL,
+    account_id bigint NOT NULL,
+    reserved bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    run_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone NOT NULL,
+    queue_id integer NOT NULL,
+    kind_id integer NOT NULL,
+    status penstock.job_status NOT NULL,
+    priority integer NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    max_attempts integer NOT NULL,
+    failures integer NOT NULL,
+    deferrals integer NOT NULL,
+    crashes integer NOT NULL,
+    losses integer DEFAULT 0 NOT NULL,
+    class smallint NOT NULL,
+    ended_in_start boolean NOT NULL,
+    first_job boolean DEFAULT false NOT NULL,
+    priority_said boolean DEFAULT false NOT NULL,
+    worker_id bigint,
+    started_at timestamp with time zone,
+    timeout_at timestamp with time zone,
+    recovered_at timestamp with time zone,
+    units bigint,
+    timeout interval,
+    batch_id uuid,
+    retry_of uuid,
+    retried_by uuid,
+    dedupe_key text,
+    topic text,
+    stage text,
+    progress jsonb,
+    error jsonb,
+    metadata jsonb,
+    usage jsonb,
+    payload jsonb NOT NULL,
+    result jsonb,
+    CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
+    CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
+    CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
+)
+PARTITION BY LIST (class);
+
+CREATE FUNCTION penstock._job_json(j penstock.job, f penstock.finished, p_kind text, p_queue text, p_recovery integer, p_account text, p_plan text, p_charged bigint, p_refunded bigint, p_worker text, p_position bigint, p_eta_seconds double precision, p_waiting_for text, p_attempts boolean) RETURNS jsonb
+    LANGUAGE sql STABLE;
+
 CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]) RETURNS void
@@ -819,9 +873,6 @@ CREATE FUNCTION penstock._leave_webhooks(p_jobs uuid[]) RETURNS void
 CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._live_json(p_job penstock.job, p_kind text, p_queue text, p_recovery integer, p_account text, p_plan text, p_place bigint, p_eta_seconds double precision, p_waiting_for text, p_attempts boolean) RETURNS jsonb
-    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamp with time zone, started_at timestamp with time zone, locks boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
@@ -1093,6 +1144,10 @@ CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._recovery_at(p_job penstock.job) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._recovery_wait(p_crashes integer) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -1267,6 +1322,9 @@ CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETU
 CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._short_json(j penstock.job, f penstock.finished, p_kind text, p_queue text, p_account text, p_charged bigint, p_refunded bigint, p_waiting_for text) RETURNS jsonb
+    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._slice_size() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -2231,52 +2289,6 @@ CREATE TABLE penstock.attempt_rest (
     CONSTRAINT outcome_is_known CHECK ((outcome = ANY (ARRAY['retried'::text, 'deferred'::text, 'snoozed'::text, 'released'::text, 'timed_out'::text, 'lost'::text, 'stuck'::text])))
 );
 
-CREATE TABLE penstock.finished (
-    id uuid NOT NULL,
-    account_id bigint NOT NULL,
-    reserved bigint DEFAULT 0 NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    run_at timestamp with time zone NOT NULL,
-    finished_at timestamp with time zone NOT NULL,
-    queue_id integer NOT NULL,
-    kind_id integer NOT NULL,
-    status penstock.job_status NOT NULL,
-    priority integer NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    max_attempts integer NOT NULL,
-    failures integer NOT NULL,
-    deferrals integer NOT NULL,
-    crashes integer NOT NULL,
-    losses integer DEFAULT 0 NOT NULL,
-    class smallint NOT NULL,
-    ended_in_start boolean NOT NULL,
-    first_job boolean DEFAULT false NOT NULL,
-    priority_said boolean DEFAULT false NOT NULL,
-    worker_id bigint,
-    started_at timestamp with time zone,
-    timeout_at timestamp with time zone,
-    recovered_at timestamp with time zone,
-    units bigint,
-    timeout interval,
-    batch_id uuid,
-    retry_of uuid,
-    retried_by uuid,
-    dedupe_key text,
-    topic text,
-    stage text,
-    progress jsonb,
-    error jsonb,
-    metadata jsonb,
-    usage jsonb,
-    payload jsonb NOT NULL,
-    result jsonb,
-    CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
-    CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
-    CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
-)
-PARTITION BY LIST (class);
-
 CREATE VIEW penstock.attempts AS
  SELECT t.job_id,
     t.attempt,
@@ -3132,8 +3144,6 @@ GRANT SELECT(id) ON TABLE penstock.kind TO penstock_tenant;
 
 GRANT SELECT(name) ON TABLE penstock.kind TO penstock_tenant;
 
-GRANT ALL ON FUNCTION penstock.read_my_error(p_id uuid) TO penstock_tenant;
-
 GRANT SELECT(id) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(account_id) ON TABLE penstock.finished TO penstock_tenant;
@@ -3173,6 +3183,8 @@ GRANT SELECT(metadata) ON TABLE penstock.finished TO penstock_tenant;
 GRANT SELECT(payload) ON TABLE penstock.finished TO penstock_tenant;
 
 GRANT SELECT(result) ON TABLE penstock.finished TO penstock_tenant;
+
+GRANT ALL ON FUNCTION penstock.read_my_error(p_id uuid) TO penstock_tenant;
 
 GRANT SELECT ON TABLE penstock.batch TO penstock_tenant;
 

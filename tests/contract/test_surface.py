@@ -27,6 +27,7 @@ PUBLIC = {
     "Batch": "penstock.client.batch",
     "BatchTicket": "penstock.client.batch",
     "Job": "penstock.models.handlers.job",
+    "JobInfo": "penstock.engine.jobs.info",
     "Ended": "penstock.engine.jobs.on_finish",
     "Retry": "penstock.models.handlers.exceptions",
     "Fail": "penstock.models.handlers.exceptions",

@@ -28,27 +28,30 @@ def place(position: int | None, wait: float | None) -> str | None:
     return f"{said}, about {seconds(round(wait))}" if wait >= 1 else f"{said}, starts at once"
 
 
-def age(moment: str | None) -> str | None:
+def read_moment(moment: str | datetime) -> datetime:
+    """A moment of a job, or of its JSON."""
+    return moment if isinstance(moment, datetime) else datetime.fromisoformat(moment)
+
+
+def age(moment: str | datetime | None) -> str | None:
     """How long ago that was, by this machine's clock."""
     if moment is None:
         return None
-    then = datetime.fromisoformat(moment)
-    return seconds(max(0.0, round((datetime.now(UTC) - then).total_seconds())))
+    return seconds(max(0.0, round((datetime.now(UTC) - read_moment(moment)).total_seconds())))
 
 
-def ahead(moment: str | None) -> str:
+def ahead(moment: str | datetime | None) -> str:
     """How long until then, by this machine's clock: `now`, `in 12 min`."""
     if moment is None:
         return "now"
-    left = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+    left = (read_moment(moment) - datetime.now(UTC)).total_seconds()
     return "now" if left < 1 else f"in {seconds(round(left))}"
 
 
-def between(begun: str | None, ended: str | None) -> str | None:
+def between(begun: str | datetime | None, ended: str | datetime | None) -> str | None:
     if begun is None or ended is None:
         return None
-    apart = datetime.fromisoformat(ended) - datetime.fromisoformat(begun)
-    return seconds(apart.total_seconds())
+    return seconds((read_moment(ended) - read_moment(begun)).total_seconds())
 
 
 def number(value: Any) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from penstock.client.config.options import Duration
 from penstock.client.ticket import Ticket, result_of, until_ended
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import JobStatus
 from penstock.errors import JobCancelled, NotFound
 
@@ -38,7 +39,7 @@ class Batch:
         self._refuse_parts(await self.status())
         batch = await until_ended(self.status, f"batch {self.id}", timeout)
         self._refuse_parts(batch)
-        return results_of(batch, batch["items"])
+        return results_of(batch, [JobInfo.from_json(job) for job in batch["items"]])
 
     def _refuse_parts(self, batch: dict[str, Any]) -> None:
         if batch["total"] > len(batch["items"]):
@@ -64,7 +65,7 @@ class BatchTicket(Ticket):
 
     __hash__ = Ticket.__hash__
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:  # type: ignore[override]  # of a batch
         """How far its jobs are, as every surface shows it."""
         return await self._all.status()
 
@@ -74,11 +75,11 @@ class BatchTicket(Ticket):
         JobFailed or JobCancelled where not one has succeeded.
         """
         batch = await until_ended(self.status, f"batch {self.batch}", timeout)
-        jobs = {UUID(job["id"]): job for job in batch["items"]}
-        items = [jobs.get(one.id) or await one.status() for one in self.tickets]
-        return results_of(batch, items)
+        items = {UUID(job["id"]): JobInfo.from_json(job) for job in batch["items"]}
+        jobs = [items.get(one.id) or await one.status() for one in self.tickets]
+        return results_of(batch, jobs)
 
-    async def cancel(self) -> dict[str, Any]:
+    async def cancel(self) -> dict[str, Any]:  # type: ignore[override]  # of a batch
         """Cancel those that wait, ask those that run to stop; the batch as it is then."""
         return await self._all.cancel()
 
@@ -88,11 +89,11 @@ class BatchTicket(Ticket):
         return Batch(self.batch, app=self.app)
 
 
-def results_of(batch: dict[str, Any], jobs: Sequence[dict[str, Any]]) -> list[Any]:
+def results_of(batch: dict[str, Any], jobs: Sequence[JobInfo]) -> list[Any]:
     """Of a batch that has ended; JobFailed or JobCancelled where not one has succeeded."""
     if not batch["succeeded"]:
-        failed = next((job for job in jobs if job["status"] == JobStatus.FAILED), None)
+        failed = next((job for job in jobs if job.status == JobStatus.FAILED), None)
         if failed is not None:
             result_of(failed)
-        raise JobCancelled(f"batch {batch['id']} was cancelled", job_id=UUID(jobs[0]["id"]))
-    return [job["result"] for job in jobs]
+        raise JobCancelled(f"batch {batch['id']} was cancelled", job_id=jobs[0].id)
+    return [job.result for job in jobs]

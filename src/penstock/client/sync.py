@@ -18,6 +18,7 @@ from penstock.client.drive import drive_soon
 from penstock.client.inline import run_here, run_when_committed
 from penstock.client.submission import Submission
 from penstock.client.ticket import Ticket
+from penstock.engine.jobs.info import JobInfo
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
@@ -49,19 +50,19 @@ class Sync:
             kind = self._find(kind)
         return SyncSubmission(self._app, self._thread, kind.using(**options))
 
-    def status(self, ticket: Ticket | Batch | UUID | str) -> dict[str, Any]:
-        """The job (or batch: `app.batch(id)`) as every surface shows it."""
-        job: dict[str, Any] = self._thread.run(self._ticket(ticket).status())
-        return job
+    def status(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
+        """The job, or the batch as a dict (`app.batch(id)`), as every reader sees it."""
+        found: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).status())
+        return found
 
     def result(self, ticket: Ticket | Batch | UUID | str, timeout: Duration | None = None) -> Any:
         """Wait for the end and give the result; JobFailed or JobCancelled where there is none."""
         return self._thread.run(self._ticket(ticket).result(timeout))
 
-    def cancel(self, ticket: Ticket | Batch | UUID | str) -> dict[str, Any]:
+    def cancel(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
-        job: dict[str, Any] = self._thread.run(self._ticket(ticket).cancel())
-        return job
+        found: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).cancel())
+        return found
 
     def close(self) -> None:
         """Let go of connections, thread and embedded database. Using it again opens it again."""

@@ -3,13 +3,14 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from penstock.base.settings import duration
 from penstock.client.config.options import Duration
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import FINISHED, JobStatus
 from penstock.errors import Invalid, JobCancelled, JobFailed
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.5
 _GROWTH = 1.5
+
+_T = TypeVar("_T", bound=Mapping[str, Any])
 
 
 # Not frozen: to make one that is took three times as long, a twentieth of a bulk submit (2026-11).
@@ -47,8 +50,8 @@ class Ticket:
     def __hash__(self) -> int:
         return hash(self.id)
 
-    async def status(self) -> dict[str, Any]:
-        """The job as every surface shows it."""
+    async def status(self) -> JobInfo:
+        """The job as every reader sees it."""
         engine = await self.app.engine()
         return await engine.jobs.read(self.id)
 
@@ -59,17 +62,17 @@ class Ticket:
         """
         return result_of(await until_ended(self.status, f"job {self.id}", timeout))
 
-    async def cancel(self) -> dict[str, Any]:
+    async def cancel(self) -> JobInfo:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
         engine = await self.app.engine()
         return await engine.jobs.cancel(self.id)
 
 
 async def until_ended(
-    status: Callable[[], Awaitable[dict[str, Any]]],
+    status: Callable[[], Awaitable[_T]],
     what: str,
     timeout: Duration | None,  # noqa: ASYNC109  # the contract
-) -> dict[str, Any]:
+) -> _T:
     """What `status` answers when that has ended."""
     limit = math.inf
     if timeout is not None:
@@ -95,18 +98,18 @@ def read_id(value: UUID | str, what: str) -> UUID:
         raise Invalid(f"id must be the id of a {what}", code="invalid_id", field="id") from None
 
 
-def result_of(job: dict[str, Any]) -> Any:
+def result_of(job: JobInfo) -> Any:
     """The result of a job that has ended; JobFailed or JobCancelled where there is none."""
-    if job["status"] == JobStatus.SUCCEEDED:
-        return job["result"]
-    error = job["error"] or {}
-    named = f"job {job['id']} ({job['kind']})"
-    if job["status"] == JobStatus.CANCELLED:
-        raise JobCancelled(f"{named} was cancelled", job_id=UUID(job["id"]))
+    if job.status == JobStatus.SUCCEEDED:
+        return job.result
+    error = job.error or {}
+    named = f"job {job.id} ({job.kind})"
+    if job.status == JobStatus.CANCELLED:
+        raise JobCancelled(f"{named} was cancelled", job_id=job.id)
     said = [error.get(part) for part in ("class", "reason", "message")]
     raise JobFailed(
         f"{named} failed: {': '.join(word for word in said if word)}",
-        job_id=UUID(job["id"]),
+        job_id=job.id,
         error_class=error.get("class"),
         reason=error.get("reason"),
     )

@@ -70,7 +70,7 @@ async def run_only(engine: Engine, claims: Claims, attempts: OpenAttempts, job: 
                 break
             seen = await engine.jobs.read(job)
             # Nor does the caller wait for a provider to come back: a worker runs it then.
-            if seen["status"] != JobStatus.QUEUED or seen["waiting_for"] in _AWAY:
+            if seen.status != JobStatus.QUEUED or seen.waiting_for in _AWAY:
                 break
         except AWAY as error:
             _log.info("no claim: %s", error_place(error))

@@ -66,7 +66,9 @@ def test_jobs_are_listed_newest_first(penstock: Penstock, db: psycopg.Connection
     assert "\x1b" not in done.out
     listed = json.loads(penstock("jobs", "--json").out)
     assert [job["id"] for job in listed] == [second, first]
-    assert listed[1]["error"] == {"class": "bug", "message": FAILED["message"]}
+    assert listed[1] == {
+        name: json.loads(penstock("show", first, "--json").out)[name] for name in listed[1]
+    }
 
 
 def test_a_pipe_gets_whole_lines(penstock: Penstock, db: psycopg.Connection) -> None:

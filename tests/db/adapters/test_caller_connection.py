@@ -104,7 +104,7 @@ async def test_other_verbs_work_inside_the_transaction_too(
 ) -> None:
     delayed = (await ready.jobs.submit(NewJob(kind="q", delay=timedelta(hours=1)))).id
     async with BORROWERS[driver](database) as app:
-        now: dict[str, Any] = await ready.jobs.retry(delayed, conn=app.conn)
+        now = await ready.jobs.retry(delayed, conn=app.conn)
         assert now["status"] == "queued"
         gone = await ready.jobs.cancel(delayed, conn=app.conn)
         assert (gone["status"], gone["error"]["class"]) == ("cancelled", "cancelled")

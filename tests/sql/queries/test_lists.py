@@ -17,14 +17,21 @@ SHORT = {
     "queue",
     "account",
     "topic",
+    "batch",
     "status",
     "attempt",
+    "failures",
+    "max_attempts",
     "created_at",
+    "run_at",
     "started_at",
     "finished_at",
     "stage",
     "stage_label",
     "error",
+    "waiting_for",
+    "cancel_requested",
+    "credits",
 }
 
 
@@ -63,11 +70,10 @@ async def test_live_and_finished_jobs_are_one_list_newest_first(
     assert [UUID(job["id"]) for job in listed] == done[::-1]
     assert [job["status"] for job in listed] == ["scheduled", "failed", "scheduled", "succeeded"]
     assert all(set(job) == SHORT for job in listed)
-    assert listed[1]["error"] == {"class": "bug", "message": "why"}
+    assert listed[1]["error"]["class"] == "bug"
     assert listed[3]["error"] is None
     for short in listed:
         full = await factory.read(conn, UUID(short["id"]))
-        short.pop("error")
         assert short == {key: full[key] for key in short}
 
 
@@ -144,14 +150,14 @@ async def test_the_first_page_does_not_read_the_history_behind_it(
 ) -> None:
     """Counted in pages, not in seconds: a page of 8 kB holds dozens of jobs."""
     await factory.queue(conn)
-    await conn.execute(FINISHED, scale(20_000, 1_000_000))
+    await conn.execute(FINISHED, scale(60_000, 1_000_000))
     await conn.execute("analyze penstock.finished")
     for filters in ("", "p_queue => 'q'", "p_status => 'succeeded'", "p_kind => 'q'"):
         call = f"select penstock.list_jobs({filters})"
         assert len(await conn.fetch(call)) == 50  # and what the session learns once is learnt
         [plan] = await conn.fetchval(f"explain (analyze, buffers, format json) {call}")
         read = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
-        assert read < 500, filters
+        assert read < 1_000, filters
 
 
 async def test_queues_say_what_is_in_force_and_what_waits(conn: asyncpg.Connection) -> None:

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.requests import NewJob
 from penstock.errors import Invalid, NotFound, TooLarge
 from penstock.worker.worker import Options, Worker
@@ -39,7 +40,7 @@ async def upload(engine: Engine, content: bytes, account: str | None = None) -> 
 
 async def run(
     engine: Engine, database: str, kind: str, account: str | None = None, **payload: Any
-) -> dict[str, Any]:
+) -> JobInfo:
     job = await engine.jobs.submit(
         NewJob(kind=kind, payload=payload, account=account, max_attempts=1)
     )

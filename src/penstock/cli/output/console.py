@@ -20,6 +20,7 @@ from penstock.db.connections.driver_errors import fetching
 from penstock.engine.accounts.accounts import Accounts
 from penstock.engine.circuits import Circuits
 from penstock.engine.encoding.known_names import naming_known
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.queries.lists import Lists
@@ -111,5 +112,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 _ESCAPED = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
-def _plain(value: object) -> str:
+def _plain(value: object) -> object:
+    if isinstance(value, JobInfo):
+        return value.json
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ FIRST_SECONDS, LAST_SECONDS, GROWTH = 0.05, 0.5, 1.3
 # A worker that is there has begun by then, unless it has other work.
 EXPLAIN_SECONDS = 3.0
 
-Reads = Callable[[UUID], Awaitable[dict[str, Any]]]
+Reads = Callable[[UUID], Awaitable[Mapping[str, Any]]]
 
 
 async def until_finished(
@@ -32,7 +32,7 @@ async def until_finished(
     lists: Lists,
     its_id: UUID,
     limit: timedelta | None = None,
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """The job (or the batch) as it ended, or as it is when the limit is over.
 
     Who stops waiting does not stop the job, and is told so.
@@ -79,7 +79,7 @@ async def until_finished(
     return told
 
 
-def _as_one(batch: dict[str, Any]) -> dict[str, Any]:
+def _as_one(batch: Mapping[str, Any]) -> dict[str, Any]:
     """A batch as if it were a job: the first that lives speaks for all of them."""
     live = [job for job in batch["items"] if job["status"] not in FINISHED]
     stale = [job["staleness"] for job in live if job["staleness"]]
@@ -87,7 +87,7 @@ def _as_one(batch: dict[str, Any]) -> dict[str, Any]:
     return {**(live or batch["items"])[0], "staleness": stale[0] if stale else None, **own}
 
 
-async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
+async def _why_queued(lists: Lists, job: Mapping[str, Any]) -> str | None:
     """What keeps it from being started, or how long it has to wait, where that is known."""
     match job["waiting_for"]:
         case "paused" | "circuit_open" | "rate_limit":
@@ -110,7 +110,7 @@ async def _why_queued(lists: Lists, job: dict[str, Any]) -> str | None:
     return None
 
 
-async def _why_stopped(lists: Lists, job: dict[str, Any]) -> str | None:
+async def _why_stopped(lists: Lists, job: Mapping[str, Any]) -> str | None:
     [queue] = await lists.queues(job["queue"])
     if message := queue["circuit"]["message"]:
         return f"{message[0].upper()}{message[1:]}."
@@ -122,7 +122,7 @@ async def _why_stopped(lists: Lists, job: dict[str, Any]) -> str | None:
     )
 
 
-def _shown(job: dict[str, Any], wait: float | None = None) -> dict[str, Any]:
+def _shown(job: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
     """What the bar says of it: place or stage, and how much is done where that is known."""
     progress = job["progress"] or {}
     done, total = progress.get("done"), progress.get("total")

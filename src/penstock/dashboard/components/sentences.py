@@ -5,8 +5,7 @@ from typing import Any
 
 from penstock.base import wording
 from penstock.dashboard.components.words import CLASSES, REASONS, WAITING, ago
-
-Job = Mapping[str, Any]
+from penstock.engine.jobs.info import JobInfo
 
 # A table shows so much of a message; the job's own page shows all of it.
 _NOTE_CHARACTERS = 160
@@ -38,11 +37,11 @@ def error_words(error: Mapping[str, Any] | None) -> str:
     return f"{known}: {message}" if message else known
 
 
-def note(row: Job) -> str:
+def note(row: JobInfo) -> str:
     """What a table says beside the state of a job; nothing where the state says it all."""
-    match row["status"]:
+    match row.status:
         case "queued":
-            said = WAITING.get(row["waiting_for"] or "", "")
+            said = WAITING.get(row.waiting_for or "", "")
         case "scheduled":
             said = _until(row)
         case "running" | "awaiting":
@@ -50,49 +49,49 @@ def note(row: Job) -> str:
         case "succeeded":
             said = ""
         case _:
-            said = error_words(row["error"])
+            said = error_words(row.error)
     return said if len(said) <= _NOTE_CHARACTERS else said[: _NOTE_CHARACTERS - 1] + "…"
 
 
-def took(row: Job) -> str:
+def took(row: JobInfo) -> str:
     """How long it ran, or has run so far; of its last start."""
-    if row["finished_at"]:
-        return wording.between(row["started_at"], row["finished_at"]) or ""
-    running = row["status"] in ("running", "awaiting")
-    return (wording.age(row["started_at"]) or "") if running else ""
+    if row.finished_at:
+        return wording.between(row.started_at, row.finished_at) or ""
+    running = row.status in ("running", "awaiting")
+    return (wording.age(row.started_at) or "") if running else ""
 
 
-def headline(job: Job) -> str:
+def headline(job: JobInfo) -> str:
     """How it stands: `Running for 12 s: Tier 1 scanning`."""
-    match job["status"]:
+    match job.status:
         case "queued":
-            where = wording.place(job["position"], job["eta_seconds"])
+            where = wording.place(job.position, job.eta_seconds)
             said = f"Queued: {where}" if where else "Queued"
         case "scheduled":
             said = _capital(_until(job))
         case "running" | "awaiting":
             said = _at_work(job)
         case "succeeded":
-            length = wording.between(job["started_at"], job["finished_at"])
-            tries = f" in attempt {job['attempt']}" if job["attempt"] > 1 else ""
+            length = wording.between(job.started_at, job.finished_at)
+            tries = f" in attempt {job.attempt}" if job.attempt > 1 else ""
             said = f"Succeeded{f' after {length}' if length else ''}{tries}"
         case "cancelled":
-            said = f"Cancelled {ago(job['finished_at'])}"
+            said = f"Cancelled {ago(job.finished_at)}"
         case _:
             said = _failed(job)
     return said
 
 
-def reason(job: Job) -> str:
+def reason(job: JobInfo) -> str:
     """Why it does not run yet, as a sentence; nothing where the headline says it."""
-    known = WAITING.get(job["waiting_for"] or "")
-    return f"{_capital(known)}." if known and job["waiting_for"] not in _SAID else ""
+    known = WAITING.get(job.waiting_for or "")
+    return f"{_capital(known)}." if known and job.waiting_for not in _SAID else ""
 
 
-def _failed(job: Job) -> str:
-    tries = wording.count(job["attempt"], "attempt")
-    begun = f"Failed after {tries}" if job["attempt"] else "Failed before its first attempt"
-    error = job["error"] or {}
+def _failed(job: JobInfo) -> str:
+    tries = wording.count(job.attempt, "attempt")
+    begun = f"Failed after {tries}" if job.attempt else "Failed before its first attempt"
+    error = job.error or {}
     why = error_words(error)
     out = REASONS.get(error.get("reason") or "")
     # "All attempts are used" says less than what happened in the last of them.
@@ -101,26 +100,26 @@ def _failed(job: Job) -> str:
     return f"{begun}: {why}" if why else begun
 
 
-def _at_work(job: Job) -> str:
-    length = wording.age(job["started_at"])
-    if job["status"] == "awaiting":
+def _at_work(job: JobInfo) -> str:
+    length = wording.age(job.started_at)
+    if job.status == "awaiting":
         begun = f"Handed over {length} ago, and waits for the callback"
     else:
         begun = f"Running for {length}"
-    stage = job["stage_label"] or job["stage"]
+    stage = job.stage_label or job.stage
     begun = f"{begun}: {stage}" if stage else begun
-    return f"Asked to stop. {begun}" if job["cancel_requested"] else begun
+    return f"Asked to stop. {begun}" if job.cancel_requested else begun
 
 
-def _doing(row: Job) -> str:
-    said = row["stage_label"] or row["stage"] or WAITING.get(row["waiting_for"] or "", "")
-    return f"asked to stop; {said}".removesuffix("; ") if row["cancel_requested"] else said
+def _doing(row: JobInfo) -> str:
+    said = row.stage_label or row.stage or WAITING.get(row.waiting_for or "", "")
+    return f"asked to stop; {said}".removesuffix("; ") if row.cancel_requested else said
 
 
-def _until(row: Job) -> str:
-    start = wording.ahead(row["run_at"])
-    if row["waiting_for"] == "backoff":
-        why = error_words(row["error"])
+def _until(row: JobInfo) -> str:
+    start = wording.ahead(row.run_at)
+    if row.waiting_for == "backoff":
+        why = error_words(row.error)
         return f"tried again {start}: {why}" if why else f"tried again {start}"
     return f"starts {start}"
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from penstock.base import wording
 from penstock.dashboard.components.sentences import OUTCOMES, error_words
+from penstock.engine.jobs.info import JobInfo
 
 _FINAL = frozenset({"succeeded", "failed", "cancelled"})
 _GOOD = frozenset({"succeeded"})
@@ -14,7 +16,7 @@ _BAD = frozenset({"failed", "retried", "timed_out", "lost", "stuck"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    at: str | None
+    at: str | datetime | None
     title: str
     detail: str = ""
     mood: str = ""
@@ -25,31 +27,31 @@ class Happening:
     """Where the error was raised: `file:line in function`."""
 
 
-def timeline(job: Mapping[str, Any]) -> list[Happening]:
+def timeline(job: JobInfo) -> list[Happening]:
     return list(_happenings(job))
 
 
-def _happenings(job: Mapping[str, Any]) -> Iterator[Happening]:
-    again = " as a retry of an earlier job" if job["retry_of"] else ""
-    yield Happening(at=job["created_at"], title=f"Submitted{again}")
-    shown = {start["attempt"] for start in job["attempts"]}
-    if job["attempt"] > len(shown) and shown and min(shown) > 1:
+def _happenings(job: JobInfo) -> Iterator[Happening]:
+    again = " as a retry of an earlier job" if job.retry_of else ""
+    yield Happening(at=job.created_at, title=f"Submitted{again}")
+    shown = {start["attempt"] for start in job.attempts}
+    if job.attempt > len(shown) and shown and min(shown) > 1:
         yield Happening(
             at=None, title=f"{wording.count(min(shown) - 1, 'earlier attempt')}, not shown here"
         )
-    for start in job["attempts"]:
+    for start in job.attempts:
         kept = list(_kept(job, start["attempt"]))
         if kept:
             # Else the line of its end says it all.
             yield Happening(at=start["started_at"], title=f"Attempt {start['attempt']} began")
         yield from kept
         yield _ended(start)
-    if job["status"] in ("running", "awaiting"):
+    if job.status in ("running", "awaiting"):
         yield _running(job)
-        yield from _kept(job, job["attempt"])
-    elif job["status"] == "scheduled":
-        yield Happening(at=job["run_at"], title=f"Starts {wording.ahead(job['run_at'])}")
-    elif job["finished_at"] and not any(one["outcome"] in _FINAL for one in job["attempts"]):
+        yield from _kept(job, job.attempt)
+    elif job.status == "scheduled":
+        yield Happening(at=job.run_at, title=f"Starts {wording.ahead(job.run_at)}")
+    elif job.finished_at and not any(one["outcome"] in _FINAL for one in job.attempts):
         yield _end(job)
 
 
@@ -67,21 +69,21 @@ def _ended(start: Mapping[str, Any]) -> Happening:
     )
 
 
-def _running(job: Mapping[str, Any]) -> Happening:
-    stage = job["stage_label"] or job["stage"]
-    since = wording.age(job["stage_at"])
-    doing = "was handed over" if job["status"] == "awaiting" else "runs"
+def _running(job: JobInfo) -> Happening:
+    stage = job.stage_label or job.stage
+    since = wording.age(job.stage_at)
+    doing = "was handed over" if job.status == "awaiting" else "runs"
     return Happening(
-        at=job["started_at"],
-        title=f"Attempt {job['attempt']} {doing}",
+        at=job.started_at,
+        title=f"Attempt {job.attempt} {doing}",
         detail=f"{stage}, for {since}" if stage and since else stage or "",
         mood="now",
         worker=job["worker"],
-        length=wording.age(job["started_at"]),
+        length=wording.age(job.started_at),
     )
 
 
-def _kept(job: Mapping[str, Any], attempt: int) -> Iterator[Happening]:
+def _kept(job: JobInfo, attempt: int) -> Iterator[Happening]:
     for step in job["steps"]:
         if step["attempt"] == attempt:
             yield Happening(
@@ -91,11 +93,11 @@ def _kept(job: Mapping[str, Any], attempt: int) -> Iterator[Happening]:
             )
 
 
-def _end(job: Mapping[str, Any]) -> Happening:
-    how = "Failed" if job["status"] == "failed" else "Cancelled"
+def _end(job: JobInfo) -> Happening:
+    how = "Failed" if job.status == "failed" else "Cancelled"
     return Happening(
-        at=job["finished_at"],
+        at=job.finished_at,
         title=f"{how} while it waited",
-        detail=error_words(job["error"]),
-        mood="bad" if job["status"] == "failed" else "",
+        detail=error_words(job.error),
+        mood="bad" if job.status == "failed" else "",
     )

@@ -60,16 +60,16 @@ WAITING = {
 }
 
 
-def moment(text: str | None) -> str:
+def moment(at: str | datetime | None) -> str:
     """`2026-11-16 05:12:07 UTC`."""
-    return "" if text is None else f"{_read(text):%Y-%m-%d %H:%M:%S} UTC"
+    return "" if at is None else f"{wording.read_moment(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def ago(text: str | None) -> str:
+def ago(at: str | datetime | None) -> str:
     """`3 min ago`, `just now`."""
-    if text is None:
+    if at is None:
         return ""
-    since = (datetime.now(UTC) - _read(text)).total_seconds()
+    since = (datetime.now(UTC) - wording.read_moment(at)).total_seconds()
     return "just now" if since < 1 else f"{wording.seconds(round(since))} ago"
 
 
@@ -91,10 +91,6 @@ def sentence(text: str) -> Markup:
         for n, part in enumerate(parts)
     )
     return Markup("").join(marked)
-
-
-def _read(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

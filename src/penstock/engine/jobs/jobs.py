@@ -12,6 +12,7 @@ import asyncpg
 from penstock.db.adapters.caller_connection import Fetch, borrow
 from penstock.engine.encoding.encode import encode
 from penstock.engine.jobs.attempts import CLAIM, FINISH, Claimed, Told, finish_arguments, tell
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.outcomes import Outcome
 from penstock.engine.jobs.requests import Batch, NewJob, submit_arguments
 from penstock.engine.states import JobStatus
@@ -202,28 +203,30 @@ class Jobs:
         rows = await self._on(conn)(sql, finish_arguments(worker, told, wait=wait))
         return [_verdict(row) for row in rows]
 
-    async def cancel(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+    async def cancel(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
-        return await self._one("select penstock.cancel_job(cast($1 as uuid)) as job", job_id, conn)
+        return await self._job(
+            "select penstock.cancel_job(cast($1 as uuid)) as found", job_id, conn
+        )
 
-    async def retry(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+    async def retry(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Submit a finished job again as a new one, or run a scheduled one now."""
-        return await self._one("select penstock.retry_job(cast($1 as uuid)) as job", job_id, conn)
+        return await self._job("select penstock.retry_job(cast($1 as uuid)) as found", job_id, conn)
 
-    async def read(self, job_id: UUID, *, conn: Any = None) -> dict[str, Any]:
-        """The job as every surface shows it."""
-        return await self._one("select penstock.read_job(cast($1 as uuid)) as job", job_id, conn)
+    async def read(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
+        """The job as every reader sees it."""
+        return await self._job("select penstock.read_job(cast($1 as uuid)) as found", job_id, conn)
 
     async def read_batch(self, batch_id: UUID, *, conn: Any = None) -> dict[str, Any]:
         """How far the jobs that were submitted together are, as one."""
         return await self._one(
-            "select penstock.read_batch(cast($1 as uuid)) as job", batch_id, conn
+            "select penstock.read_batch(cast($1 as uuid)) as found", batch_id, conn
         )
 
     async def cancel_batch(self, batch_id: UUID, *, conn: Any = None) -> dict[str, Any]:
         """Cancel each of them that has not ended."""
         return await self._one(
-            "select penstock.cancel_batch(cast($1 as uuid)) as job", batch_id, conn
+            "select penstock.cancel_batch(cast($1 as uuid)) as found", batch_id, conn
         )
 
     async def refuse_computed(self, batch: Batch, of: Sequence[int]) -> None:
@@ -250,11 +253,14 @@ class Jobs:
         """Tell resting workers that these queues have work. After commit; a hint only."""
         await self._fetch("select penstock.wake_workers($1)", (list(queues),))
 
-    async def _one(self, sql: str, job_id: UUID, conn: Any) -> dict[str, Any]:
-        [row] = await self._on(conn)(sql, (job_id,))
-        job = row["job"]
+    async def _job(self, sql: str, job_id: UUID, conn: Any) -> JobInfo:
+        return JobInfo.from_json(await self._one(sql, job_id, conn))
+
+    async def _one(self, sql: str, its_id: UUID, conn: Any) -> dict[str, Any]:
+        [row] = await self._on(conn)(sql, (its_id,))
+        found = row["found"]
         # Some drivers leave jsonb as text.
-        answer: dict[str, Any] = json.loads(job) if isinstance(job, str) else job
+        answer: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
         return answer
 
     def _on(self, conn: Any) -> Fetch:

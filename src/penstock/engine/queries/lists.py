@@ -7,6 +7,7 @@ from uuid import UUID
 
 from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul, whole
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import JobStatus
 
 MOST_ACCOUNTS = 1_000
@@ -24,14 +25,14 @@ class JobFilter:
 
 
 class Lists:
-    """Rows are plain dicts in the form of the contract: they are shown or sent, not worked with."""
+    """Jobs are `JobInfo`; all else are plain dicts in the form of the contract."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
     async def jobs(
         self, wanted: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[JobInfo]:
         """Live and finished jobs in a short form without payload and result, newest first.
 
         The next page begins `before` the last id of this one.
@@ -51,7 +52,7 @@ class Lists:
                 before,
             ),
         )
-        return [row["job"] for row in rows]
+        return [JobInfo.from_json(row["job"]) for row in rows]
 
     async def accounts(
         self, prefix: str, *, limit: int = 100, after: str | None = None

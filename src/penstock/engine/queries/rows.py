@@ -6,6 +6,7 @@ from uuid import UUID
 
 from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.progress import Chunk
 from penstock.engine.queries.lists import JobFilter
 
@@ -14,9 +15,9 @@ MOST_COUNTED = 10_000
 
 
 class RowPage(NamedTuple):
-    """Rows in the form of `page_rows`: a job in short, without payload and result."""
+    """Jobs in the short form (reads.sql): without payload and result."""
 
-    items: Sequence[dict[str, Any]]
+    items: Sequence[JobInfo]
     after: UUID | None
     """Where the next page begins; None: this is the last."""
     seen: bool
@@ -57,15 +58,15 @@ class JobRows:
         )
         return _page(rows)
 
-    async def read(self, ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    async def read(self, ids: Sequence[UUID]) -> list[JobInfo]:
         """These jobs, as far as they are there."""
         rows = await self._fetch("select job from penstock.read_rows($1) job", (list(ids),))
-        return [row["job"] for row in rows]
+        return [JobInfo.from_json(row["job"]) for row in rows]
 
-    async def by_end(self, end: str) -> list[dict[str, Any]]:
+    async def by_end(self, end: str) -> list[JobInfo]:
         """Jobs whose ids end so, in short, ten at most; of the newest 200,000."""
         rows = await self._fetch("select job from penstock.find_by_end($1) job", (end,))
-        return [row["job"] for row in rows]
+        return [JobInfo.from_json(row["job"]) for row in rows]
 
     async def of_batch(self, batch: UUID, *, limit: int = 50, after: UUID | None = None) -> RowPage:
         """The jobs of a batch, in the order of their submit."""
@@ -101,11 +102,10 @@ class JobRows:
         rows = await self._fetch("select name from penstock.list_queue_names() name", ())
         return [row["name"] for row in rows]
 
-    async def inspect(self, job_id: UUID) -> dict[str, Any]:
+    async def inspect(self, job_id: UUID) -> JobInfo:
         """The job as every surface shows it, without its result, and what an operator adds."""
         [row] = await self._fetch("select penstock.inspect_job($1) as job", (job_id,))
-        job: dict[str, Any] = row["job"]
-        return job
+        return JobInfo.from_json(row["job"])
 
     async def last_chunks(self, job_id: UUID, *, most: int) -> list[Chunk]:
         """What its last start emitted: the end of it."""
@@ -130,4 +130,5 @@ def _named(wanted: JobFilter) -> tuple[str | None, ...]:
 
 
 def _page(rows: Sequence[Any]) -> RowPage:
-    return RowPage([row["job"] for row in rows[:-1]], rows[-1]["after"], rows[-1]["seen"])
+    jobs = [JobInfo.from_json(row["job"]) for row in rows[:-1]]
+    return RowPage(jobs, rows[-1]["after"], rows[-1]["seen"])

@@ -1,6 +1,6 @@
 """`penstock jobs`, `retry`, `cancel`: look at jobs, and say what shall become of one."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -9,6 +9,7 @@ import typer
 from penstock.base.wording import age, between, count
 from penstock.cli.output.console import Calls, Json, print_json, with_calls
 from penstock.cli.output.render import Column, print_table
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.queries.lists import JobFilter
 from penstock.engine.states import JobStatus
 from penstock.errors import NotFound
@@ -68,34 +69,34 @@ def jobs(  # noqa: PLR0913  # one per filter
     print_table(COLUMNS, [row(job) for job in found], none="No jobs.")
 
 
-def row(job: dict[str, Any]) -> list[Any]:
+def row(job: JobInfo) -> list[Any]:
     """A job of a list as a row of COLUMNS."""
     return [
-        job["id"],
-        job["status"],
-        job["kind"],
-        job["queue"],
-        job["account"],
-        job["topic"],
-        job["attempt"],
-        age(job["created_at"]),
-        between(job["started_at"], job["finished_at"]) or _running_for(job),
+        job.id,
+        job.status,
+        job.kind,
+        job.queue,
+        job.account,
+        job.topic,
+        job.attempt,
+        age(job.created_at),
+        between(job.started_at, job.finished_at) or _running_for(job),
         _note(job),
     ]
 
 
-def _running_for(job: dict[str, Any]) -> str | None:
-    running = job["status"] in (JobStatus.RUNNING, JobStatus.AWAITING)
-    return age(job["started_at"]) if running else None
+def _running_for(job: JobInfo) -> str | None:
+    running = job.status in (JobStatus.RUNNING, JobStatus.AWAITING)
+    return age(job.started_at) if running else None
 
 
-def _note(job: dict[str, Any]) -> str | None:
-    if job["error"] and job["status"] not in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
-        return why(job["error"], job["status"])
-    return stage(job) if job["finished_at"] is None else None
+def _note(job: JobInfo) -> str | None:
+    if job.error and job.status not in (JobStatus.RUNNING, JobStatus.SUCCEEDED):
+        return why(job.error, job.status)
+    return stage(job) if job.finished_at is None else None
 
 
-def stage(job: dict[str, Any]) -> str | None:
+def stage(job: Mapping[str, Any]) -> str | None:
     """What it does now, in the words for people if its handler gave some."""
     if job["status"] in (JobStatus.QUEUED, JobStatus.SCHEDULED):
         return None  # of a start that has ended
@@ -115,7 +116,7 @@ def why(error: dict[str, Any], status: str | None = None) -> str:
 def retry(job_id: JobId, *, as_json: Json = False) -> None:
     """Run a finished job again as a new one; a scheduled one runs now."""
 
-    async def ask(calls: Calls) -> dict[str, Any]:
+    async def ask(calls: Calls) -> JobInfo:
         job = await calls.jobs.retry(job_id)
         await calls.jobs.wake([job["queue"]])
         return job
@@ -123,12 +124,12 @@ def retry(job_id: JobId, *, as_json: Json = False) -> None:
     job = with_calls(ask)
     if as_json:
         print_json(job)
-    elif job["id"] == str(job_id):
+    elif job.id == job_id:
         typer.echo(f"Job {job_id} is due now.")
     elif job["deduplicated"]:
-        typer.echo(f"Job {job['id']} does the same already; nothing new was submitted.")
+        typer.echo(f"Job {job.id} does the same already; nothing new was submitted.")
     else:
-        typer.echo(f"Submitted job {job['id']}, which tries {job_id} again.")
+        typer.echo(f"Submitted job {job.id}, which tries {job_id} again.")
 
 
 def cancel(job_id: JobId, *, as_json: Json = False) -> None:
@@ -151,7 +152,7 @@ def cancel(job_id: JobId, *, as_json: Json = False) -> None:
         typer.echo(_cancelled(told))
 
 
-def _cancelled(job: dict[str, Any]) -> str:
+def _cancelled(job: Mapping[str, Any]) -> str:
     match job["status"]:
         case JobStatus.CANCELLED:
             return f"Job {job['id']} is cancelled."
@@ -163,9 +164,9 @@ def _cancelled(job: dict[str, Any]) -> str:
 
 async def job_or_batch(
     its_id: UUID,
-    job: Callable[[UUID], Awaitable[dict[str, Any]]],
+    job: Callable[[UUID], Awaitable[JobInfo]],
     batch: Callable[[UUID], Awaitable[dict[str, Any]]],
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """What `job` says of that id, or `batch` where it is the id of one (it has `items`)."""
     try:
         return await job(its_id)

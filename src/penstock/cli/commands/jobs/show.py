@@ -1,7 +1,7 @@
 """`penstock show`: one job, or a batch of them, with all there is to know."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -12,6 +12,7 @@ from penstock.base.wording import age, between, number, place
 from penstock.cli.commands.jobs.jobs import COLUMNS, JobId, job_or_batch, row, stage, why
 from penstock.cli.output.console import Json, print_json, with_calls
 from penstock.cli.output.render import STYLES, Column, clean, fact, print_lines, room, table
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import JobStatus
 
 _ATTEMPTS = (
@@ -49,7 +50,7 @@ def show(job_id: JobId, *, as_json: Json = False) -> None:
             if value is not None
         ]
     )
-    if rows := [row(job) for job in told["items"]] if batch else _starts(told):
+    if rows := [row(JobInfo.from_json(job)) for job in told["items"]] if batch else _starts(told):
         typer.echo()
         print_lines(table(COLUMNS if batch else _ATTEMPTS, rows, width=room()))
     if not batch:
@@ -57,7 +58,7 @@ def show(job_id: JobId, *, as_json: Json = False) -> None:
             typer.echo(line)
 
 
-def _starts(job: dict[str, Any]) -> list[list[Any]]:
+def _starts(job: Mapping[str, Any]) -> list[list[Any]]:
     return [
         [
             start["attempt"],
@@ -71,7 +72,7 @@ def _starts(job: dict[str, Any]) -> list[list[Any]]:
     ]
 
 
-def _frames(job: dict[str, Any]) -> Iterator[str]:
+def _frames(job: Mapping[str, Any]) -> Iterator[str]:
     """Where each start failed; said once where several starts failed at the same lines."""
     failed = [start for start in job["attempts"] if start["frames"]]
     for frames, starts in groupby(failed, key=itemgetter("frames")):
@@ -81,7 +82,7 @@ def _frames(job: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {clean(frame)}" for frame in frames)
 
 
-def _batch_facts(batch: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _batch_facts(batch: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "batch", batch["id"]
     yield "status", batch["status"]
     yield "account", batch["account"]
@@ -93,13 +94,13 @@ def _batch_facts(batch: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "progress", _progress(batch["progress"])
 
 
-def _parts(batch: dict[str, Any]) -> str:
+def _parts(batch: Mapping[str, Any]) -> str:
     states = ("succeeded", "failed", "cancelled", "running", "queued")
     parts = ", ".join(f"{batch[state]:,} {state}" for state in states if batch[state])
     return f"{batch['total']:,}{': ' if parts else ''}{parts}"
 
 
-def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _facts(job: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "job", job["id"]
     yield "status", job["status"]
     yield "kind", job["kind"]
@@ -132,14 +133,14 @@ def _facts(job: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "error", why(job["error"], job["status"])
 
 
-def _account(job: dict[str, Any]) -> str | None:
+def _account(job: Mapping[str, Any]) -> str | None:
     if job["account"] is None or job["plan"] is None:
         account: str | None = job["account"]
         return account
     return f"{job['account']} (plan {job['plan']})"
 
 
-def _priority(job: dict[str, Any]) -> str:
+def _priority(job: Mapping[str, Any]) -> str:
     return f"{job['priority']}{' (first job of its account)' if job['first_job'] else ''}"
 
 

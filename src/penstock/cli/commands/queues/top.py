@@ -16,6 +16,7 @@ from penstock.cli.commands.jobs import jobs
 from penstock.cli.commands.queues.status import screen
 from penstock.cli.output.console import Calls, Json, print_json, with_calls
 from penstock.cli.output.render import print_lines, room, stdout, table
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.queries.lists import JobFilter
 from penstock.engine.states import JobStatus
 
@@ -38,7 +39,7 @@ def top(
         with_calls(_watch)
 
 
-Seen = tuple[dict[str, Any], list[dict[str, Any]]]
+Seen = tuple[dict[str, Any], list[JobInfo]]
 
 
 async def _look(calls: Calls) -> Seen:
@@ -46,9 +47,7 @@ async def _look(calls: Calls) -> Seen:
     return await calls.lists.status(), await calls.lists.jobs(running, limit=SHOWN)
 
 
-def _picture(
-    status: dict[str, Any], running: list[dict[str, Any]], *, width: int | None
-) -> list[Text]:
+def _picture(status: dict[str, Any], running: list[JobInfo], *, width: int | None) -> list[Text]:
     lines = screen(status, width=width)
     if running:
         lines += [

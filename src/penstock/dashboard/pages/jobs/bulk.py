@@ -6,9 +6,8 @@ does one, so that what is refused to some stops none of the others.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from uuid import UUID
 
 from starlette.datastructures import FormData
@@ -19,6 +18,7 @@ from penstock.base.wording import count
 from penstock.dashboard.components import sentences
 from penstock.dashboard.components.filters import Filter, read_filter, read_id
 from penstock.dashboard.frame import action, backend, go, render
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.queries.rows import JobRows
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, Refused, Unavailable
@@ -68,7 +68,7 @@ async def bulk(request: Request, form: FormData) -> Response:
     )
 
 
-async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[dict[str, Any]], bool]:
+async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[JobInfo], bool]:
     """Those of a filter that it can be done to, up to MOST; and whether there may be more.
 
     Where no state is asked for, to retry means what failed, and to cancel what has not ended.
@@ -77,7 +77,7 @@ async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[dict[s
         states: Sequence[JobStatus] = (wanted.status,)
     else:
         states = (JobStatus.FAILED,) if act == "retry" else (*_AT_WORK, *_WAITING)
-    found: list[dict[str, Any]] = []
+    found: list[JobInfo] = []
     for state in states:
         one = replace(wanted, status=state)
         before = None
@@ -152,7 +152,7 @@ async def _cancel(behind: Backend, job_id: UUID) -> str:
     found = await behind.engine.texts.cancel(job_id)
     if found.status in _AT_WORK:
         return "told to stop"
-    ended_before = was and was[0]["finished_at"] is not None
+    ended_before = was and was[0].finished_at is not None
     return "had ended before" if ended_before else "ended at once"
 
 
@@ -184,8 +184,8 @@ class Plan:
     doable: int
 
 
-def _plan(act: str, found: Sequence[dict[str, Any]]) -> Plan:
-    states = Counter(JobStatus(row["status"]) for row in found)
+def _plan(act: str, found: Sequence[JobInfo]) -> Plan:
+    states = Counter(row.status for row in found)
     waiting = sum(states[one] for one in _WAITING)
     at_work = sum(states[one] for one in _AT_WORK)
     ended = len(found) - waiting - at_work
@@ -199,7 +199,7 @@ def _plan(act: str, found: Sequence[dict[str, Any]]) -> Plan:
         lines.append(f"{_has(due, 'is', 'are')} scheduled: due now instead of later.")
     if stays := len(found) - ended - due:
         lines.append(f"{_has(stays, 'has', 'have')} not ended: nothing to retry there.")
-    if price := sum(row["reserved"] for row in found if row["finished_at"] is not None):
+    if price := _price(row for row in found if row.finished_at):
         lines.append(
             f"{count(price, 'credit')} will be reserved again. Where an account has too few, "
             "that job is refused, and the others go on."
@@ -207,7 +207,7 @@ def _plan(act: str, found: Sequence[dict[str, Any]]) -> Plan:
     return Plan(lines, ended + due)
 
 
-def _cancel_plan(found: Sequence[dict[str, Any]], waiting: int, at_work: int, ended: int) -> Plan:
+def _cancel_plan(found: Sequence[JobInfo], waiting: int, at_work: int, ended: int) -> Plan:
     lines = []
     if waiting:
         lines.append(f"{_has(waiting, 'waits', 'wait')}: ended at once, and never started.")
@@ -218,11 +218,15 @@ def _cancel_plan(found: Sequence[dict[str, Any]], waiting: int, at_work: int, en
         )
     if ended:
         lines.append(f"{_has(ended, 'has', 'have')} ended already: nothing changes there.")
-    if back := sum(row["reserved"] for row in found if row["status"] in _WAITING):
+    if back := _price(row for row in found if row.status in _WAITING):
         lines.append(f"{count(back, 'reserved credit')} of those that wait go back.")
-    if sum(row["reserved"] for row in found if row["status"] in _AT_WORK):
+    if _price(row for row in found if row.status in _AT_WORK):
         lines.append("Of those at work, what they have not delivered goes back, too.")
     return Plan(lines, waiting + at_work)
+
+
+def _price(jobs: Iterable[JobInfo]) -> int:
+    return sum(job.credits["reserved"] for job in jobs if job.credits)
 
 
 def _has(number: int, one: str, many: str) -> str:

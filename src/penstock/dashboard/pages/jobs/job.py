@@ -14,6 +14,7 @@ from penstock.dashboard.components import sentences
 from penstock.dashboard.components.timeline import timeline
 from penstock.dashboard.frame import action, backend, go, page, render
 from penstock.dashboard.session import Session
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.progress import Chunk
 from penstock.engine.states import LIVE
 from penstock.errors import NotFound
@@ -40,9 +41,9 @@ async def show(request: Request) -> Response:
         job = await engine.rows.inspect(job_id)
     except NotFound:
         return render(request, "jobs/job_gone.html", status=404, job_id=job_id)
-    live = job["status"] in LIVE
+    live = job.status in LIVE
     deliveries = [] if live else await engine.webhooks.list(job=job_id, limit=_MOST_DELIVERIES)
-    chunks = await engine.rows.last_chunks(job_id, most=MOST_CHUNKS) if job["attempt"] else []
+    chunks = await engine.rows.last_chunks(job_id, most=MOST_CHUNKS) if job.attempt else []
     output = _output(chunks)
     return render(
         request,
@@ -55,9 +56,9 @@ async def show(request: Request) -> Response:
         reason=sentences.reason(job),
         timeline=timeline(job),
         partial=_partial(job),
-        metadata=[(name, _plain(value)) for name, value in job["metadata"].items()],
+        metadata=[(name, _plain(value)) for name, value in job.metadata.items()],
         deliveries=deliveries,
-        blocked=await engine.lists.blocked_loops(job_id) if job["attempt"] else [],
+        blocked=await engine.lists.blocked_loops(job_id) if job.attempt else [],
         seconds=wording.seconds,
         output=output[-SHOWN_OUTPUT:],
         last=(chunks[-1].attempt, chunks[-1].seq) if chunks else (0, 0),
@@ -123,7 +124,7 @@ async def cancel(request: Request, form: FormData) -> Response:
     job_id: UUID = request.path_params["job_id"]
     engine = backend(request).engine
     job = await engine.rows.inspect(job_id)
-    if job["status"] in ("running", "awaiting") and form.get("confirm") != "yes":
+    if job.status in ("running", "awaiting") and form.get("confirm") != "yes":
         return render(request, "jobs/job_cancel.html", job=job, headline=sentences.headline(job))
     found = await engine.texts.cancel(job_id)
     match found.status:
@@ -146,9 +147,9 @@ def _watch_token(request: Request, job_id: UUID) -> str:
     return tokens.make(backend(request).roots, claims)
 
 
-def _partial(job: dict[str, Any]) -> str | list[tuple[str, str]] | None:
+def _partial(job: JobInfo) -> str | list[tuple[str, str]] | None:
     """What there is of the result so far: a text, or names with what each has."""
-    found = (job["progress"] or {}).get("partial")
+    found = (job.progress or {}).get("partial")
     if found is None or found in ({}, []):
         return None
     if isinstance(found, dict) and not any(isinstance(one, dict | list) for one in found.values()):

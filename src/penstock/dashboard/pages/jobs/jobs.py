@@ -92,8 +92,8 @@ async def find(engine: Engine, text: str) -> str | list[tuple[str, str]]:
     offers = []
     jobs = await engine.rows.by_end(text) if _END_OF_ID.fullmatch(text) else []
     for job in jobs:
-        words = f"{job['kind'] or 'Job'} {job['id']}, {STATUSES[job['status']].lower()}"
-        offers.append((words, f"jobs/{job['id']}"))
+        words = f"{job.kind or 'Job'} {job.id}, {STATUSES[job.status].lower()}"
+        offers.append((words, f"jobs/{job.id}"))
     try:
         await engine.accounts.show(text)
         offers.append((f"Jobs of account {text}", Filter(account=text).address()))

@@ -26,7 +26,7 @@ async def cancel(request: Request, form: FormData) -> Response:
     job_id: UUID = request.path_params["job_id"]
     jobs = backend(request).engine.jobs
     job = await jobs.read(job_id)
-    if job["status"] in FINISHED:
+    if job.status in FINISHED:
         return go(request, "stuck", notice=f"Job {words.short(job_id)} has ended by itself.")
     if form.get("confirm") != "yes":
         return render(
@@ -35,7 +35,7 @@ async def cancel(request: Request, form: FormData) -> Response:
             section="Stuck",
             heading=f"Cancel job {words.short(job_id)}?",
             says=[
-                f"It is of kind {job['kind']}, and will not be started again.",
+                f"It is of kind {job.kind}, and will not be started again.",
                 "If it runs, its worker is asked to stop it; what it has made so far is lost.",
                 "What it has reserved goes back to its account.",
             ],
@@ -45,5 +45,5 @@ async def cancel(request: Request, form: FormData) -> Response:
             back="stuck",
         )
     after = await jobs.cancel(job_id)
-    said = "is cancelled" if after["status"] == "cancelled" else "is asked to stop"
+    said = "is cancelled" if after.status == "cancelled" else "is asked to stop"
     return go(request, "stuck", notice=f"Job {words.short(job_id)} {said}.")

@@ -68,49 +68,32 @@ begin
     end if;
   end if;
   return query
-  select jsonb_build_object('id', s.id, 'kind', k.name, 'queue', q.name, 'account', a.name,
-    'topic', s.topic, 'status', s.status, 'attempt', s.attempt,
-    'created_at', penstock._rfc3339(s.created_at), 'started_at', penstock._rfc3339(s.started_at),
-    'finished_at', penstock._rfc3339(s.finished_at), 'stage', s.stage,
-    'stage_label', s.stage_label,
-    'error', case when s.error is not null then
-      jsonb_build_object('class', s.error -> 'class', 'message', s.error -> 'message') end)
-  from (
-    select * from (
-      select j.id, j.kind_id, j.queue_id, j.account_id, j.topic, j.status, j.attempt, j.created_at,
-        j.started_at, null::timestamptz as finished_at, j.stage, j.stage_label, j.error
-      from penstock.job j
-      where v_live
-        and (p_before is null or j.id < p_before)
-        and (v_status is null or j.status = v_status)
-        -- Implied by the status; written out, it leads to the index of what has started.
-        and (not v_started or j.deadline_at is not null)
-        and (v_kind is null or j.kind_id = v_kind)
-        and (v_queue is null or j.queue_id = v_queue)
-        and (v_account is null or j.account_id = v_account)
-        and (p_topic is null or j.topic = p_topic)
-      order by j.id desc limit p_limit
-    ) live
-    union all
-    select * from (
-      select f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.status, f.attempt, f.created_at,
-        f.started_at, f.finished_at, f.stage, null::text, f.error
-      from penstock.finished f
-      where v_finished
-        and (p_before is null or f.id < p_before)
-        and (v_status is null or f.status = v_status)
-        and (v_kind is null or f.kind_id = v_kind)
-        and (v_queue is null or f.queue_id = v_queue)
-        and (v_account is null or f.account_id = v_account)
-        and (p_topic is null or f.topic = p_topic)
-      order by f.id desc limit p_limit
-    ) finished
-    order by id desc limit p_limit
-  ) s
-  left join penstock.kind k on k.id = s.kind_id
-  left join penstock.queue q on q.id = s.queue_id
-  left join penstock.account a on a.id = s.account_id
-  order by s.id desc;
+  select r
+  from penstock._job_rows(array(
+    select s.id from (
+      (select j.id from penstock.job j
+       where v_live
+         and (p_before is null or j.id < p_before)
+         and (v_status is null or j.status = v_status)
+         -- Implied by the status; written out, it leads to the index of what has started.
+         and (not v_started or j.deadline_at is not null)
+         and (v_kind is null or j.kind_id = v_kind)
+         and (v_queue is null or j.queue_id = v_queue)
+         and (v_account is null or j.account_id = v_account)
+         and (p_topic is null or j.topic = p_topic)
+       order by j.id desc limit p_limit)
+      union all
+      (select f.id from penstock.finished f
+       where v_finished
+         and (p_before is null or f.id < p_before)
+         and (v_status is null or f.status = v_status)
+         and (v_kind is null or f.kind_id = v_kind)
+         and (v_queue is null or f.queue_id = v_queue)
+         and (v_account is null or f.account_id = v_account)
+         and (p_topic is null or f.topic = p_topic)
+       order by f.id desc limit p_limit)
+    ) s
+    order by s.id desc limit p_limit)) r;
 end
 $$;
 

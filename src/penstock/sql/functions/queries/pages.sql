@@ -192,7 +192,7 @@ begin
     p_before);
   v_after := v_page.after;
   foreach v_id in array v_page.ids loop
-    v_job := penstock._read_job(v_id, null, false) - 'attempts';
+    v_job := penstock._read_job(v_id, null, false);
     job := (case when p_public then penstock._public_job(v_job) else v_job end)::text;
     return next;
     v_bytes := v_bytes + length(job);

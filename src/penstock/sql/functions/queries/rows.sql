@@ -1,66 +1,48 @@
 -- Jobs as rows of a table that a person looks through, and what else an operator wants to know of
 -- one. Nothing here decides anything, and nothing reads a payload or a result unless asked to.
 
--- The jobs with these ids, in their order, in a short form. What keeps one from starting is told as
--- read_job does, but without counting who is before it: for a page of them that would take long.
+-- The jobs with these ids, in their order, in the short form. What keeps one from starting is
+-- found as read_job does, but once for each queue and kind, and without counting the jobs before
+-- it: for a page of them that would take long.
 create or replace function penstock._job_rows(p_ids uuid[]) returns setof jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
+  set enable_mergejoin = off set jit = off
 as $$
 declare
   v_now timestamptz := penstock.clock();
 begin
   return query
-  with live as materialized (
-    select j.*, u.n from unnest(p_ids) with ordinality u (id, n)
-    join penstock.job j on j.id = u.id
-  ),
-  stop as materialized (
-    select l.queue_id, l.kind_id, q as queue, g as gate, s.word
+  with stop as materialized (
+    select w.queue_id, w.kind_id, g as gate, s.word
     from (
-      select distinct w.queue_id, w.kind_id from live w where w.status in ('scheduled', 'queued')
-    ) l
-    join penstock.queue q on q.id = l.queue_id join penstock.gate g on g.queue_id = q.id
-    cross join lateral penstock._stop(q.id, l.kind_id, q.paused_at, v_now) s (word)
-  ),
-  shown as (
-    select l.n, l.id, l.kind_id, l.queue_id, l.account_id, l.topic, l.batch_id, l.status, l.attempt,
-      l.failures, l.max_attempts, l.created_at, l.run_at, l.started_at,
-      null::timestamptz as finished_at, l.stage, l.stage_label, l.error, l.reserved,
-      l.cancel_requested_at is not null as cancel_requested,
-      case when l.status = 'running' then null
-        when l.status = 'awaiting' then 'callback'
-        when l.parked then 'backoff'
-        -- Also one that is due and that nobody has moved on, as where there is no worker.
-        when l.status = 'queued' or l.run_at <= v_now then penstock._waiting_for(s.word, s.queue,
-          s.gate, a.running, a.concurrency, 0, v_now)
-        when l.attempt > 0 then (
-          select case when s.word = 'circuit_open' then s.word else 'backoff' end
-          from penstock.attempt t
-          where t.job_id = l.id and t.attempt = l.attempt
-            and t.outcome not in ('snoozed', 'released')) end as waiting_for
-    from live l left join stop s on s.queue_id = l.queue_id and s.kind_id = l.kind_id
-    left join penstock.account a on a.id = l.lane
-    union all
-    select u.n, f.id, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id, f.status, f.attempt,
-      f.failures, f.max_attempts, f.created_at, f.run_at, f.started_at, f.finished_at, f.stage,
-      null, f.error, f.reserved, false, null
-    from unnest(p_ids) with ordinality u (id, n) join penstock.finished f on f.id = u.id
-    where not exists (select from live l where l.id = u.id)
+      select distinct j.queue_id, j.kind_id from penstock.job j
+      where j.id = any (p_ids) and j.status in ('scheduled', 'queued')
+    ) w
+    join penstock.queue q on q.id = w.queue_id join penstock.gate g on g.queue_id = q.id
+    cross join lateral penstock._stop(q.id, w.kind_id, q.paused_at, v_now) s (word)
   )
-  select jsonb_build_object('id', s.id, 'kind', k.name, 'queue', q.name, 'account', a.name,
-    'topic', s.topic, 'batch', s.batch_id, 'status', s.status, 'attempt', s.attempt,
-    'failures', s.failures, 'max_attempts', s.max_attempts,
-    'created_at', penstock._rfc3339(s.created_at), 'run_at', penstock._rfc3339(s.run_at),
-    'started_at', penstock._rfc3339(s.started_at),
-    'finished_at', penstock._rfc3339(s.finished_at), 'stage', s.stage,
-    'stage_label', s.stage_label, 'error', penstock._error_json(s.error),
-    'waiting_for', s.waiting_for, 'cancel_requested', s.cancel_requested, 'reserved', s.reserved)
-  from shown s
-  left join penstock.kind k on k.id = s.kind_id
-  left join penstock.queue q on q.id = s.queue_id
-  left join penstock.account a on a.id = s.account_id
-  order by s.n;
+  select penstock._short_json(j, f, k.name, q.name, a.name, r.charged, r.refunded, case
+    when j.status = 'awaiting' then 'callback'
+    when j.status = 'running' then null
+    when j.parked then 'backoff'
+    -- Also of a job that is due and still scheduled, as where there is no worker.
+    when j.status = 'queued' or j.run_at <= v_now then penstock._waiting_for(s.word, q, s.gate,
+      l.running, l.concurrency, 0, v_now)
+    when penstock._backs_off(j) then
+      case when s.word = 'circuit_open' then s.word else 'backoff' end end)
+  from unnest(p_ids) with ordinality u (id, n)
+  left join penstock.job j on j.id = u.id
+  -- Each `case` saves the search of an index where the key is null.
+  left join penstock.finished f on f.id = case when j.id is null then u.id end
+  left join penstock.kind k on k.id = coalesce(j.kind_id, f.kind_id)
+  left join penstock.queue q on q.id = coalesce(j.queue_id, f.queue_id)
+  left join penstock.account a on a.id = coalesce(j.account_id, f.account_id)
+  left join penstock.account l on l.id = j.lane
+  left join penstock.resolution r on r.job_id = case when f.reserved > 0 then f.id end
+  left join stop s on s.queue_id = j.queue_id and s.kind_id = j.kind_id
+  where coalesce(j.id, f.id) is not null
+  order by u.n;
 end
 $$;
 

@@ -114,8 +114,8 @@ begin
       end if;
     end if;
     ordinal := v_one.ordinal;
-    job := penstock._live_json(v_job, p_kinds[ordinal], v_queue.name, v_queue.recovery, null, null,
-        v_place, v_eta_seconds, v_waiting_for, true)
+    job := penstock._job_json(v_job, null, p_kinds[ordinal], v_queue.name, v_queue.recovery,
+        null, null, null, null, null, v_place, v_eta_seconds, v_waiting_for, true)
       || jsonb_build_object('deduplicated', false, 'replayed', false, 'balance', null);
     return next;
   end loop;

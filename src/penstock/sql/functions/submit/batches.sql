@@ -132,7 +132,7 @@ begin
     v_next := v_ids[p_limit];
   end if;
   foreach v_id in array v_ids[:p_limit] loop
-    v_job := penstock._read_job(v_id, null, false) - 'attempts';
+    v_job := penstock._read_job(v_id, null, false);
     if p_public then
       v_job := penstock._public_job(v_job);
     end if;
