@@ -22,9 +22,11 @@ from penstock.client.config import model_kinds
 from penstock.client.config.table import taken
 from penstock.client.submission import Submission
 from penstock.engine.options.forms import Form, Kept, Seconds
+from penstock.engine.options.kind import KIND
 from penstock.engine.options.option import Option
 from penstock.engine.options.plan import PLAN
 from penstock.engine.options.queue import QUEUE, RETRIES
+from penstock.engine.options.submit import SUBMIT
 
 WORDS = read_words("settings")
 
@@ -50,10 +52,10 @@ async def render(conn: asyncpg.Connection) -> str:
         _declared(PLAN, Penstock.plan, plan_defaults),
         "## Jobs",
         WORDS["jobs"],
-        _options("job", Penstock.job, WORDS["job_defaults"]),
+        _declared(KIND, Penstock.job, {}),
         "## Submits",
         WORDS["submits"],
-        _options("using", Submission.using, None),
+        _declared(SUBMIT, Submission.using, None),
         "## penstock.toml",
         WORDS["file"],
         WORDS["example"],
@@ -92,39 +94,28 @@ def shown(default: str) -> str:
 
 
 def _declared(
-    options: Sequence[Option], function: Callable[..., Any], defaults: Mapping[str, Any]
+    options: Sequence[Option],
+    function: Callable[..., Any],
+    defaults: Mapping[str, Any] | None,
 ) -> str:
-    """These options; `defaults` are those in force, by key, where the declaration has no words."""
+    """These options; `defaults` are those in force, by key; None: they are those of the kind."""
     names = [option.name for option in options]
     described("option in the docstring", names, columns_of(function.__doc__ or ""))
-    return table(
-        ["option", "form", "default", ""],
-        (
-            [
-                code(option.name),
-                option.form.words,
-                shown(option.default or _value(defaults[option.key], option.form)),
-                f"{option.help} {option.more}",
-            ]
-            for option in options
-        ),
+    rows = (
+        [
+            code(option.name),
+            option.form.words,
+            *([] if defaults is None else [shown(_default(option, defaults))]),
+            f"{option.help} {option.more}",
+        ]
+        for option in options
     )
+    return table(["option", "form", *([] if defaults is None else ["default"]), ""], rows)
 
 
-def _options(what: str, function: Callable[..., Any], defaults: Mapping[str, str] | None) -> str:
-    known = WORDS["options"][what]
-    options = [one for one in inspect.signature(function).parameters if one != "self"]
-    described(f"option of {what} in its docstring", options, columns_of(function.__doc__ or ""))
-    described(f"option of {what}", options, known)
-    if defaults is None:
-        return table(["option", "form", ""], ([code(one), *known[one]] for one in options))
-    return table(
-        ["option", "form", "default", ""],
-        (
-            [code(one), form, shown(defaults.get(one, "")), told]
-            for one, (form, told) in ((one, known[one]) for one in options)
-        ),
-    )
+def _default(option: Option, defaults: Mapping[str, Any]) -> str:
+    known = option.key in defaults
+    return option.default or (_value(defaults[option.key], option.form) if known else "")
 
 
 def _handlers() -> list[str]:

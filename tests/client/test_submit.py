@@ -212,9 +212,9 @@ async def test_of_many_the_wrong_row_is_named(shop: Shop, conn: asyncpg.Connecti
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"timeout": 0}, "timeout must be more than 0 and at most ten years"),
-        ({"expires": "0s"}, "expires must be more than 0 and at most ten years"),
-        ({"delay": "3651d"}, "delay must be 0 or more and at most ten years"),
+        ({"timeout": 0}, "timeout is 0; it may be more than 0, and at most ten years"),
+        ({"expires": "0s"}, "expires is '0s'; it may be more than 0, and at most ten years"),
+        ({"delay": "3651d"}, "delay is '3651d'; it may be 0 or more, and at most ten years"),
         ({"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay and run_at exclude one"),
     ],
 )

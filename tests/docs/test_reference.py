@@ -81,7 +81,6 @@ async def test_a_setting_without_words_is_told(
         for words, key in (
             (options.WORDS["limits"], "upload_kept"),
             (options.WORDS["handler_options"], "keep_alive"),
-            (options.WORDS["options"]["using"], "topic"),
             (options.WORDS["environment"], "PENSTOCK_ORIGINS"),
         ):
             spoil(words, key)

@@ -198,26 +198,11 @@ class Penstock:
         split            ("images", 4): a request for more becomes a batch of jobs with so many
         webhook          an address of yours that is told of each end, signed
         """
+        given = dict(locals())  # each option by its name
         waits_in = name_of(queue, self.queues)
 
         def declared(function: Callable[P, R]) -> Kind[P, R]:
-            kind = make_kind(
-                self,
-                function,
-                waits_in,
-                name=name,
-                dedupe=dedupe,
-                topic=topic,
-                account=account,
-                priority_offset=priority_offset,
-                timeout=timeout,
-                attempts=attempts,
-                isolation=isolation,
-                memory=memory,
-                price=price,
-                split=split,
-                webhook=webhook,
-            )
+            kind = make_kind(self, function, waits_in, given)
             kind.handler.extensions = self._extensions
             kind.handler.outside = self.outside
             self._add("job kind", self.kinds, kind)

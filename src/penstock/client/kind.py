@@ -2,15 +2,16 @@
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from penstock.client.config.options import Duration, read_link
+from penstock.client.config.options import read_link
 from penstock.client.config.source_location import Place, of_function
-from penstock.client.prices import Price, Split
-from penstock.client.sources import Source, Sources, read_sources
-from penstock.client.submission import Submission, Using
-from penstock.engine.options.forms import Memory, Seconds, Whole, Word, read_name, wrong
+from penstock.client.sources import Sources, read_sources
+from penstock.client.submission import Submission
+from penstock.engine.options.forms import read_name, wrong
+from penstock.engine.options.kind import KIND
+from penstock.engine.options.option import read
 from penstock.errors import Misconfigured
 from penstock.models.handlers.handler import Handler
 from penstock.models.handlers.parameters import Parameters
@@ -40,7 +41,7 @@ class Kind(Submission, Generic[P, R]):
     ) -> None:
         """Use `@app.job(...)`."""
         functools.update_wrapper(self, function)
-        super().__init__(self, Using())
+        super().__init__(self, {})
         self.app = app
         self.name = handler.kind
         self.queue = handler.queue
@@ -102,53 +103,36 @@ class Kind(Submission, Generic[P, R]):
         return hook
 
 
-def make_kind(  # noqa: PLR0913  # one per option of the contract
-    app: "Penstock",
-    function: Callable[P, R],
-    queue: str,
-    *,
-    name: str | None,
-    dedupe: Source | None,
-    topic: Source | None,
-    account: Source | None,
-    priority_offset: int,
-    timeout: Duration | None,
-    attempts: int | None,
-    isolation: str | None,
-    memory: str | int | None,
-    price: Price | None,
-    split: Split | None,
-    webhook: str | None,
+def make_kind(
+    app: "Penstock", function: Callable[P, R], queue: str, given: Mapping[str, Any]
 ) -> Kind[P, R]:
-    """Check every option and the function's signature, and leave to SQL what was not said."""
+    """Check every option and the function's signature, and leave to SQL what was not given."""
     _refuse_no_handler(function)
+    name = given["name"]
     kind = read_name(function.__name__ if name is None else name, "kind")
     parameters = Parameters.of(function, kind)
     sources = read_sources(
-        parameters, dedupe=dedupe, topic=topic, account=account, price=price, split=split
+        parameters,
+        **{name: given[name] for name in ("dedupe", "topic", "account", "price", "split")},
     )
-    offset = Whole(-1000, 1000).read(priority_offset, "priority_offset")
-    declared = {
-        "attempts": Whole(1, 1000).read(attempts, "attempts"),
-        "timeout_seconds": Seconds().read(timeout, "timeout"),
-        "priority_offset": offset or None,
-        "webhook": read_link(webhook, "webhook"),
-        **sources.declared,
-    }
-    declared = {key: value for key, value in declared.items() if value is not None}
+    declared = {**read(KIND, given), **sources.declared}
+    if not given["priority_offset"]:
+        del declared["priority_offset"]
+    if given["webhook"] is not None:
+        declared["webhook"] = read_link(given["webhook"], "webhook")
     handler = Handler(
         kind=kind,
         queue=queue,
         function=function,
         parameters=parameters,
         mode="async" if _is_async(function) else "thread",
-        memory_bytes=Memory().read(memory, "memory"),
+        memory_bytes=declared.pop("memory", None),
     )
-    if Word(("process",)).read(isolation, "isolation"):
+    if declared.pop("isolation", None):
         handler.mode = "process"
         handler.origin = _origin(function, kind)
-    elif memory is not None:
-        raise wrong("memory", memory, 'it needs isolation="process"')
+    elif handler.memory_bytes is not None:
+        raise wrong("memory", given["memory"], 'it needs isolation="process"')
     return Kind(
         app=app,
         function=function,

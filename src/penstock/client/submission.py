@@ -2,11 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Never
 
-from penstock.base.settings import duration
 from penstock.client.batch import BatchTicket
 from penstock.client.config.options import Duration
 from penstock.client.drive import drive_soon
@@ -18,6 +16,8 @@ from penstock.engine.encoding.encode import encode, encode_checked, refuse_nul
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.jobs import Submitted
 from penstock.engine.jobs.requests import Batch, NewJob, refuse_odd
+from penstock.engine.options.forms import Seconds
+from penstock.engine.options.submit import JOB, SUBMIT
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, Refused
 from penstock.net.public_addresses import read_public, refuse_private
@@ -25,36 +25,20 @@ from penstock.net.public_addresses import read_public, refuse_private
 if TYPE_CHECKING:
     from penstock.client.kind import Kind
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Using:
-    """What one submit says beyond the payload; None leaves it to kind, plan and queue."""
-
-    account: str | None = None
-    priority: int | None = None
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    dedupe_key: str | None = None
-    topic: str | None = None
-    price: int | None = None
-    max_attempts: int | None = None
-    timeout: timedelta | None = None
-    expires: timedelta | None = None
-    metadata: Mapping[str, Any] | None = None
-    webhook_url: str | None = None
-    idempotency_key: str | None = None
-    conn: Any = None
+_OF_THE_SUBMIT = {option.name for option in SUBMIT} - {option.name for option in JOB}
+_LENGTHS = {option.name: option.form for option in JOB if isinstance(option.form, Seconds)}
 
 
 class Submission:
     """A kind of job with options for the next submit. Can be kept and used again."""
 
-    def __init__(self, kind: "Kind[..., Any]", using: Using) -> None:
+    def __init__(self, kind: "Kind[..., Any]", given: Mapping[str, Any]) -> None:
         self.kind = kind
-        self._using = using
-        # The options that were given, by the names of NewJob.
-        given = ((option, getattr(using, option)) for option in _OPTIONS)
-        self._said = {option: value for option, value in given if value is not None}
+        self._given = given
+        # Those that the job has, by the names of NewJob.
+        self._options = {
+            option: value for option, value in given.items() if option not in _OF_THE_SUBMIT
+        }
 
     def using(  # noqa: PLR0913  # one per option of the contract
         self,
@@ -91,34 +75,22 @@ class Submission:
         idempotency_key  a repeated submit with this key answers the first one's job
         conn             your own connection: the job exists when your transaction commits
         """
-        said = {
-            "account": account,
-            "priority": priority,
-            "delay": _length(delay, "delay", zero=True),
-            "run_at": run_at,
-            "dedupe_key": dedupe_key,
-            "topic": topic,
-            "price": price,
-            "max_attempts": max_attempts,
-            "timeout": _length(timeout, "timeout"),
-            "expires": _length(expires, "expires"),
-            "metadata": metadata,
-            "webhook_url": webhook_url,
-            "idempotency_key": idempotency_key,
-            "conn": conn,
-        }
-        kept = {option: value for option, value in said.items() if value is not None}
+        given = {option: value for option, value in locals().items() if value is not None}
+        del given["self"]
+        for option, form in _LENGTHS.items():
+            if option in given:
+                given[option] = _length(given[option], option, form)
         if webhook_url is not None:
             # Where its name leads is looked at when it is called.
             read_public(webhook_url, allow_private=self.kind.app.settings.allow_private)
-        using = replace(self._using, **kept)
-        if using.delay is not None and using.run_at is not None:
+        given = {**self._given, **given}
+        if "delay" in given and "run_at" in given:
             raise Invalid(
                 "delay and run_at exclude one another: give a time to wait, or a moment",
                 code="invalid_job",
                 field="run_at",
             )
-        return Submission(self.kind, using)
+        return Submission(self.kind, given)
 
     async def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
         """Accept one job, and come back at once with its ticket; a BatchTicket with `split`."""
@@ -144,7 +116,7 @@ class Submission:
 
     async def refuse_private_webhook(self) -> None:
         """Before anything is written: an address whose name leads into the operator's network."""
-        url = self._using.webhook_url
+        url = self._given.get("webhook_url")
         if url is not None:
             await refuse_private(url, allow_private=self.kind.app.settings.allow_private)
 
@@ -163,7 +135,7 @@ class Submission:
 
     @property
     def conn(self) -> Any:
-        return self._using.conn
+        return self._given.get("conn")
 
     def refuse_positions(self, positions: tuple[Any, ...]) -> None:
         """Later versions of a handler may have its fields in another order."""
@@ -180,11 +152,11 @@ class Submission:
         """What is asked for, checked as far as it can be without the database."""
         checked = self._checked(payload)
         computed = self.kind.sources.compute(checked)
-        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._said})
+        return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._options})
 
     def new_batch(self, rows: Iterable[Mapping[str, Any]]) -> Batch:
         """The same for many. What is said for all of them is checked once."""
-        if self._using.idempotency_key is not None:
+        if "idempotency_key" in self._given:
             raise Invalid(
                 "idempotency_key is for one job: use submit, or give each of many a dedupe_key",
                 code="invalid_job",
@@ -193,17 +165,17 @@ class Submission:
         with _naming_rows():
             payloads = [self._checked(row, index) for index, row in enumerate(rows)]
         n = len(payloads)
-        said = dict(self._said)
-        refuse_odd(NewJob(kind=self.kind.name, **said))
-        if "metadata" in said:
-            said["metadata"] = encode(said["metadata"], "metadata")
+        options = dict(self._options)
+        refuse_odd(NewJob(kind=self.kind.name, **options))
+        if "metadata" in options:
+            options["metadata"] = encode(options["metadata"], "metadata")
         with _naming_rows():
             columns: dict[str, Any] = self._computed(payloads)
             texts = [
                 encode_checked(payload, "payload", index=index)
                 for index, payload in enumerate(payloads)
             ]
-        columns.update({option: [value] * n for option, value in said.items()})
+        columns.update({option: [value] * n for option, value in options.items()})
         return Batch(kinds=[self.kind.name] * n, payloads=texts, **columns)
 
     def _checked(self, payload: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
@@ -231,7 +203,7 @@ class Submission:
         wakes = rides and (self.conn is None or not is_two_phase(self.conn))
         submitted = await engine.jobs.submit(
             job,
-            idempotency_key=self._using.idempotency_key,
+            idempotency_key=self._given.get("idempotency_key"),
             wake=queue if wakes else None,
             conn=self.conn,
         )
@@ -241,7 +213,7 @@ class Submission:
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
         self._refuse_undriven()
-        with _naming_rows(but=self._said):
+        with _naming_rows(but=self._options):
             await engine.uploads.refuse_foreign_batch(batch, conn=self.conn)
             submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
         await self._wake(submitted)
@@ -301,11 +273,6 @@ class Submission:
         }
 
 
-_OPTIONS = tuple(
-    field.name for field in fields(Using) if field.name not in ("idempotency_key", "conn")
-)
-
-
 @contextmanager
 def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
     """Say of which row, from 1, a refusal is; not of the options in `but`, said for all of them."""
@@ -319,17 +286,10 @@ def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
         raise
 
 
-def _length(value: Duration | None, option: str, *, zero: bool = False) -> timedelta | None:
-    """As SQL bounds it, by the name it has here."""
-    if value is None:
-        return None
-    length = duration(value, field=option)
-    if length > _LONGEST or (not length and not zero):
-        least = "0 or more" if zero else "more than 0"
-        raise Invalid(
-            f"{option} must be {least} and at most ten years", code="invalid_job", field=option
-        )
-    return length
-
-
-_LONGEST = timedelta(days=3650)
+def _length(value: Duration, option: str, form: Seconds) -> timedelta | None:
+    try:
+        return form.length(value, option)
+    except Invalid as error:
+        if error.code == "invalid_option":
+            error.code = "invalid_job"
+        raise

@@ -2,16 +2,23 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import asyncpg
 import pytest
 
 from penstock import Penstock, Retries
-from penstock.engine.options.forms import Flag, Form, Kept, Rate, Seconds, Whole, Word
+from penstock.client.submission import Submission
+from penstock.engine.encoding.encode import CREDITS_MAX
+from penstock.engine.jobs.requests import Batch, NewJob
+from penstock.engine.options.forms import Flag, Form, Kept, Other, Rate, Seconds, Whole, Word
+from penstock.engine.options.kind import KIND
 from penstock.engine.options.option import Option, editable, flat
 from penstock.engine.options.plan import PLAN
 from penstock.engine.options.queue import QUEUE, RETRIES
+from penstock.engine.options.submit import JOB, SUBMIT
+from penstock.http.schemas.forms import SubmitJob
 
 TEN_YEARS = 3650 * 86_400
 
@@ -19,17 +26,28 @@ TEN_YEARS = 3650 * 86_400
 STORED = {
     "queue": [option for option in flat(QUEUE) if option.name != "inline"],
     "plan": list(PLAN),
+    "kind": [
+        option for option in KIND if option.name in ("priority_offset", "timeout", "attempts")
+    ],
 }
 
 
 @pytest.mark.parametrize(
     ("function", "options"),
-    [(Penstock.queue, QUEUE), (Penstock.plan, PLAN), (Retries, RETRIES)],
+    [
+        (Penstock.queue, QUEUE),
+        (Penstock.plan, PLAN),
+        (Penstock.job, KIND),
+        (Retries, RETRIES),
+        (Submission.using, SUBMIT),
+    ],
 )
 def test_python_takes_the_declared_options_by_their_names(
     function: Callable[..., Any], options: tuple[Option, ...]
 ) -> None:
-    taken = [one for one in inspect.signature(function).parameters if one not in ("self", "name")]
+    taken = [one for one in inspect.signature(function).parameters if one != "self"]
+    if function in (Penstock.queue, Penstock.plan):
+        assert taken.pop(0) == "name"  # of the queue or plan itself
     assert taken == [option.name for option in options]
 
 
@@ -44,6 +62,41 @@ async def test_sql_knows_the_same_options(conn: asyncpg.Connection) -> None:
     assert {option.key for option in PLAN} <= set(plan)
 
 
+def test_a_job_that_is_asked_for_has_the_declared_options() -> None:
+    """In the form that the engine takes one job or many, and over HTTP."""
+    names = {option.name for option in JOB}
+    assert {field.name for field in fields(NewJob)} == {"kind", "payload", *names}
+    assert {field.name for field in fields(Batch)} == {"kinds", "payloads", *names}
+    assert list(SubmitJob.model_fields) == ["kind", "payload", *(option.key for option in JOB)]
+
+
+async def test_plain_sql_takes_the_same_options_of_a_submit(conn: asyncpg.Connection) -> None:
+    names = await conn.fetchval(
+        "select proargnames from pg_proc where oid = 'penstock.submit_job'::regproc"
+    )
+    keys = {option.key for option in SUBMIT} - {"conn"}
+    assert set(names) == {"kind", "payload", *keys}
+
+
+@pytest.mark.parametrize("option", JOB, ids=lambda option: option.key)
+async def test_sql_has_the_declared_bounds_of_a_submit(
+    conn: asyncpg.Connection, option: Option
+) -> None:
+    if isinstance(option.form, Other):
+        return  # another module reads it, and has its own tests
+    await conn.execute("select penstock.declare_queue('q'), penstock.declare_kind('k', 'q')")
+    await conn.execute("select penstock.create_account('a')")
+    await conn.execute("select penstock.grant_credits('a', $1)", CREDITS_MAX)
+    submit = f"select penstock.submit_job('k', '{{}}', 'a', {option.key} => $1)"
+    allowed, refused = edges(option.form)
+    for value in allowed:
+        await conn.execute(submit, value)
+    for value in refused:
+        with pytest.raises(asyncpg.PostgresError) as caught:
+            await conn.execute(submit, value)
+        assert (caught.value.sqlstate, option.key in str(caught.value)) == ("PS422", True), value
+
+
 @pytest.mark.parametrize(
     ("what", "option"),
     [(what, option) for what, options in STORED.items() for option in options],
@@ -52,7 +105,10 @@ async def test_sql_knows_the_same_options(conn: asyncpg.Connection) -> None:
 async def test_sql_has_the_declared_bounds(
     conn: asyncpg.Connection, what: str, option: Option
 ) -> None:
+    await conn.execute("select penstock.declare_queue('q')")
     declare = f"select penstock.declare_{what}('q', $1)"
+    if what == "kind":
+        declare = "select penstock.declare_kind('k', 'q', $1)"
     beside = {"rate": "1000/s"} if option.name == "burst" else {}
     allowed, refused = edges(option.form)
     for value in allowed:
@@ -82,7 +138,7 @@ def edges(form: Form) -> tuple[list[Any], list[Any]]:
 
 
 def test_every_option_that_can_be_changed_has_a_name_for_people() -> None:
-    for options in (QUEUE, PLAN):
+    for options in (QUEUE, PLAN, KIND, SUBMIT):
         labels = [option.label for option in editable(options)]
         assert len(labels) == len(set(labels))
         assert all(option.help.endswith(".") and "\n" not in option.help for option in options)

@@ -43,5 +43,6 @@ def _help(option: Option) -> Any:
         case Whole(least, most):
             return typer.Option(metavar="N", min=least, max=most, help=option.help)
         case Seconds():
-            return typer.Option(metavar="DURATION", help=option.help)
+            sentence = f'{option.help.removesuffix(".")}, like "5m".'
+            return typer.Option(metavar="DURATION", help=sentence)
     return typer.Option(help=option.help)

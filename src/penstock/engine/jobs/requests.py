@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from penstock.engine.encoding.encode import CREDITS_MAX, encode, encode_each, refuse_nul
+from penstock.engine.options.submit import JOB
 from penstock.errors import Invalid
 
 
@@ -143,19 +144,7 @@ def refuse_odd_price(price: Any, index: int = 0) -> None:
 
 _INT_MAX = 2**31 - 1
 # What a batch takes as it is.
-_PLAIN = (
-    "account",
-    "dedupe_key",
-    "topic",
-    "priority",
-    "run_at",
-    "delay",
-    "max_attempts",
-    "timeout",
-    "expires",
-    "price",
-    "webhook_url",
-)
+_PLAIN = tuple(option.name for option in JOB if option.name != "metadata")
 _options = attrgetter(*_PLAIN)
 
 

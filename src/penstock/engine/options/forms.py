@@ -46,6 +46,23 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class Other(Form):
+    """A form that another module reads, since it needs more than the value."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment(Other):
+    words: str = "moment with a time zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Other):
+    words: str = "JSON object"
+
+
+@dataclass(frozen=True, slots=True)
 class Whole(Form):
     least: int
     most: int

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.engine.options.forms import Form
+from penstock.engine.options.forms import Form, Other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class Option:
     label: str = ""
     """Its name on a page. An option with a label can be changed at run time: on the dashboard, over
     HTTP and on the command line."""
+    command: bool = False
+    """Whether `penstock submit` takes it."""
     unlimited: int | str | None = None
     """The value that stands for no limit: a declared limit can be raised, and not removed."""
     inner: tuple["Option", ...] = ()
@@ -52,6 +54,6 @@ def read(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
     values = (
         (option.key, option.form.read(given[option.name], option.name))
         for option in options
-        if not option.inner
+        if not isinstance(option.form, Other)
     )
     return {key: value for key, value in values if value is not None}

@@ -2,18 +2,12 @@
 
 from typing import Literal, get_args
 
-from penstock.engine.options.forms import Flag, Form, Kept, Rate, Seconds, Whole, Word
+from penstock.engine.options.forms import Flag, Kept, Other, Rate, Seconds, Whole, Word
 from penstock.engine.options.option import Option
 
 Order = Literal["strict", "aging", "fair"]
 Backoff = Literal["constant", "linear", "exponential"]
 Drive = Literal["worker", "http"]
-
-
-class _Retries(Form):
-    """A table of its own, which the app's class `Retries` checks."""
-
-    words = "[Retries](#retries)"
 
 
 RETRIES = (
@@ -106,7 +100,7 @@ QUEUE = (
     ),
     Option(
         name="retry",
-        form=_Retries(),
+        form=Other("[Retries](#retries)"),
         inner=RETRIES,
         default="see there",
         help="How often a job is tried, and how long it waits in between.",

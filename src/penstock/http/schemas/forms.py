@@ -2,26 +2,25 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import Annotated, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.engine.jobs.requests import NewJob
+from penstock.engine.options.forms import Seconds
+from penstock.engine.options.submit import JOB
 from penstock.errors import NotAllowed, Refused
 from penstock.http.backend import Kinds
 from penstock.http.schemas.body import Strict
+from penstock.http.schemas.options import with_options
 
 MOST_JOBS = 10_000
 # An account's key may not set these: they are up to the operator.
 _RESERVED = ("account", "price", "priority", "max_attempts", "timeout_seconds")
-_TEN_YEARS = 3650 * 86_400
-
-Seconds = Annotated[float, Field(gt=0, le=_TEN_YEARS)]
 
 
-class SubmitJob(Strict):
+class _SubmitJob(Strict):
     """A job that is asked for. What is left out is for its kind, plan and queue to say."""
 
     model_config = ConfigDict(
@@ -43,30 +42,15 @@ class SubmitJob(Strict):
     payload: dict[str, Any]
     """The fields of its kind. A server that was started with the app that declares the kind refuses
     what does not fit, `invalid_payload`; any other accepts it, and the job fails when it runs."""
-    account: str | None = None
-    """Who pays, and whose limits count; made at its first submit."""
-    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
-    """Lower is first."""
-    delay_seconds: Annotated[float, Field(ge=0, le=_TEN_YEARS)] | None = None
-    """Not before so long from now."""
-    run_at: AwareDatetime | None = None
-    """Not before this moment; instead of `delay_seconds`."""
-    dedupe_key: str | None = None
-    """While a job of the kind and account with this key lives, it is the answer."""
-    topic: str | None = None
-    """What it belongs to: `/v1/topics/{topic}/events` tells of all of them."""
-    price: Annotated[int, Field(ge=0, le=CREDITS_MAX)] | None = None
-    """Credits that are reserved now, and charged when it succeeds."""
-    max_attempts: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """How often it may fail before it has failed."""
-    timeout_seconds: Seconds | None = None
-    """How long one start may take."""
-    expires_seconds: Seconds | None = None
-    """Not started so long after it was due, it has failed: `expired`."""
-    metadata: dict[str, Any] | None = None
-    """Yours; it comes back with the job."""
-    webhook_url: str | None = None
-    """Told of the end of the job, signed (Standard Webhooks)."""
+
+
+if TYPE_CHECKING:
+
+    class SubmitJob(_SubmitJob):
+        run_at: datetime | None
+
+else:
+    SubmitJob = with_options("SubmitJob", _SubmitJob, JOB)
 
 
 class SubmitBatch(Strict):
@@ -100,11 +84,8 @@ def new_job(form: SubmitJob, payload: Mapping[str, Any], told: dict[str, Any]) -
     return NewJob(kind=form.kind, payload=payload, **{**told, **said})
 
 
-PLAIN = (
-    *("account", "priority", "run_at", "dedupe_key", "topic", "price", "max_attempts"),
-    *("metadata", "webhook_url"),
-)
-LENGTHS = ("delay", "timeout", "expires")
+LENGTHS = tuple(option.name for option in JOB if isinstance(option.form, Seconds))
+PLAIN = tuple(option.name for option in JOB if option.name not in LENGTHS)
 
 
 def refuse_reserved(form: SubmitJob, place: str = "") -> None:

@@ -3,13 +3,22 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import AwareDatetime, Field, create_model
 
-from penstock.engine.options.forms import TEN_YEARS, Form, Kept, Seconds, Whole, Word
+from penstock.engine.options.forms import (
+    TEN_YEARS,
+    Form,
+    Kept,
+    Moment,
+    Object,
+    Seconds,
+    Whole,
+    Word,
+)
 from penstock.engine.options.option import Option
 from penstock.http.schemas.body import Strict
 
-_LONGEST = TEN_YEARS.total_seconds()
+_LONGEST = int(TEN_YEARS.total_seconds())
 
 
 def with_options(name: str, base: type[Strict], options: Iterable[Option]) -> type[Strict]:
@@ -34,4 +43,8 @@ def _type(form: Form) -> Any:
             return Annotated[float, Field(gt=0, le=_LONGEST)]
         case Kept():
             return Annotated[float, Field(gt=0, le=_LONGEST)] | Literal["forever"]
+        case Moment():
+            return AwareDatetime
+        case Object():
+            return dict[str, Any]
     return str

@@ -322,5 +322,5 @@ class Attempt:
         """Whether this attempt awaits its callback: under its token then, there is no other."""
         with suppress(NotFound):
             row = await self.progress.engine.jobs.read(self.claimed.id)
-            return (row["status"], row["attempt"]) == (JobStatus.AWAITING, self.claimed.attempt)
+            return (row.status, row.attempt) == (JobStatus.AWAITING, self.claimed.attempt)
         return False

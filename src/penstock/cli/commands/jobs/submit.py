@@ -16,9 +16,12 @@ from penstock.base.suggestions import did_you_mean
 from penstock.base.wording import between, count, seconds
 from penstock.cli.commands.jobs.jobs import why
 from penstock.cli.output.console import FAILED, Calls, Json, print_json, with_calls
+from penstock.cli.output.options import taking
 from penstock.cli.output.render import clean
 from penstock.engine.encoding.encode import encode, refuse_nul
 from penstock.engine.engine import Engine
+from penstock.engine.options.forms import Seconds
+from penstock.engine.options.submit import SUBMIT
 from penstock.engine.states import FINISHED, JobStatus
 from penstock.errors import NotFound
 
@@ -28,38 +31,17 @@ if TYPE_CHECKING:
 
 Told = Callable[[Calls | Engine, dict[str, Any]], Awaitable[dict[str, Any]]]
 
+OPTIONS = tuple(option for option in SUBMIT if option.command)
 
-def submit(  # noqa: PLR0913  # one per option of the contract
+
+@taking(OPTIONS)
+def submit(  # noqa: PLR0913  # those of the command itself
     kind: Annotated[str, typer.Argument(metavar="KIND", help="The kind of job.")],
     *,
     data: Annotated[
         str,
         typer.Option(metavar="JSON", help="The payload: '{...}', @file, or - for standard input."),
     ] = "{}",
-    account: Annotated[str | None, typer.Option(help="Whose job it is.")] = None,
-    delay: Annotated[
-        str | None, typer.Option(metavar="DURATION", help='Start it so much later, like "5m".')
-    ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=-1000,
-            max=1000,
-            help="-1000 to 1000, lower first, instead of the plan's.",
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(help="What it belongs to, to watch many together.")
-    ] = None,
-    dedupe_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="While a job of the kind with this key lives, get that."),
-    ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="A repetition with this key gets the first one's job."),
-    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; 1 if it failed.")] = False,
     timeout: Annotated[
         str | None,
@@ -74,19 +56,12 @@ def submit(  # noqa: PLR0913  # one per option of the contract
         ),
     ] = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Submit a job of a kind that the database knows, or that APP declares."""
     payload = _payload(data)
-    options = {
-        "account": account,
-        "delay": None if delay is None else duration(delay, field="--delay"),
-        "priority": priority,
-        "topic": topic,
-        "dedupe_key": dedupe_key,
-        "idempotency_key": idempotency_key,
-    }
-    for name, text in (("kind", kind), *options.items()):
-        refuse_nul(text if isinstance(text, str) else None, name)
+    refuse_nul(kind, "kind")
+    _read(options)
 
     limit = _limit(timeout, wait=wait)
 
@@ -165,6 +140,15 @@ async def _by_app(
         return await follow(engine, {**await engine.jobs.read(ticket.id), **how})
     finally:
         await app.close()
+
+
+def _read(options: dict[str, Any]) -> None:
+    for option in OPTIONS:
+        given = options[option.name]
+        if isinstance(option.form, Seconds) and given is not None:
+            options[option.name] = duration(given, field=f"--{option.name}")
+        elif isinstance(given, str):
+            refuse_nul(given, option.name)
 
 
 def _limit(timeout: str | None, *, wait: bool) -> timedelta | None:
