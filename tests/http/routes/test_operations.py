@@ -17,8 +17,8 @@ async def test_a_process_that_lives_says_so_without_the_database(
         raise AssertionError("it asked the database")
 
     await site.start()
-    monkeypatch.setattr("penstock.engine.Engine._fetch", broken)
-    monkeypatch.setattr("penstock.engine.Engine.transaction", broken)
+    monkeypatch.setattr("penstock.engine.engine.Engine._fetch", broken)
+    monkeypatch.setattr("penstock.engine.engine.Engine.transaction", broken)
     answer = await site.anonymous.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
