@@ -38,8 +38,6 @@ def _named() -> dict[str, str]:
         "bare": _whole(one["beside"]["bare SQL"]),
         "of_bare": f"{one['ratio']:.2f}",
         "accounts": _whole(_figures("worker", "accounts", "1,000 accounts")["ours"]),
-        "pickup": f"{_figures('worker', 'pickup', 'pickup by a resting worker, p50')['ours']:.1f}",
-        "slow": f"{_figures('worker', 'pickup', 'pickup by a resting worker, p99')['ours']:.1f}",
         "submits": _whole(http["ours"]),
         "route": _whole(http["beside"]["bare route that inserts a row"]),
         "of_route": f"{http['ratio']:.2f}",
@@ -64,7 +62,6 @@ SAID = {
     "README.md": (
         "one worker process | {one}/s | bare SQL on a minimal table {bare}/s: {of_bare} |",
         "who may run one job each | {accounts}/s |",
-        "resting worker: p50, p99 | {pickup} ms, {slow} ms |",
         "submits over HTTP | {submits}/s | a bare route that inserts a row {route}/s: {of_route} |",
         "all run elsewhere after | {kill} s |",
         "in the queue: p50 | {place} ms | an exact count {count} ms |",
@@ -89,7 +86,6 @@ SAID = {
     "docs/howto/deploy.md": ("5,000 that waited took {waiting} MB",),
     "docs/explanation/why-postgres.md": (
         "one worker process ran {one} no-op jobs a second, {of_bare} of what bare SQL did",
-        "{pickup} ms after its submit (median), {slow} ms at the 99th percentile",
     ),
     "docs/explanation/why-sse.md": (
         "5,000 streams on one process took {streams} MB. ",

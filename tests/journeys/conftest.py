@@ -82,7 +82,7 @@ def essays(shop_window: Essays) -> Iterator[Essays]:
 @pytest.fixture
 async def ana(request: pytest.FixtureRequest, shop_window: Essays) -> AsyncIterator[Person]:
     """Somebody who has signed in, under a name of this test's own."""
-    async with browser(shop_window.web_port) as person:
+    async with browser(shop_window) as person:
         await person.sign_in(f"Ana {request.node.name[:40]}")
         yield person
 

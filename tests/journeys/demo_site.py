@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from journeys.site import accepted, seen
 from support.waiting import eventually
 
 SYSTEMS = ("marking", "essays", "scanner", "feedback", "studio")
@@ -100,10 +101,7 @@ class Visitor:
         self.form_token = form_token
 
     async def now(self) -> Now:
-        answer = await self.client.get("/demo/now?lang=en")
-        assert answer.status_code == 200, answer.text
-        found: Now = answer.json()
-        return found
+        return accepted(await self.client.get("/demo/now?lang=en"))
 
     async def press(self, order: str, **fields: str) -> httpx.Response:
         """One of the buttons: `worker/kill`, `model/stop`, `model/start`."""
@@ -113,21 +111,7 @@ class Visitor:
 
     async def sees(self, what: str, test: Any) -> Now:
         """Wait until `test` holds of what the page is told."""
-        found: Now = {}
-
-        async def holds() -> bool:
-            found.clear()
-            found.update(await self.now())
-            if test(found):
-                return True
-            await asyncio.sleep(LOOK_SECONDS)
-            return False
-
-        try:
-            await eventually(holds, what, seconds=PATIENCE_SECONDS)
-        except AssertionError as late:
-            raise AssertionError(f"{late}; at the end: {json.dumps(found)[:2000]}") from None
-        return found
+        return await seen(self.now, test, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
 
     async def reads(self, pattern: str) -> str:
         """Wait for a line of the story."""

@@ -1,18 +1,17 @@
 """The marking example as its users meet it: a teacher, and a function elsewhere that can fail."""
 
 import json
-import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx
 
-from journeys.processes import EXAMPLES, LOOK_SECONDS, Program, close_up, free_port
-from support.signing import SECRET
-from support.waiting import eventually
+from journeys.processes import EXAMPLES, Program, close_up, free_port
+from journeys.site import Shown, Site, Visitor, accepted, having, local, opened, seen, visiting
 
 FOLDER = EXAMPLES / "marking"
 # A word of many answers: nothing that pupils write may be printed by any program.
@@ -24,27 +23,10 @@ CLASS = 30
 # How long the function takes for a mark, and what it is told to do wrong: nothing.
 SECONDS = 0.1
 WELL = {"repeat": 1, "fail": 0, "retryable": False, "odd": 0, "silent": 0}
-# Whole journeys: processes start, a function takes its time, and two of them share two cores.
-PATIENCE_SECONDS = 60
-
-Shown = dict[str, Any]
 
 
-class Teacher:
+class Teacher(Visitor):
     """Somebody in front of a browser, who came by the link with the code."""
-
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self.client = client
-
-    async def enter(self) -> None:
-        answer = await self.client.get("/sign-in", params={"code": CODE})
-        assert answer.status_code == 303, answer.text
-
-    async def ask(self, path: str) -> Shown:
-        answer = await self.client.get(path)
-        assert answer.status_code == 200, answer.text
-        found: Shown = answer.json()
-        return found
 
     async def press(self, path: str, **fields: Any) -> httpx.Response:
         return await self.client.post(path, json=fields, headers=HEADERS)
@@ -56,14 +38,8 @@ class Teacher:
         """Press "Mark with AI" of a pupil, or "Mark all"."""
         fields = {}
         if pupil is not None:
-            [one] = [
-                one for one in (await self.look(assignment))["answers"] if one["pupil"] == pupil
-            ]
-            fields["submission_id"] = one["id"]
-        answer = await self.press(f"/api/assignments/{assignment}/mark", **fields)
-        assert answer.status_code == 200, answer.text
-        found: Shown = answer.json()
-        return found
+            fields["submission_id"] = (await self.answer_of(pupil, assignment))["id"]
+        return accepted(await self.press(f"/api/assignments/{assignment}/mark", **fields))
 
     async def answer_of(self, pupil: str, assignment: str = "a1") -> Shown:
         found: Shown
@@ -72,36 +48,25 @@ class Teacher:
 
     async def sees(self, what: str, assignment: str = "a1", **totals: int) -> Shown:
         """Wait until there are at least so many of each."""
-        found: Shown = {}
 
-        async def shown() -> bool:
+        async def look() -> Shown:
             # The web app is killed in some journeys, and comes back.
             try:
-                found.update(await self.look(assignment))
+                return await self.look(assignment)
             except httpx.TransportError:
-                return False
-            return all(found["totals"][name] >= number for name, number in totals.items())
+                return {}
 
-        try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
-        except AssertionError as late:
-            raise AssertionError(f"{late}; at the end: {found.get('totals')}") from None
-        return found
+        def fits(found: Shown) -> bool:
+            return bool(found) and all(
+                found["totals"][name] >= number for name, number in totals.items()
+            )
+
+        return await seen(look, fits, what)
 
     async def sees_answer(
         self, pupil: str, what: str, assignment: str = "a1", **wanted: Any
     ) -> Shown:
-        found: Shown = {}
-
-        async def shown() -> bool:
-            found.update(await self.answer_of(pupil, assignment))
-            return all(found[name] == value for name, value in wanted.items())
-
-        try:
-            await eventually(shown, what, seconds=PATIENCE_SECONDS, poll=LOOK_SECONDS)
-        except AssertionError as late:
-            raise AssertionError(f"{late}; at the end: {found}") from None
-        return found
+        return await seen(lambda: self.answer_of(pupil, assignment), having(**wanted), what)
 
     @asynccontextmanager
     async def listening(self, assignment: str = "a1") -> AsyncIterator[AsyncIterator[Shown]]:
@@ -123,69 +88,38 @@ async def _jobs(lines: AsyncIterator[str]) -> AsyncIterator[Shown]:
             yield json.loads(value)
 
 
-class Marking:
-    """Web app, function and workers, each to be started and ended by itself."""
+class Marking(Site):
+    """Web app, function and workers."""
+
+    example = "marking"
+    private = MARK
 
     def __init__(self, dsn: str, folder: Path, drive: str = "worker") -> None:
-        self._folder = folder
-        self.web_port = free_port()
+        super().__init__(dsn, folder)
         self.function_port = free_port()
-        self.control_port = free_port()
         self.log = folder / "function.jsonl"
-        self.env = {
-            "PENSTOCK_DSN": dsn,
-            "PENSTOCK_SECRET": SECRET,
+        self.env |= {
             "PENSTOCK_PUBLIC_URL": "",
             # The document's name for it.
-            "AI_MARKING_CALLBACK_URL": f"http://127.0.0.1:{self.web_port}",
-            "MARKING_FUNCTION_URL": f"http://127.0.0.1:{self.function_port}/mark",
+            "AI_MARKING_CALLBACK_URL": self.address,
+            "MARKING_FUNCTION_URL": f"{local(self.function_port)}/mark",
             "MARKING_FUNCTION_SECRET": "between the queue and the function",
-            "MARKING_CONTROL_URL": f"http://127.0.0.1:{self.control_port}",
+            "MARKING_CONTROL_URL": local(self.control_port),
             "MARKING_TEACHER_CODE": CODE,
             "MARKING_QUEUE_SECRET": QUEUE_SECRET,
             "MARKING_SECRET": "the same for all starts",
             "MARKING_DRIVE": drive,
             "MARKING_CONFIG": str(FOLDER / "penstock.toml"),
         }
-        self.programs: list[Program] = []
-
-    def configure(self, settings: Mapping[str, str]) -> None:
-        """The example's file with these settings instead, for web app and worker."""
-        text = (FOLDER / "penstock.toml").read_text()
-        for name, value in settings.items():
-            text, times = re.subn(rf"^{name} = .*?$", f"{name} = {value}", text, flags=re.MULTILINE)
-            assert times == 1, name
-        path = self._folder / "penstock.toml"
-        path.write_text(text)
-        self.env["MARKING_CONFIG"] = str(path)
-
-    def start_web(self) -> Program:
-        words = ["uvicorn", "marking.app:web", "--port", str(self.web_port)]
-        words += ["--timeout-keep-alive", str(PATIENCE_SECONDS), "--timeout-graceful-shutdown", "8"]
-        return self._start("web", words, self.web_port)
 
     def start_function(self, seconds: float = SECONDS) -> Program:
         at = ["--port", str(self.function_port), "--control", str(self.control_port)]
         words = ["marking.function", *at, "--seconds", str(seconds), "--log", str(self.log)]
-        return self._start("function", words, self.control_port)
-
-    def start_worker(self, name: str = "worker") -> Program:
-        self.env["PENSTOCK_WORKER_ID"] = name
-        return self._start(name, ["penstock", "worker", "marking.jobs:app"], None)
-
-    def _start(self, name: str, words: list[str], port: int | None) -> Program:
-        program = Program(["-m", *words], self.env, self._folder / f"{name}.log", port=port)
-        self.programs.append(program)
-        return program
+        return self.start("function", words, self.control_port)
 
     def end(self) -> None:
-        """End all at once; nobody's answer has been printed."""
+        super().end()
         for program in self.programs:
-            program.ask_to_end()
-        for program in self.programs:
-            program.end()
-        for program in self.programs:
-            assert MARK not in program.printed.lower(), program.words
             assert "Traceback" not in program.printed, program.printed
 
     def settle(self) -> None:
@@ -195,20 +129,14 @@ class Marking:
             (self.web_port, self.start_web),
             (self.control_port, self.start_function),
         ):
-            if not any(one.port == port and one.is_running for one in self.programs):
+            if not self.runs_at(port):
                 start().wait_ready()
-        for path, body in (("/_start", None), ("/_order", {**WELL, "seconds": SECONDS})):
-            url = f"http://127.0.0.1:{self.control_port}{path}"
-            httpx.post(url, json=body, trust_env=False).raise_for_status()
+        self.command_now("/_start")
+        self.command_now("/_order", {**WELL, "seconds": SECONDS})
 
     async def order(self, **wanted: Any) -> None:
         """Tell the function to misbehave."""
         await self.command("/_order", wanted)
-
-    async def command(self, path: str, body: Any = None) -> None:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            url = f"http://127.0.0.1:{self.control_port}{path}"
-            (await client.post(url, json=body)).raise_for_status()
 
     def events(self, *names: str) -> list[Shown]:
         """What the function has written down."""
@@ -231,7 +159,6 @@ class Marking:
         return most
 
 
-@contextmanager
 def running(
     dsn: str,
     folder: Path,
@@ -239,26 +166,18 @@ def running(
     drive: str = "worker",
     seconds: float = SECONDS,
     settings: Mapping[str, str] | None = None,
-) -> Iterator[Marking]:
+) -> AbstractContextManager[Marking]:
     """Web app and function; a worker when the test starts one."""
     site = Marking(dsn, folder, drive)
-    site.configure(settings or {})
-    try:
-        # Side by side: most of a start is Python reading files.
-        for program in (site.start_web(), site.start_function(seconds)):
-            program.wait_ready()
-        yield site
-    finally:
-        site.end()
+    site.configure(**(settings or {}))
+    return opened(site, site.start_web, partial(site.start_function, seconds))
 
 
 @asynccontextmanager
 async def teacher(site: Marking) -> AsyncIterator[Teacher]:
-    async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{site.web_port}", trust_env=False, timeout=PATIENCE_SECONDS
-    ) as client:
+    async with visiting(site) as client:
         person = Teacher(client)
-        await person.enter()
+        await person.enter("/sign-in", CODE)
         yield person
 
 

@@ -14,19 +14,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from journeys.essays_site import (
-    ESSAY,
-    GIF,
-    HEADERS,
-    JPEG,
-    PATIENCE_SECONDS,
-    PNG,
-    WEBP,
-    Essays,
-    Person,
-    browser,
-)
+from journeys.essays_site import ESSAY, GIF, HEADERS, JPEG, PNG, WEBP, Essays, Person, browser
 from journeys.processes import EXAMPLES, Program, free_port
+from journeys.site import PATIENCE_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
@@ -194,7 +184,7 @@ async def test_one_command_starts_everything_and_ctrl_c_ends_it(tmp_path: Path) 
     try:
         everything.wait_ready()
         await eventually(announced, "the address is printed", seconds=PATIENCE_SECONDS)
-        async with browser(essays.web_port) as person:
+        async with browser(essays) as person:
             await person.sign_in("Ana")
             await person.sees(await person.submit(), "the first essay is done", status="done")
 
@@ -310,7 +300,7 @@ async def test_past_essays_are_listed_and_their_images_are_the_owners(
     assert {one["status"] for one in listed} == {"pending"}
     [completed] = re.findall(r'data-completed="(\[.*\])"', page)
     assert json.loads(completed) == ["academic-task-1"]
-    async with browser(shop_window.web_port) as other:
+    async with browser(shop_window) as other:
         await other.sign_in("Ben images")
         assert (await other.client.get(status["image"])).status_code == 404
         taken = await other.submit(task="academic-task-1", image_of=str(with_image))
@@ -384,7 +374,7 @@ async def test_only_the_owner_reads_a_submission(shop_window: Essays, ana: Perso
     """E7, E14: others get the same answer as for a number that does not exist."""
     number = await ana.submit()
     assert (await ana.status(number))["id"] == number
-    async with browser(shop_window.web_port) as other:
+    async with browser(shop_window) as other:
         await other.sign_in("Ben")
         foreign = await other.client.get("/api/essay-status", params={"id": number})
         unknown = await other.client.get("/api/essay-status", params={"id": 2**80})
@@ -395,7 +385,7 @@ async def test_only_the_owner_reads_a_submission(shop_window: Essays, ana: Perso
 async def test_what_opens_a_job_opens_no_other(shop_window: Essays, ana: Person) -> None:
     """E7, E14: the page gets a token for its own job, and with it nothing else is seen."""
     mine = (await ana.status(await ana.submit()))["job"]
-    async with browser(shop_window.web_port) as other:
+    async with browser(shop_window) as other:
         await other.sign_in("Ben token")
         theirs = (await other.status(await other.submit()))["job"]
         headers = {"Authorization": f"Bearer {theirs['token']}"}
@@ -411,7 +401,7 @@ async def test_nothing_works_without_a_signed_cookie(shop_window: Essays, ana: P
     number = await ana.submit()
     signed = ana.client.cookies["essays_session"]
     forged = "x" + signed[1:]
-    async with browser(shop_window.web_port) as nobody:
+    async with browser(shop_window) as nobody:
         for cookie in (None, forged, "nonsense", "."):
             nobody.client.cookies.clear()
             if cookie is not None:
@@ -438,7 +428,7 @@ async def test_another_site_cannot_submit_in_somebodys_name(ana: Person) -> None
 
 async def test_a_name_on_the_page_is_text(shop_window: Essays) -> None:
     """E14"""
-    async with browser(shop_window.web_port) as eve:
+    async with browser(shop_window) as eve:
         await eve.sign_in('"><script>alert(1)</script>')
         page = (await eve.client.get("/practice")).text
         assert "<script>alert" not in page

@@ -8,7 +8,8 @@ from playwright.async_api import Page, expect
 
 from browser.axe import axe
 from browser.watched import Windows, fits_sideways
-from journeys.essays_site import ESSAY, PATIENCE_SECONDS, Essays
+from journeys.essays_site import ESSAY, Essays
+from journeys.site import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,17 +13,9 @@ from statistics import median
 import asyncpg
 import pytest
 
-from journeys.feedback_site import (
-    ANSWER,
-    PATIENCE_SECONDS,
-    Feedback,
-    Shown,
-    Teacher,
-    pupil,
-    running,
-    teacher,
-)
+from journeys.feedback_site import ANSWER, Feedback, Teacher, pupil, running, teacher
 from journeys.processes import end_workers
+from journeys.site import PATIENCE_SECONDS, Shown
 from penstock.engine.queries.eta import settled
 from penstock.models.simulated.model import simulated
 from support.clock import Clock

@@ -9,7 +9,8 @@ from playwright.async_api import Locator, Page, expect
 
 from browser.axe import axe
 from browser.watched import DESK, PHONE, Windows, fits_sideways
-from journeys.feedback_site import ANSWER, CODE, PATIENCE_SECONDS, Feedback, running
+from journeys.feedback_site import ANSWER, CODE, Feedback, running
+from journeys.site import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from journeys.feedback_site import PATIENCE_SECONDS, Feedback, Shown, pupil
+from journeys.feedback_site import Feedback, pupil
+from journeys.site import PATIENCE_SECONDS, Shown
 from support.models.tiny_gguf import write_tiny_gguf
 from support.waiting import eventually
 

@@ -10,15 +10,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from journeys.feedback_site import (
-    FOLDER,
-    PATIENCE_SECONDS,
-    Feedback,
-    pupil,
-    running,
-    teacher,
-)
+from journeys.feedback_site import FOLDER, Feedback, pupil, running, teacher
 from journeys.processes import Program, end_workers, free_port
+from journeys.site import PATIENCE_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)

@@ -17,7 +17,6 @@ from journeys.marking_site import (
     CLASS,
     CODE,
     FOLDER,
-    PATIENCE_SECONDS,
     QUEUE_SECRET,
     Marking,
     assert_each_marked_once,
@@ -25,6 +24,7 @@ from journeys.marking_site import (
     teacher,
 )
 from journeys.processes import Program
+from journeys.site import PATIENCE_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(150)

@@ -10,15 +10,8 @@ from playwright.async_api import Locator, Page, expect
 
 from browser.axe import axe
 from browser.watched import PHONE, Windows, fits_sideways
-from journeys.marking_site import (
-    CLASS,
-    CODE,
-    PATIENCE_SECONDS,
-    SECONDS,
-    Marking,
-    assert_each_marked_once,
-    running,
-)
+from journeys.marking_site import CLASS, CODE, SECONDS, Marking, assert_each_marked_once, running
+from journeys.site import PATIENCE_SECONDS
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)

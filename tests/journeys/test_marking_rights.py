@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from journeys.marking_site import HEADERS, PATIENCE_SECONDS, Marking, running, teacher
+from journeys.marking_site import HEADERS, Marking, running, teacher
+from journeys.site import PATIENCE_SECONDS
 from support import factory
 from support.connections import connections
 from support.waiting import eventually

@@ -14,15 +14,8 @@ import asyncpg
 import pytest
 
 from journeys.processes import Program
-from journeys.scanner_site import (
-    CODE,
-    FOLDER,
-    PATIENCE_SECONDS,
-    Author,
-    Scanner,
-    author,
-    running,
-)
+from journeys.scanner_site import CODE, FOLDER, Author, Scanner, author, running
+from journeys.site import PATIENCE_SECONDS
 from support.clock import Clock
 from support.waiting import eventually
 
@@ -87,7 +80,7 @@ async def test_from_the_submission_to_its_end_in_every_way(
             "We have your package. It is #3 in the queue. "
             "Nobody is at work at the moment; it goes on by itself."
         )
-        scanner.start_worker(tier_seconds=1.2)  # each stage long enough to be seen
+        scanner.start_worker(SCANNER_TIER_SECONDS="1.2")  # each stage long enough to be seen
         told = dict(
             zip(
                 made,
@@ -142,7 +135,7 @@ async def test_exactly_3_recoveries_of_a_scan_that_always_hangs(
     scanner: Scanner, shared_conn: asyncpg.Connection, shared_clock: Clock
 ) -> None:
     """S2, S3, S6, S7, S8, S10, S11: the budget, its waits, and what the operator sees of it."""
-    scanner.start_worker(tier_seconds=0)
+    scanner.start_worker(SCANNER_TIER_SECONDS="0")
     async with author(scanner) as ana:
         # The first scan of a worker begins when its processes can be made.
         await ana.sees_end(await ana.submit())
@@ -279,7 +272,7 @@ async def test_a_lease_that_ends_while_the_work_goes_on(
 ) -> None:
     """S1, S12: one is stopped, overtaken, and then brings its own result; one is killed."""
     for name in ("one", "two"):
-        scanner.start_worker(name, tier_seconds=1.5)
+        scanner.start_worker(name, SCANNER_TIER_SECONDS="1.5")
     async with author(scanner) as ana:
         await _both_there(ana)
         job = await ana.submit("slow_tier1")

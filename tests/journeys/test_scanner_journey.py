@@ -12,7 +12,8 @@ from playwright.async_api import Page, expect
 
 from browser.axe import axe
 from browser.watched import DESK, PHONE, Windows, fits_sideways
-from journeys.scanner_site import CODE, MARK, PATIENCE_SECONDS, Scanner, running
+from journeys.scanner_site import CODE, MARK, Scanner, running
+from journeys.site import PATIENCE_SECONDS
 from support.clock import Clock
 from support.waiting import eventually
 
@@ -37,7 +38,7 @@ async def test_a_package_is_published_whatever_happens_to_its_scan(
         await expect(job).to_contain_text("Nobody is at work at the moment.")
 
         # Its second start would go well; it takes so long that the worker is killed before.
-        worker = site.start_worker("first", tier_seconds=PATIENCE_SECONDS)
+        worker = site.start_worker("first", SCANNER_TIER_SECONDS=str(PATIENCE_SECONDS))
         stage = page.locator("#stages .here")
         await expect(stage).to_have_text("Tier 1 scanning", timeout=PATIENCE_MS)
         banner = job.locator("[part=banner]")

@@ -12,13 +12,13 @@ import asyncpg
 import pytest
 
 from journeys.processes import LOOK_SECONDS, Program, end_workers
+from journeys.site import PATIENCE_SECONDS
 from journeys.studio_site import (
     CODE,
     ENDED,
     FOLDER,
     FREE,
     GROWTH,
-    PATIENCE_SECONDS,
     PNG,
     PRO,
     PROMPT,
@@ -163,7 +163,7 @@ async def test_what_does_not_come_is_refunded(studio: Studio) -> None:
 
 async def test_a_busy_model_is_waited_for(studio: Studio, shared_conn: asyncpg.Connection) -> None:
     """What is drawn already is not asked for again, and nobody is charged twice."""
-    asked_before = len(await studio.report())
+    asked_before = len(await studio.calls())
     async with customer(studio, studio.newcomer()) as ana:
         await studio.fault(fault="storm", form="seconds", after=1, times=1, contains="boats")
         first = await ana.order(images=2)
@@ -172,7 +172,7 @@ async def test_a_busy_model_is_waited_for(studio: Studio, shared_conn: asyncpg.C
         assert (done["status"], done["ready"]) == ("completed", 3)
         assert done["credits"]["charged"] == 3
         assert (await ana.sees_end(first["job_id"]))["ready"] == 2
-    calls = (await studio.report())[asked_before:]
+    calls = (await studio.calls())[asked_before:]
     assert [call["status"] for call in calls].count(429) == 1
     assert len(calls) == 6
     assert await _failures(shared_conn, ana.account) == 0

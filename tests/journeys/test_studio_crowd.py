@@ -9,15 +9,8 @@ import asyncpg
 import pytest
 
 from journeys.processes import LOOK_SECONDS
-from journeys.studio_site import (
-    ENDED,
-    PATIENCE_SECONDS,
-    PNG,
-    Customer,
-    customer,
-    running,
-    urls_of,
-)
+from journeys.site import PATIENCE_SECONDS
+from journeys.studio_site import ENDED, PNG, Customer, customer, running, urls_of
 from support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,7 +8,8 @@ from playwright.async_api import Locator, Page, expect
 
 from browser.axe import axe
 from browser.watched import Windows, fits_sideways
-from journeys.studio_site import CODE, FREE, MARK, PATIENCE_SECONDS, Studio, running
+from journeys.site import PATIENCE_SECONDS
+from journeys.studio_site import CODE, FREE, MARK, Studio, running
 
 pytestmark = pytest.mark.timeout(180)
 
