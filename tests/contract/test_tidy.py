@@ -15,7 +15,7 @@ SQL_FILES = sorted(SQL.rglob("*.sql"))
 LONGEST_FILE = 400
 LONGEST_LINE = 100
 # The only files that move a job from one status to another; lifecycle.sql has the map.
-MOVERS = {"submit.sql", "claim.sql", "finish.sql", "recover.sql", "lifecycle.sql"}
+MOVERS = {"claim.sql", "finish.sql", "recover.sql", "lifecycle.sql"}
 
 QUIET = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\$r\$.*?\$r\$", re.DOTALL)
 

@@ -1,5 +1,5 @@
--- The life of a job. Its status is set here and in submit.sql, submit_plain.sql, claim.sql,
--- finish.sql, recover.sql; nowhere else.
+-- The life of a job. Its status is set here and in insert.sql, claim.sql, finish.sql, recover.sql;
+-- nowhere else.
 --
 --   submit_many              claim_jobs               finish_jobs, resolve_callbacks
 --  ------------->  queued  ------------->  running  ---------------------------------> succeeded
