@@ -258,7 +258,7 @@ def test_9_a_handler_that_raises(desk: Desk) -> None:
         "NOW WARNING penstock.worker: a handler failed: ZeroDivisionError at FOLDER/shop.py:19 in"
         " split; frames: FOLDER/shop.py:19 in split, FOLDER/shop.py:15 in divide job=JOB"
     )
-    assert note == "bug: ZeroDivisionError: division by zero"
+    assert note == "bug: attempts_exhausted: ZeroDivisionError: division by zero"
     with psycopg.connect(desk.dsn) as conn:
         [job] = conn.execute("select id::text from penstock.finished").fetchone() or [""]
     shown = desk.run("show", job).out
