@@ -110,11 +110,16 @@ async def test_jobs_of_a_topic_share_one_stream(page: Page, stand_in: StandIn) -
         }"""
     )
     await all_show(page, "late", ["late"])
+    await eventually(lambda: _has_read(stand_in, "late"), "the late one has read its state")
     for name in [*JOBS, "late"]:
         stand_in.put(name, status="succeeded")
     await stand_in.until_streams(0)
     assert stand_in.opened == 1
     assert stand_in.called("GET /v1/jobs") == ["GET /v1/jobs/late"]
+
+
+async def _has_read(stand_in: StandIn, name: str) -> bool:
+    return f"GET /v1/jobs/{name}" in stand_in.called("GET /v1/jobs")
 
 
 async def test_who_is_not_told_by_the_shared_stream_looks_for_itself(
