@@ -18,8 +18,8 @@ from pickup import pickup
 from report import Found, Line
 from server import record_part, server
 from submit import submit
-from support.waiting import waiting
 from throughput import accounts, backlog, burst, profile, throughput
+from waiting import waiting
 
 PARTS: dict[str, Callable[..., Awaitable[Found]]] = {
     part.__name__: part
