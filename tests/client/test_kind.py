@@ -287,3 +287,13 @@ async def test_a_constant_dedupe_is_one_key_for_all(database: str) -> None:
     again = await report.submit(day="tuesday")
     assert (again.id, again.deduplicated) == (first.id, True)
     await app.close()
+
+
+def test_no_priority_offset_may_be_said(app: Penstock) -> None:
+    """As None, which an app passes on where nobody has set one."""
+    queue = app.queue("plain")
+
+    @app.job(queue=queue, priority_offset=None)  # type: ignore[arg-type]
+    async def plain() -> None: ...
+
+    assert "priority_offset" not in plain.declared

@@ -117,7 +117,7 @@ def make_kind(
     )
     declared = {**read(KIND, given), **sources.declared}
     if not given["priority_offset"]:
-        del declared["priority_offset"]
+        declared.pop("priority_offset", None)
     if given["webhook"] is not None:
         declared["webhook"] = read_link(given["webhook"], "webhook")
     handler = Handler(

@@ -49,6 +49,32 @@ async def test_a_loop_that_fails_is_named_in_the_log_and_started_again(
     assert "secret" not in second
 
 
+async def test_an_outage_of_a_loop_that_had_recovered_is_logged_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that never returns by itself has no other sign that an outage is over."""
+    monkeypatch.setattr(supervisor, "RECOVERED_SECONDS", -1.0)
+    caplog.set_level(logging.INFO, LOG.name)
+    calls = 0
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise Unavailable("no database")
+        await asyncio.Event().wait()
+
+    async def waits() -> bool:
+        return calls == 3
+
+    loops = Supervisor(LOG)
+    loops.start("the writer", work)
+    await eventually(waits, "it is started again each time")
+    await loops.stop()
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["the writer waits for the database: Unavailable"] * 2
+
+
 async def test_a_step_is_repeated_after_each_pause_until_all_loops_stop() -> None:
     calls = 0
     ended = asyncio.Event()

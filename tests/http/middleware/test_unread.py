@@ -2,11 +2,16 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from penstock.http.middleware import limits as bounds
+from penstock.http.middleware import requests
 from penstock.http.middleware.limits import Limits
 from penstock.http.middleware.requests import LARGE_BYTES, PIECE_BYTES
 from support.http.half_sent import HalfSent
@@ -116,3 +121,31 @@ async def test_all_accounts_together_are_bounded(
 
 class _Small:
     account_bytes = 100
+
+
+async def test_no_more_is_made_of_an_answer_that_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each piece of a download is a read of the database."""
+    made = 0
+
+    async def pieces() -> AsyncIterator[bytes]:
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield b"x" * PIECE_BYTES
+
+    async def download(scope: Scope, receive: Receive, send: Send) -> None:
+        size = {"content-length": str(100 * PIECE_BYTES)}
+        await StreamingResponse(pieces(), headers=size)(scope, receive, send)
+
+    async def refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bool:
+        await Response(status_code=429)(scope, receive, send)
+        return amount > 0
+
+    monkeypatch.setattr(requests, "_refuse", refuse)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(requests.LargeAnswers(download)), base_url="http://t.test"
+    ) as client:
+        assert (await client.get("/")).status_code == 429
+    assert made == 1

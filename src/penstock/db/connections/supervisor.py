@@ -10,6 +10,8 @@ from penstock.db.connections.listener import AWAY
 
 OUTAGE_SECONDS = 0.5
 FAILED_SECONDS = 1.0
+# A loop that ran for so long had recovered from the outage before: the next one is logged again.
+RECOVERED_SECONDS = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 
@@ -31,18 +33,21 @@ class Supervisor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, name: str, work: Work, every: float | None) -> None:
+        loop = asyncio.get_running_loop()
         outage = False
         while True:
+            begun = loop.time()
             try:
-                if every is not None:
-                    await asyncio.sleep(every)
+                await asyncio.sleep(every or 0.0)
+                begun = loop.time()
                 await work()
                 outage = False
             except AWAY as error:
-                if not outage:
+                if not outage or loop.time() - begun > RECOVERED_SECONDS:
                     self._log.info("%s waits for the database: %s", name, type(error).__name__)
                 outage = True
                 await asyncio.sleep(OUTAGE_SECONDS)
             except Exception as error:  # noqa: BLE001  # no failure of one loop may end the process
+                outage = False
                 self._log.error("%s failed and is started again: %s", name, error_place(error))
                 await asyncio.sleep(FAILED_SECONDS)

@@ -18,6 +18,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -209,6 +210,10 @@ def _completed(headers: Iterable[Header]) -> list[Header]:
     return given + [default for default in _DEFAULTS if default[0] not in names]
 
 
+class _AnswerRefusedError(Exception):
+    """Ends the route whose answer was refused, so that it makes no more of it."""
+
+
 class LargeAnswers:
     """Pure ASGI, around the routes."""
 
@@ -220,21 +225,18 @@ class LargeAnswers:
             await self._app(scope, receive, send)
             return
         start: Message | None = None
-        refused = False
 
         async def send_bounded(message: Message) -> None:
-            nonlocal start, refused
+            nonlocal start
             if message["type"] == "http.response.start" and _is_large(message):
                 start = message  # is sent with the first bytes, unless they are refused
                 return
             body = message.get("body", b"")
             if start is not None:
-                refused = await _refuse(scope, receive, send, len(body))
-                if not refused:
-                    await send(start)
+                if await _refuse(scope, receive, send, len(body)):
+                    raise _AnswerRefusedError
+                await send(start)
                 start = None
-            if refused:
-                return
             if len(body) < LARGE_BYTES:
                 await send(message)
                 return
@@ -244,7 +246,8 @@ class LargeAnswers:
                 piece, goes_on = body[at : at + PIECE_BYTES], more or at + PIECE_BYTES < len(body)
                 await send({"type": "http.response.body", "body": piece, "more_body": goes_on})
 
-        await self._app(scope, receive, send_bounded)
+        with suppress(_AnswerRefusedError):
+            await self._app(scope, receive, send_bounded)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bool:
