@@ -38,8 +38,9 @@ class Supervisor:
         while True:
             begun = loop.time()
             try:
-                await asyncio.sleep(every or 0.0)
-                begun = loop.time()
+                if every is not None:
+                    await asyncio.sleep(every)
+                    begun = loop.time()
                 await work()
                 outage = False
             except AWAY as error:
