@@ -61,12 +61,12 @@ NAMED = _named()
 SAID = {
     "README.md": (
         "one worker process | {one}/s | bare SQL on a minimal table {bare}/s: {of_bare} |",
-        "who may run one job each | {accounts}/s |",
+        "that may run one job each | {accounts}/s |",
         "submits over HTTP | {submits}/s | a bare route that inserts a row {route}/s: {of_route} |",
         "all run elsewhere after | {kill} s |",
         "in the queue: p50 | {place} ms | an exact count {count} ms |",
         "reaches all (p99) | {streams} MB; {change} ms | idle {no_streams} MB |",
-        "wait for a model in one process | {waiting} MB, 0.01 core | idle {idle} MB |",
+        "that wait for a model | {waiting} MB, 0.01 core | idle {idle} MB |",
     ),
     "bench/RESULTS.md": (
         "one process | {one}/s | {bare}/s bare SQL: {of_bare} ",
