@@ -74,7 +74,7 @@ def sample(seed: int) -> list[Sentence]:
     by_category: dict[str, list[Sentence]] = {}
     for sentence in all_sentences():
         by_category.setdefault(sentence.category, []).append(sentence)
-    choice = random.Random(seed)  # noqa: S311  # a sample, not a secret
+    choice = random.Random(seed)  # a sample, not a secret
     return [
         sentence
         for category in sorted(by_category)
@@ -101,7 +101,8 @@ def _python(text: str) -> Iterator[tuple[str, int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             pieces = [
-                str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values
+                str(value.value) if isinstance(value, ast.Constant) else "X"
+                for value in node.values
             ]
             docstrings.update(id(value) for value in node.values)
             yield from _message("".join(pieces), node.lineno)
@@ -144,7 +145,9 @@ def _blocks(
 
 
 def _sql(text: str) -> Iterator[tuple[str, int, str]]:
-    yield from _blocks(_SQL_COMMENT, text, lambda block: re.sub(r"^[ \t]*--[ ]?", "", block, flags=re.M))
+    yield from _blocks(
+        _SQL_COMMENT, text, lambda block: re.sub(r"^[ \t]*--[ ]?", "", block, flags=re.MULTILINE)
+    )
     code = re.sub(r"--[^\n]*", "", text)
     for match in _SQL_TEXT.finditer(code):
         yield from _message(match[1].replace("''", "'"), code.count("\n", 0, match.start()) + 1)
@@ -152,7 +155,7 @@ def _sql(text: str) -> Iterator[tuple[str, int, str]]:
 
 def _script(text: str) -> Iterator[tuple[str, int, str]]:
     yield from _blocks(
-        _JS_COMMENT, text, lambda block: re.sub(r"^[ \t]*(//|/?\*+/?)|\*/", "", block, flags=re.M)
+        _JS_COMMENT, text, lambda block: re.sub(r"^[ \t]*(//|/?\*+/?)|\*/", "", block, flags=re.MULTILINE)
     )
     for match in _JS_TEXT.finditer(_JS_COMMENT.sub("", text)):
         words = match[1] or match[2] or ""
