@@ -1,4 +1,4 @@
-"""docs/requirements.md: what was asked for, and the tests that prove it; made from both.
+"""Generate docs/requirements.md from requirements.toml and the docstrings of the tests.
 
     python tests/contract/requirements.py        writes the page anew
 
@@ -28,28 +28,27 @@ _HEAD = """\
 <!-- Made by tests/contract/requirements.py from requirements.toml beside it and from the tests.
      Edit those, and run `python tests/contract/requirements.py`. -->
 
-# What was asked for, and what proves it
+# Requirements and their tests
 
-Penstock does the work of five systems that were described before it was written: marking a whole
-class, essays, scanning, feedback from one local model, and images for credits. Letters M to G are
-the behaviours that those descriptions name; D is what they leave out: nobody waits or pays for
-somebody else's fault. Each line names the tests that prove it: those to open first, and how many
-more name its id in their docstring. `make test` runs them all, and fails when a behaviour has no
+Five systems were described before Penstock was written: marking a whole class, essays, scanning,
+feedback from one local model, and images for credits. The letters M to G are the behaviours that
+these descriptions name. D is what they omit: nobody waits or pays because of somebody else. Each line names the tests to open first, and how many further tests
+name its id in their docstring. `make test` runs them all, and fails if a behaviour has no
 test. Tests that are left out, always or on some machines, do not count.
 """
 
 _WORDS = """\
-## Their words and ours
+## Terms of the descriptions and of Penstock
 
-The five descriptions call the same things by different names. Values in one row correspond in
-their order.
+The five descriptions use different names for the same things. Values in one row correspond in
+order.
 """
 
 _DIFFERENT = """\
-## What is different, and why
+## Differences, and why
 
-Where a description would lose work, money or secrets, the id stands for the behaviour that was
-meant, and this is what we do instead.
+If a description as written would lose work, money or secrets, the id stands for the intended
+behaviour, which Penstock implements as follows.
 """
 
 
@@ -134,7 +133,7 @@ def page(asked: Requirements, claimed: Mapping[str, tuple[str, ...]]) -> str:
     parts.append("\n".join([_WORDS, *table, ""]))
     parts.append(_DIFFERENT)
     for letter, title in asked.systems.items():
-        table = ["| there | here | why |", "|---|---|---|"]
+        table = ["| the description | Penstock | why |", "|---|---|---|"]
         table += [
             f"| {_cell(row['theirs'])} | {_cell(row['ours'])} | {_cell(row['why'])} |"
             for row in asked.different

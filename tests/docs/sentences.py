@@ -3,9 +3,8 @@
 python tests/docs/sentences.py [SEED]     print 60 sentences of each category, with file and line
 
 Categories: comments and docstrings of Python, SQL, JavaScript and CSS; documents; messages (string
-literals with several words: errors, hints, log lines, help texts); pages (templates, browser texts).
-The sample of one seed is always the same while the text is the same. Readers mark each sentence that
-they had to read twice; CONTRIBUTING.md says how many such marks are acceptable.
+literals with several words: errors, hints, log lines, help texts); pages (templates, texts of
+scripts). A seed draws the same sample as long as the text is the same.
 """
 
 import ast
@@ -33,6 +32,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _SQL_TEXT = re.compile(r"(?<![\w'])'((?:[^'\n]|'')+)'")
 _SQL_COMMENT = re.compile(r"(?:^[ \t]*--[^\n]*\n)+", re.MULTILINE)
 _JS_COMMENT = re.compile(r"(?:^[ \t]*//[^\n]*\n)+|/\*.*?\*/", re.MULTILINE | re.DOTALL)
+_JS_SIGN = re.compile(r"^[ \t]*(//|/?\*+/?)|\*/", re.MULTILINE)
 _JS_TEXT = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"|`([^`\n]*)`")
 # What ruff and mypy read, and a rule drawn across a file.
 _DIRECTIVE = re.compile(r"#?\s*(noqa|type:|mypy:|fmt:|pragma|!/|-{3,}|guard:)")
@@ -93,11 +93,14 @@ def _python(text: str) -> Iterator[tuple[str, int, str]]:
     docstrings = set()
     for node in ast.walk(tree):
         # Also the texts below attributes, which documentation tools read like docstrings.
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                docstrings.add(id(node.value))
-                for paragraph in node.value.value.split("\n\n"):
-                    yield "docstring", node.lineno, paragraph
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            docstrings.add(id(node.value))
+            for paragraph in node.value.value.split("\n\n"):
+                yield "docstring", node.lineno, paragraph
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             pieces = [
@@ -107,9 +110,12 @@ def _python(text: str) -> Iterator[tuple[str, int, str]]:
             docstrings.update(id(value) for value in node.values)
             yield from _message("".join(pieces), node.lineno)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if id(node) not in docstrings:
-                yield from _message(node.value, node.lineno)
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+        ):
+            yield from _message(node.value, node.lineno)
     yield from _python_comments(text)
 
 
@@ -154,9 +160,7 @@ def _sql(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _script(text: str) -> Iterator[tuple[str, int, str]]:
-    yield from _blocks(
-        _JS_COMMENT, text, lambda block: re.sub(r"^[ \t]*(//|/?\*+/?)|\*/", "", block, flags=re.MULTILINE)
-    )
+    yield from _blocks(_JS_COMMENT, text, lambda block: _JS_SIGN.sub("", block))
     for match in _JS_TEXT.finditer(_JS_COMMENT.sub("", text)):
         words = match[1] or match[2] or ""
         if " " in words.strip() and not _NO_PROSE.search(words):
