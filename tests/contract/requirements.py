@@ -32,9 +32,10 @@ _HEAD = """\
 
 Five systems were described before Penstock was written: marking a whole class, essays, scanning,
 feedback from one local model, and images for credits. The letters M to G are the behaviours that
-these descriptions name. D is what they omit: nobody waits or pays because of somebody else. Each line names the tests to open first, and how many further tests
-name its id in their docstring. `make test` runs them all, and fails if a behaviour has no
-test. Tests that are left out, always or on some machines, do not count.
+these descriptions name. D is what they omit: nobody waits or pays because of somebody else. Each
+line names the tests to open first, and how many further tests name its id in their docstring.
+`make test` runs them all, and fails if a behaviour has no test. Tests that are left out, always or
+on some machines, do not count.
 """
 
 _WORDS = """\
