@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.cli.commands.accounts import ledger
+from penstock.cli.commands import ledger
 from support.shapes import Penstock
 
 MOST = 10**12

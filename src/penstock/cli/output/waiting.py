@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.base.wording import number, place
-from penstock.cli.commands.jobs.jobs import stage
+from penstock.cli.commands.jobs import stage
 from penstock.cli.output.render import clean
 from penstock.engine.queries.eta import settled
 from penstock.engine.queries.lists import Lists

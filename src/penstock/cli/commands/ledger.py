@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.output.console import Calls, Json, json_text, with_calls
-from penstock.cli.output.render import Column, clean, print_lines, room, table
+from penstock.cli.output.console import CommandEngine, Json, call_engine, json_text
+from penstock.cli.output.render import Column, clean, print_lines, table, terminal_width
 from penstock.engine.accounts.ledger_export import books
 
 PAGE = 1_000
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
 COLUMNS = (
-    Column("AT"),
-    Column("KIND"),
-    Column("AMOUNT", right=True),
-    Column("BALANCE", right=True),
-    Column("JOB", least=8, drop=1),
-    Column("REF", least=8, drop=2),
-    Column("REASON", least=10, drop=3),
+    Column("AT", "at"),
+    Column("KIND", "kind"),
+    Column("AMOUNT", lambda line: f"{line['amount']:+,}", right=True),
+    Column("BALANCE", lambda line: f"{line['balance_after']:,}", right=True),
+    Column("JOB", "job", least=8, drop=1),
+    Column("REF", "ref", least=8, drop=2),
+    Column("REASON", "reason", least=10, drop=3),
 )
 Lines = list[dict[str, Any]]
 
@@ -48,41 +48,29 @@ def ledger(
     if as_json:
         form = Format.JSON
 
-    async def ask(calls: Calls) -> None:
-        pages = (
-            books(calls.accounts, name, page=PAGE) if whole else _newest(calls, name, limit, form)
-        )
+    async def print_pages(engine: CommandEngine) -> None:
+        if whole:
+            pages = books(engine.accounts, name, page=PAGE)
+        else:
+            pages = _newest(engine, name, limit, oldest_first=form is Format.CSV)
         await _PRINTERS[form](pages)
 
-    with_calls(ask)
+    call_engine(print_pages)
 
 
-async def _newest(calls: Calls, name: str, limit: int, form: Format) -> AsyncIterator[Lines]:
-    lines = await calls.accounts.ledger(name, limit=limit)
-    yield lines[::-1] if form is Format.CSV else lines
+async def _newest(
+    engine: CommandEngine, name: str, limit: int, *, oldest_first: bool
+) -> AsyncIterator[Lines]:
+    lines = await engine.accounts.ledger(name, limit=limit)
+    yield lines[::-1] if oldest_first else lines
 
 
 async def _print_table(pages: AsyncIterator[Lines]) -> None:
-    titles = True
+    first = 0
     async for lines in pages:
-        if not lines:
-            typer.echo("No credits have come or gone yet.")
-            return
-        drawn = table(COLUMNS, [_row(line) for line in lines], width=room())
-        print_lines(drawn if titles else drawn[1:])
-        titles = False
-
-
-def _row(line: dict[str, Any]) -> list[Any]:
-    return [
-        line["at"],
-        line["kind"],
-        f"{line['amount']:+,}",
-        f"{line['balance_after']:,}",
-        line["job"],
-        line["ref"],
-        line["reason"],
-    ]
+        none = "No credits have come or gone yet."
+        print_lines(table(COLUMNS, lines, none=none, width=terminal_width())[first:])
+        first = 1  # the titles stand above the first page alone
 
 
 async def _print_json(pages: AsyncIterator[Lines]) -> None:
@@ -96,17 +84,16 @@ async def _print_json(pages: AsyncIterator[Lines]) -> None:
 
 async def _print_csv(pages: AsyncIterator[Lines]) -> None:
     out = csv.writer(sys.stdout, lineterminator="\n")
-    seen = sys.stdout.isatty()
-    titles = True
+    is_seen = sys.stdout.isatty()
+    titles = [FIELDS]
     async for lines in pages:
-        if titles:  # not before an account that is not there was refused
-            out.writerow(FIELDS)
-            titles = False
+        out.writerows(titles)  # not before an account that is not there was refused
+        titles = []
         for line in lines:
             cells = [line[field] for field in FIELDS]
             # What somebody wrote as a reason must not move the cursor of who looks at it.
             out.writerow(
-                [cell if cell is None else clean(cell) for cell in cells] if seen else cells
+                [cell if cell is None else clean(cell) for cell in cells] if is_seen else cells
             )
 
 
