@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 import asyncpg
 
 from penstock.base.settings import Settings, duration
-from penstock.client.run_jobs import run_jobs
+from penstock.client.inline import run_jobs
 from penstock.db import scratch
 from penstock.db.connections.connect import open_connection
 from penstock.db.embedded.database import Embedded

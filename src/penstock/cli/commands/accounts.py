@@ -1,16 +1,28 @@
-"""`penstock account` and `penstock erase`: what accounts may use, have left, and leave behind."""
+"""`penstock account` and `penstock erase`: plan, balance, every move of credits, erasure."""
 
 import asyncio
+import csv
 import re
+import sys
 import time
+from collections.abc import AsyncIterator
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from penstock.base.wording import age, ahead, count
-from penstock.cli.commands import ledger
-from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
-from penstock.cli.output.render import Column, facts, listing
+from penstock.cli.output.console import CommandEngine, Json, answer, call_engine, json_text
+from penstock.cli.output.render import (
+    Column,
+    clean,
+    facts,
+    listing,
+    print_lines,
+    table,
+    terminal_width,
+)
+from penstock.engine.accounts.ledger_export import books
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.errors import Conflict
 
@@ -44,6 +56,25 @@ COLUMNS = (
     Column("LAST HOUR", _last_hour, right=True, drop=2),
     Column("AGE", lambda account: age(account["created_at"]), right=True, drop=1),
 )
+
+PAGE = 1_000
+FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
+_LEDGER_COLUMNS = (
+    Column("AT", "at"),
+    Column("KIND", "kind"),
+    Column("AMOUNT", lambda line: f"{line['amount']:+,}", right=True),
+    Column("BALANCE", lambda line: f"{line['balance_after']:,}", right=True),
+    Column("JOB", "job", least=8, drop=1),
+    Column("REF", "ref", least=8, drop=2),
+    Column("REASON", "reason", least=10, drop=3),
+)
+Lines = list[dict[str, Any]]
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
 
 
 def _amount(text: str) -> int:
@@ -184,7 +215,71 @@ def list_accounts(
     answer(accounts, listing(COLUMNS, none if after is None else "No more."), as_json=as_json)
 
 
-app.command("ledger")(ledger.ledger)
+@app.command()
+def ledger(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The account's name.")],
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, help="How many at most.")] = 20,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Every line there is, the oldest first.")
+    ] = False,
+    form: Annotated[
+        Format, typer.Option("--format", help="csv has the oldest line first.")
+    ] = Format.TABLE,
+    as_json: Json = False,
+) -> None:
+    """Show what moved on an account, the newest first."""
+    if as_json:
+        form = Format.JSON
+
+    async def print_pages(engine: CommandEngine) -> None:
+        newest = _newest(engine, name, limit, oldest_first=form is Format.CSV)
+        pages = books(engine.accounts, name, page=PAGE) if whole else newest
+        await _PRINTERS[form](pages)
+
+    call_engine(print_pages)
+
+
+async def _newest(
+    engine: CommandEngine, name: str, limit: int, *, oldest_first: bool
+) -> AsyncIterator[Lines]:
+    lines = await engine.accounts.ledger(name, limit=limit)
+    yield lines[::-1] if oldest_first else lines
+
+
+async def _print_table(pages: AsyncIterator[Lines]) -> None:
+    first = 0
+    async for lines in pages:
+        none = "No credits have come or gone yet."
+        print_lines(table(_LEDGER_COLUMNS, lines, none=none, width=terminal_width())[first:])
+        first = 1  # the titles stand above the first page alone
+
+
+async def _print_json(pages: AsyncIterator[Lines]) -> None:
+    """One list on one line, written as it comes."""
+    before = "["
+    async for lines in pages:
+        typer.echo(before + ", ".join(json_text(line) for line in lines), nl=False)
+        before = ", "
+    typer.echo("]")
+
+
+async def _print_csv(pages: AsyncIterator[Lines]) -> None:
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    is_seen = sys.stdout.isatty()
+    titles = [FIELDS]
+    async for lines in pages:
+        out.writerows(titles)  # not before an account that is not there was refused
+        titles = []
+        for line in lines:
+            cells = [line[field] for field in FIELDS]
+            # What somebody wrote as a reason must not move the cursor of who looks at it.
+            out.writerow(
+                [cell if cell is None else clean(cell) for cell in cells] if is_seen else cells
+            )
+
+
+_PRINTERS = {Format.TABLE: _print_table, Format.JSON: _print_json, Format.CSV: _print_csv}
 
 
 def erase(

@@ -114,39 +114,30 @@ async def _lines(app: "Penstock", dsn: str, conn: asyncpg.Connection, jobs: int)
     noop, singles = app.kinds["noop"], jobs // _BULK_PER_SINGLE
     await conn.execute("create table bare (id uuid primary key, payload jsonb)")
 
-    async def commits() -> None:
-        for _ in range(singles):
-            await conn.execute("insert into bare values (gen_random_uuid(), '{}')")
+    def insert() -> Awaitable[object]:
+        return conn.execute("insert into bare values (gen_random_uuid(), '{}')")
 
-    async def submits() -> None:
-        for _ in range(singles):
-            await noop.submit()
-
-    async def bulk() -> None:
-        await noop.submit_many({} for _ in range(jobs))
-
-    async def work() -> None:
-        await _worker(app, dsn, until_idle=True).run()
-
-    bare = await _rate(singles, commits)
-    lines = [
-        Line("commits of a row, one after the other", bare, "/s"),
-        Line("submits, one after the other", await _rate(singles, submits), "/s", bare),
-        Line("submits, many in one call", await _rate(jobs, bulk), "/s"),
-        Line("jobs that do nothing, one worker", await _rate(jobs + singles, work), "/s"),
-    ]
+    bare = await _rate(singles, insert, times=singles)
+    submits = await _rate(singles, noop.submit, times=singles)
+    bulk = await _rate(jobs, lambda: noop.submit_many({} for _ in range(jobs)))
+    work = await _rate(jobs + singles, _worker(app, dsn, until_idle=True).run)
     waits = await _pickups(app, dsn)
     last = statistics.quantiles(waits, n=100)[98]
     return [
-        *lines,
+        Line("commits of a row, one after the other", bare, "/s"),
+        Line("submits, one after the other", submits, "/s", bare),
+        Line("submits, many in one call", bulk, "/s"),
+        Line("jobs that do nothing, one worker", work, "/s"),
         Line("from submit to start, worker at rest: half", statistics.median(waits), "ms"),
         Line("from submit to start, worker at rest: 99 of 100", last, "ms"),
     ]
 
 
-async def _rate(n: int, work: Callable[[], Awaitable[None]]) -> float:
+async def _rate(n: int, call: Callable[[], Awaitable[object]], *, times: int = 1) -> float:
+    """How many of `n` are done in a second by so many calls, one after the other."""
     began = time.perf_counter()
-    await work()
+    for _ in range(times):
+        await call()
     return n / (time.perf_counter() - began)
 
 

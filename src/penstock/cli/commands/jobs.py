@@ -47,8 +47,7 @@ def _note(job: Mapping[str, Any]) -> str | None:
 
 
 def _attempt_error(attempt: Mapping[str, Any]) -> str:
-    error = {"class": attempt["error_class"], "message": attempt["message"]}
-    return why(error, attempt["outcome"])
+    return why({**attempt, "class": attempt["error_class"]}, attempt["outcome"])
 
 
 COLUMNS = (
@@ -118,16 +117,14 @@ def jobs(  # noqa: PLR0913  # one per filter
     """List jobs, the newest first."""
     wanted = JobFilter(status=status, kind=kind, queue=queue, account=account, topic=topic)
     last = None if before is None else _id(before, "--before")
-    found = call_engine(lambda engine: engine.lists.jobs(wanted, limit=limit, before=last))
-    answer(found, listing(COLUMNS, "No jobs."), as_json=as_json)
+    rows = call_engine(lambda engine: engine.lists.jobs(wanted, limit=limit, before=last))
+    answer(rows, listing(COLUMNS, "No jobs."), as_json=as_json)
 
 
 def show(job_id: JobId, *, as_json: Json = False) -> None:
     """Show one job with its starts, its result or its error; or a batch with its jobs."""
-    found = call_engine(
-        lambda engine: job_or_batch(job_id, engine.jobs.read, engine.jobs.read_batch)
-    )
-    answer(found, _sheet, as_json=as_json)
+    job = call_engine(lambda engine: job_or_batch(job_id, engine.jobs.read, engine.jobs.read_batch))
+    answer(job, _sheet, as_json=as_json)
 
 
 def _sheet(job: Mapping[str, Any]) -> list[Text]:

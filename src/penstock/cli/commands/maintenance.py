@@ -115,11 +115,13 @@ def _app(name: str, wanted: Settings) -> tuple[Finding, Settings]:
 
 
 def _line(finding: Finding) -> Text:
-    line = Text(end="")
-    line.append(f"{finding.level:<9}", STYLES[finding.level])
-    line.append(f"{finding.name:<14}", "bold")
     advice = f". {clean(finding.advice)}" if finding.advice else ""
-    return line.append(f"{clean(finding.message)}{advice}")
+    return Text.assemble(
+        (f"{finding.level:<9}", STYLES[finding.level]),
+        (f"{finding.name:<14}", "bold"),
+        f"{clean(finding.message)}{advice}",
+        end="",
+    )
 
 
 def prune(*, as_json: Json = False) -> None:

@@ -6,8 +6,7 @@ import typer
 
 from penstock.base.suggestions import did_you_mean
 from penstock.base.wording import count
-from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
-from penstock.cli.output.options import taking
+from penstock.cli.output.console import CommandEngine, Json, answer, call_engine, taking
 from penstock.cli.output.render import Column, listing
 from penstock.engine.encoding.known_names import listed
 from penstock.engine.options.option import editable

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from penstock.base.wording import age, count
 from penstock.cli.commands.plans import was_reset
@@ -90,10 +91,9 @@ def queues(context: typer.Context, *, as_json: Json = False) -> None:
     if context.invoked_subcommand is None:
         none = "No queues yet: an app declares them, or SQL does (penstock.declare_queue)."
         rows = call_engine(lambda engine: engine.lists.queues())
-        answer(rows, listing(COLUMNS, none), as_json=as_json)
-        for queue in [] if as_json else rows:
-            if is_troubled(queue["circuit"]):
-                typer.echo(f"! {queue['circuit']['message']}")
+        circuits = [queue["circuit"] for queue in rows]
+        troubles = [Text(f"! {each['message']}", end="") for each in circuits if is_troubled(each)]
+        answer(rows, lambda rows: [*listing(COLUMNS, none)(rows), *troubles], as_json=as_json)
 
 
 @app.command()

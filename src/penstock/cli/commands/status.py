@@ -17,7 +17,6 @@ from penstock.base.wording import age, ahead, seconds
 from penstock.cli.commands import jobs, queues
 from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
 from penstock.cli.output.render import Column, stdout, table, terminal_width
-from penstock.engine.jobs.info import JobInfo
 from penstock.engine.queries.hourly import MOST_HOURS
 from penstock.engine.queries.lists import JobFilter
 from penstock.engine.states import JobStatus
@@ -28,8 +27,7 @@ SHOWN = 50
 
 def _hour(line: dict[str, Any]) -> str:
     """`2026-11-16 09:00`."""
-    hour: str = line["hour"]
-    return f"{hour[:10]} {hour[11:16]}"
+    return str(line["hour"])[:16].replace("T", " ")
 
 
 def _average(line: dict[str, Any]) -> str | None:
@@ -61,11 +59,11 @@ def metrics(
     answer(call_engine(lambda engine: engine.hourly.metrics(hours)), _by_hour, as_json=as_json)
 
 
-def _by_hour(found: dict[str, Any]) -> list[Text]:
+def _by_hour(metrics: dict[str, Any]) -> list[Text]:
     none, width = "Nothing has ended in that time.", terminal_width()
-    lines = table(_FINISHED, found["throughput"], none=none, width=width)
-    if found["timeouts"]:
-        lines += [_EMPTY, *table(_FAILED, found["timeouts"], width=width)]
+    lines = table(_FINISHED, metrics["throughput"], none=none, width=width)
+    if metrics["timeouts"]:
+        lines += [_EMPTY, *table(_FAILED, metrics["timeouts"], width=width)]
     return lines
 
 
@@ -107,19 +105,13 @@ def _troubles(circuit: dict[str, Any], *, width: int | None) -> list[str]:
 
 def _totals(status: dict[str, Any]) -> Text:
     average = seconds(status["avg_processing_seconds"])
-    line = Text(end="")
-    for what, style in (
-        ("pending", "cyan"),
-        ("processing", "yellow"),
-        ("scheduled", "blue"),
-        ("failed_today", "red"),
-    ):
-        number = status[what]
-        line.append(f"{number:,} {what.replace('_', ' ')}", style if number else "dim")
-        line.append(" · ")
-    return line.append(
-        "no job has succeeded yet" if average is None else f"a job takes {average} on average"
-    )
+    styles = {"pending": "cyan", "processing": "yellow", "scheduled": "blue", "failed_today": "red"}
+    totals = [
+        (f"{status[what]:,} {what.replace('_', ' ')}", style if status[what] else "dim")
+        for what, style in styles.items()
+    ]
+    mean = "no job has succeeded yet" if average is None else f"a job takes {average} on average"
+    return Text(" · ", end="").join([*(Text(*total) for total in totals), Text(mean)])
 
 
 def top(
@@ -137,8 +129,8 @@ def top(
 
 async def _read(engine: CommandEngine) -> dict[str, Any]:
     running = JobFilter(status=JobStatus.RUNNING)
-    found: list[JobInfo] = await engine.lists.jobs(running, limit=SHOWN)
-    return {**await engine.lists.status(), "jobs": found}
+    jobs = await engine.lists.jobs(running, limit=SHOWN)
+    return {**await engine.lists.status(), "jobs": jobs}
 
 
 def _picture(current: dict[str, Any], width: int | None) -> list[Text]:

@@ -23,8 +23,8 @@ from penstock.cli.output.console import (
     call_engine,
     print_error,
     print_json,
+    taking,
 )
-from penstock.cli.output.options import taking
 from penstock.cli.output.render import clean
 from penstock.engine.encoding.encode import encode, refuse_nul
 from penstock.engine.engine import Engine
@@ -70,8 +70,9 @@ def submit(  # noqa: PLR0913  # those of the command itself
     payload = _payload(data)
     refuse_nul(kind, "kind")
     _read(options)
-
-    limit = _limit(timeout, wait=wait)
+    if timeout is not None and not wait:
+        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
+    limit = None if timeout is None else duration(timeout, field="--timeout")
 
     async def follow(engine: CommandEngine | Engine, job: dict[str, Any]) -> dict[str, Any]:
         read: "Reads" = engine.jobs.read
@@ -159,14 +160,6 @@ def _read(options: dict[str, Any]) -> None:
             options[option.name] = duration(given, field=f"--{option.name}")
         elif isinstance(given, str):
             refuse_nul(given, option.name)
-
-
-def _limit(timeout: str | None, *, wait: bool) -> timedelta | None:
-    if timeout is None:
-        return None
-    if not wait:
-        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
-    return duration(timeout, field="--timeout")
 
 
 def _payload(data: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What every command shares: its settings, a database to work on, and printing for two readers."""
+"""What commands share: settings, options, a database to work on, and printing for two readers."""
 
 import asyncio
+import inspect
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +28,8 @@ from penstock.engine.encoding.known_names import naming_known
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.maintenance import Upkeep
+from penstock.engine.options.forms import Form, Seconds, Whole
+from penstock.engine.options.option import Option
 from penstock.engine.queries.hourly import Hourly
 from penstock.engine.queries.lists import Lists
 from penstock.engine.queries.rows import JobRows
@@ -41,7 +44,44 @@ DEMO = "demo"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _T = TypeVar("_T")
+Command = TypeVar("Command", bound=Callable[..., None])
 _Connect = Callable[[Settings], AbstractAsyncContextManager[asyncpg.Connection]]
+
+
+def taking(options: Iterable[Option]) -> Callable[[Command], Command]:
+    """Give a command these options; it gets them as keyword arguments, None where not given."""
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command)
+        *first, as_json, _ = signature.parameters.values()  # the last one is **options
+        added = [
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[_type(option.form), _help(option)],
+            )
+            for option in options
+        ]
+        parameters = [*first, *added, as_json]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _type(form: Form) -> Any:
+    return int | None if isinstance(form, Whole) else str | None
+
+
+def _help(option: Option) -> Any:
+    match option.form:
+        case Whole(least, most):
+            return typer.Option(metavar="N", min=least, max=most, help=option.help)
+        case Seconds():
+            sentence = f'{option.help.removesuffix(".")}, like "5m".'
+            return typer.Option(metavar="DURATION", help=sentence)
+    return typer.Option(help=option.help)
 
 
 class CommandEngine:

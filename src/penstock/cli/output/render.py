@@ -142,8 +142,10 @@ def print_lines(lines: Iterable[Text]) -> None:
 def facts(pairs: Iterable[tuple[str, Any]]) -> list[Text]:
     """Lines about one thing: what each fact is called, and what it is."""
     return [
-        Text(end="")
-        .append(f"{name:<12}", "bold")
-        .append(clean(value), STYLES[value] if name == "status" else "")
+        Text.assemble(
+            (f"{name:<12}", "bold"),
+            (clean(value), STYLES[value] if name == "status" else ""),
+            end="",
+        )
         for name, value in pairs
     ]
