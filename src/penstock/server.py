@@ -34,10 +34,10 @@ from penstock.worker.worker import Options, Worker
 # How long the database may take to answer a request. A commit that waits for a standby that hangs
 # takes longer, and is neither there nor not there.
 ANSWER_SECONDS = 10.0
-# How long a worker in a server may take to leave: what does not end by then is given back.
+# How long a worker in a server may take to leave: what has not finished by then is released.
 DRAIN_SECONDS = 6.0
 # How often a standing server looks for finished jobs whose on_finish is due.
-HOOKS_SECONDS = 1.0
+CALLBACK_POLL_SECONDS = 1.0
 
 _log = logging.getLogger("penstock.server")
 
@@ -112,7 +112,7 @@ class AppRunner:
         return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
 
     def leave(self) -> None:
-        """The server stops: what runs is given back."""
+        """The server stops: release the jobs that run."""
         for worker in self._working:
             worker.stop_now()
 
@@ -141,7 +141,7 @@ def api(
 
     base      where this server reaches itself, if PENSTOCK_PUBLIC_URL does not say
     worker    run the app's jobs, too
-    standing  it stays: it keeps the house in order, and looks for queues that nobody drives
+    standing  it stays: it does upkeep, and polls for queues that nobody drives
     """
     if base is not None:
         app.base = base
@@ -157,7 +157,7 @@ def api(
         live = Hub(engine, app.dsn)
         due = asyncio.Event()
         callbacks = DueCallbacks(engine, app.handlers(), tracebacks=app.settings.tracebacks)
-        pause = HOOKS_SECONDS if standing else None
+        pause = CALLBACK_POLL_SECONDS if standing else None
         api.state.backend = Backend(
             engine=engine,
             settings=replace(app.settings),
@@ -204,8 +204,8 @@ def api(
 async def running(api: Starlette) -> AsyncIterator[None]:
     """For an app that mounts this one: from its own beginning to its end.
 
-    When the process is told to stop, streams end and calls give back what they run, first: a server
-    waits for open requests, and the stream of a page has no end.
+    A signal to stop first ends streams, and has calls release the jobs they run: a server waits for
+    open requests, and the stream of a page has no end.
     """
     loop = asyncio.get_running_loop()
     is_main = threading.current_thread() is threading.main_thread()
@@ -230,14 +230,14 @@ async def running(api: Starlette) -> AsyncIterator[None]:
 
 
 def leave(api: Starlette) -> None:
-    """The server is told to stop: open streams end, calls that run jobs give them back."""
+    """Before the server stops: end open streams, and have calls release the jobs they run."""
     backend: Backend = api.state.backend
     while backend.on_leave:
         backend.on_leave.pop(0)()
 
 
 def leave_now(api: Starlette) -> None:
-    """It is told once more: a worker beside gives back what it runs."""
+    """At the second signal: also have a worker beside release the jobs it runs."""
     leave(api)
     worker: Worker | None = getattr(api.state, "worker", None)
     if worker is not None:

@@ -283,7 +283,7 @@ class Penstock:
         self._declared = version
 
     def changed(self) -> None:
-        """Something is declared otherwise than the database was told."""
+        """Something is declared that the database does not know yet."""
         self._version += 1
 
     def may_ride(self, queue: str) -> bool:

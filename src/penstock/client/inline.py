@@ -1,7 +1,7 @@
 """Jobs that no standing worker runs: run in the process that submits them, or driven by calls.
 
 Inline, the queue is turned off by a switch. Validation, row, limits and history are the same; only
-who runs the job differs. The caller gets his ticket when the attempt has ended. What is submitted
+who runs the job differs. The caller gets the ticket when the attempt has ended. What is submitted
 within the caller's own transaction cannot run before it commits, so it runs in the background, once
 the job can be read.
 """

@@ -40,7 +40,6 @@ STOP_SECONDS = 15.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Call = Coroutine[Any, Any, Any]
 
 
 class LoopThread:
@@ -52,7 +51,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         _all.add(self)
 
-    def run(self, call: Call) -> Any:
+    def run(self, call: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in the loop, from any other thread, and wait for it."""
         if _in_loop():
             # It would stand still until the answer is there, and all that it runs with it.
@@ -64,7 +63,7 @@ class LoopThread:
             )
         return self.run_anywhere(call)
 
-    def run_anywhere(self, call: Call) -> Any:
+    def run_anywhere(self, call: Coroutine[Any, Any, R]) -> R:
         """The same, also where a loop runs that it blocks."""
         waiting = asyncio.run_coroutine_threadsafe(call, self._started())
         try:
@@ -120,12 +119,13 @@ def _in_loop() -> bool:
     return True
 
 
-def step(call: Call) -> Any:
+def step(call: Coroutine[Any, Any, R]) -> R:
     """Run a coroutine that waits for nothing."""
     try:
         call.send(None)
     except StopIteration as done:
-        return done.value
+        result: R = done.value
+        return result
     call.close()
     raise RuntimeError("a call on a blocking connection waited for an event loop")
 
@@ -192,8 +192,8 @@ class Sync:
 
     def status(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
         """The job, or the batch as a dict (`app.batch(id)`), as every reader sees it."""
-        status: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).status())
-        return status
+        read: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).status()
+        return self._thread.run(read)
 
     def result(self, ticket: Ticket | Batch | UUID | str, timeout: Duration | None = None) -> Any:
         """Wait for the end and give the result; JobFailed or JobCancelled where there is none."""
@@ -201,8 +201,8 @@ class Sync:
 
     def cancel(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
-        after: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).cancel())
-        return after
+        cancel: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).cancel()
+        return self._thread.run(cancel)
 
     def close(self) -> None:
         """Let go of connections, thread and embedded database. Using it again opens it again."""
@@ -243,7 +243,7 @@ class SyncSubmission:
     def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
         self._submission.refuse_positions(positions)
         job = self._submission.new_job(payload)
-        ticket: Ticket = self._run(self._submission.send(self._engine(), job))
+        ticket = self._run(self._submission.send(self._engine(), job))
         self._start([ticket])
         return ticket
 
@@ -251,16 +251,15 @@ class SyncSubmission:
         batch = self._submission.new_batch(rows)
         if not batch.kinds:
             return []
-        tickets: list[Ticket] = self._run(self._submission.send_many(self._engine(), batch))
+        tickets = self._run(self._submission.send_many(self._engine(), batch))
         self._start(tickets)
         return tickets
 
     def _engine(self) -> Engine:
         self._thread.run(self._submission.refuse_private_webhook())
-        engine: Engine = self._thread.run(self._app.engine())
-        return engine
+        return self._thread.run(self._app.engine())
 
-    def _run(self, call: Call) -> Any:
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
         # The caller's connection lives in the caller's thread; what uses it waits for no loop.
         return self._thread.run(call) if self._submission.conn is None else step(call)
 
@@ -304,13 +303,13 @@ class SyncAccounts:
     edit_plan = _blocking(Accounts.edit_plan)
     reset_plan = _blocking(Accounts.reset_plan)
 
-    def run(self, call: Callable[..., Call], *args: Any, **options: Any) -> Any:
+    def run(self, call: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
         """Make one of the calls above."""
         conn = options.get("conn")
         if conn is None:
             return self._thread.run(call(self._app.accounts, *args, **options))
         refuse_waiting(conn, f"app.accounts.{call.__name__}(...)")
-        engine: Engine = self._thread.run(self._app.engine())
+        engine = self._thread.run(self._app.engine())
 
         async def opened() -> Engine:
             return engine

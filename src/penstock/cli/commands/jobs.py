@@ -1,4 +1,4 @@
-"""`penstock jobs`, `show`, `retry`, `cancel`: look at jobs, and decide what becomes of one."""
+"""`penstock jobs`, `show`, `retry`, `cancel`: list jobs, and decide what becomes of one."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping

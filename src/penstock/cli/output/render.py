@@ -1,6 +1,6 @@
 """Text for people: tables that fit the terminal, statuses in colour.
 
-Where nobody looks (a pipe, a file) there are no colours and nothing is cut off.
+Where output is no terminal (a pipe, a file) there are no colours and nothing is cut off.
 """
 
 import sys
@@ -52,7 +52,7 @@ def stdout() -> Console:
 
 
 def terminal_width() -> int | None:
-    """How wide a line may be; None where nobody looks."""
+    """How wide a line may be; None where output is no terminal."""
     return stdout().width if sys.stdout.isatty() else None
 
 

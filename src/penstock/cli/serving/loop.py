@@ -1,4 +1,4 @@
-"""The event loop of a command that runs until it is told to stop, and the signals that tell it."""
+"""The event loop of a command that runs until a signal stops it, and its signals."""
 
 import asyncio
 import importlib.util

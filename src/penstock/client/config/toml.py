@@ -1,6 +1,6 @@
 """`penstock.toml`: queues, plans and jobs without a line of Python to declare them.
 
-The options are those of the code, under the same names. A mistake is told with file, table and key.
+The options are those of the code, under the same names. An error names file, table and key.
 """
 
 import inspect
