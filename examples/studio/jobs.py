@@ -11,7 +11,7 @@ import httpx
 from pydantic import Field
 
 from penstock import Ended, Fail, Job, Penstock, Retries
-from penstock.client.batch import BatchTicket
+from penstock.client.tickets import BatchTicket
 from penstock.failures.verdict import Charge
 from studio import model, store
 from studio.forms import Order

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
-    from penstock.client.batch import Batch, BatchTicket
-    from penstock.client.config.plan import Plan
-    from penstock.client.config.queue import Queue, Retries
+    from penstock.client.config.declared import Plan, Queue, Retries
     from penstock.client.kind import Kind
-    from penstock.client.prices import Field
-    from penstock.client.sources import Constant
-    from penstock.client.ticket import Ticket
+    from penstock.client.sources import Constant, Field
+    from penstock.client.tickets import Batch, BatchTicket, Ticket
     from penstock.engine.jobs.info import JobInfo
     from penstock.engine.jobs.on_finish import Ended
     from penstock.errors import (
@@ -83,13 +80,10 @@ __all__ = [
 # each start, and most commands need no driver and no type checker.
 _MODULES = {
     "penstock.client.app": ("Penstock",),
-    "penstock.client.batch": ("Batch", "BatchTicket"),
-    "penstock.client.config.plan": ("Plan",),
-    "penstock.client.config.queue": ("Queue", "Retries"),
+    "penstock.client.config.declared": ("Plan", "Queue", "Retries"),
     "penstock.client.kind": ("Kind",),
-    "penstock.client.prices": ("Field",),
-    "penstock.client.sources": ("Constant",),
-    "penstock.client.ticket": ("Ticket",),
+    "penstock.client.sources": ("Constant", "Field"),
+    "penstock.client.tickets": ("Batch", "BatchTicket", "Ticket"),
     "penstock.engine.jobs.info": ("JobInfo",),
     "penstock.engine.jobs.on_finish": ("Ended",),
     "penstock.models.handlers.job": ("Job",),

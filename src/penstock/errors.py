@@ -196,27 +196,13 @@ class JobCancelled(PenstockError):
         self.job_id = job_id
 
 
-_BY_SQLSTATE: dict[str, type[Refused]] = {
-    kind.sqlstate: kind
-    for kind in (
-        Unauthorized,
-        InsufficientCredits,
-        NotAllowed,
-        NotFound,
-        Conflict,
-        TooLarge,
-        Invalid,
-        RateLimited,
-    )
-}
+_BY_SQLSTATE: dict[str, type[Refused]] = {kind.sqlstate: kind for kind in Refused.__subclasses__()}
 
 
 def refusal(sqlstate: str, message: str, detail: str | None, hint: str | None = None) -> Refused:
     """The exception for what SQL raised: status from the SQLSTATE, the rest from `detail`."""
     members: dict[str, Any] = json.loads(detail) if detail else {}
-    code = members.pop("code", "refused")
-    field = members.pop("field", None)
     kind = _BY_SQLSTATE.get(sqlstate, Refused)
-    error = kind(message, code=code, field=field, hint=hint, **members)
+    error = kind(message, hint=hint, **{"code": "refused", **members})
     error.sqlstate = sqlstate
     return error

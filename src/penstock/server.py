@@ -4,8 +4,8 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from types import FrameType
@@ -34,10 +34,10 @@ from penstock.worker.worker import Options, Worker
 # How long the database may take to answer a request. A commit that waits for a standby that hangs
 # takes longer, and is neither there nor not there.
 ANSWER_SECONDS = 10.0
-# How long a worker in a server may take to leave: what does not end by then is given back.
+# How long a worker in a server may take to leave: what has not finished by then is released.
 DRAIN_SECONDS = 6.0
-# How often a server that stands looks for ends that its app has not been told of.
-HOOKS_SECONDS = 1.0
+# How often a standing server looks for finished jobs whose on_finish is due.
+CALLBACK_POLL_SECONDS = 1.0
 
 _log = logging.getLogger("penstock.server")
 
@@ -51,18 +51,18 @@ class AppKinds:
     def check(
         self, kind: str, payload: Mapping[str, Any], *, index: int = 0
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        found = self._app.kinds.get(kind)
-        if found is None:
+        declared = self._app.kinds.get(kind)
+        if declared is None:
             return None
-        checked = found.sources.complete(found.parameters.check(payload, index=index))
-        return checked, found.sources.compute(checked, index=index)
+        checked = declared.sources.complete(declared.parameters.check(payload, index=index))
+        return checked, declared.sources.compute(checked, index=index)
 
     def queue_of(self, kind: str) -> str | None:
-        found = self._app.kinds.get(kind)
-        return None if found is None else found.queue
+        declared = self._app.kinds.get(kind)
+        return None if declared is None else declared.queue
 
     def names(self) -> list[str]:
-        return list(self._app.handlers())
+        return list(self._app.kinds)
 
 
 class AppRunner:
@@ -74,11 +74,9 @@ class AppRunner:
         self._working: set[Worker] = set()
 
     async def work(self, queue: str, seconds: float, most: int | None) -> Worked:
-        await self._engine.drive.state(queue)  # says if there is no such queue
+        await self._engine.drive.state(queue)  # refuses a queue that there is not
         handlers = {
-            kind: handler
-            for kind, handler in self._app.handlers().items()
-            if handler.queue == queue
+            kind.name: kind.handler for kind in self._app.kinds.values() if kind.queue == queue
         }
         if not handlers:
             raise Invalid(
@@ -114,36 +112,26 @@ class AppRunner:
         return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
 
     def leave(self) -> None:
-        """The server stops: what runs is given back."""
+        """The server stops: release the jobs that run."""
         for worker in self._working:
             worker.stop_now()
 
 
-class AppHooks:
-    """Tells the app of ends that came in here: at once, and not when a worker looks next."""
+async def _deliver(due: asyncio.Event, callbacks: DueCallbacks, pause: float | None) -> None:
+    """For ever: call on_finish for jobs that finished here, at once, and every `pause` seconds.
 
-    def __init__(self, engine: Engine, app: Penstock) -> None:
-        self._callbacks = DueCallbacks(engine, app.handlers(), tracebacks=app.settings.tracebacks)
-        self._due = asyncio.Event()
-
-    def tell(self) -> None:
-        """A callback has ended jobs; comes back at once."""
-        self._due.set()
-
-    async def run(self) -> None:
-        """For ever."""
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            try:
-                await self._callbacks.deliver()
-            except BaseException:
-                self._due.set()  # the database is away: they are told when it is back
-                raise
-
-    async def check(self) -> None:
-        """Others may have left some, a cancel for one."""
-        self._due.set()
+    Others may have left some, a cancel for one.
+    """
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await due.wait()
+        due.clear()
+        try:
+            await callbacks.deliver()
+        except BaseException:
+            due.set()  # the database is unavailable: they are called when it is back
+            raise
 
 
 def api(
@@ -153,7 +141,7 @@ def api(
 
     base      where this server reaches itself, if PENSTOCK_PUBLIC_URL does not say
     worker    run the app's jobs, too
-    standing  it stays: it keeps the house in order, and looks for queues that nobody drives
+    standing  it stays: it does upkeep, and polls for queues that nobody drives
     """
     if base is not None:
         app.base = base
@@ -164,10 +152,12 @@ def api(
         engine = (await app.engine()).within(ANSWER_SECONDS)
         runner = AppRunner(app, engine)
         public = app.settings.public_url
-        own = None if public else {handler.queue for handler in app.handlers().values()}
-        drives = Drives(engine, roots, public or base, own, kinds=lambda: list(app.handlers()))
+        own = None if public else {kind.queue for kind in app.kinds.values()}
+        drives = Drives(engine, roots, public or base, own, kinds=lambda: list(app.kinds))
         live = Hub(engine, app.dsn)
-        hooks = AppHooks(engine, app)
+        due = asyncio.Event()
+        callbacks = DueCallbacks(engine, app.handlers(), tracebacks=app.settings.tracebacks)
+        pause = CALLBACK_POLL_SECONDS if standing else None
         api.state.backend = Backend(
             engine=engine,
             settings=replace(app.settings),
@@ -184,14 +174,13 @@ def api(
             on_leave=[runner.leave, live.close],
             may_notify_in_commit=app.may_ride,
             wake=app.wake,
-            tell_app=hooks.tell,
+            tell_app=due.set,
         )
         live.start()
         loops = Supervisor(_log)
-        loops.start("the delivery of on_finish callbacks", hooks.run)
+        loops.start("the delivery of on_finish callbacks", lambda: _deliver(due, callbacks, pause))
         if standing:
-            loops.start("the watch of driven queues", drives.look)
-            loops.start("the check for due on_finish callbacks", hooks.check, every=HOOKS_SECONDS)
+            loops.start("the watch of driven queues", drives.poll)
         if standing and not worker:
             loops.start("upkeep", Keeper(await app.dsn(), engine, app.queues).run)
         working = await _begin_worker(app, api) if worker else None
@@ -215,47 +204,40 @@ def api(
 async def running(api: Starlette) -> AsyncIterator[None]:
     """For an app that mounts this one: from its own beginning to its end.
 
-    When the process is told to stop, streams end and calls give back what they run, first: a server
-    waits for open requests, and the stream of a page has no end.
+    A signal to stop first ends streams, and has calls release the jobs they run: a server waits for
+    open requests, and the stream of a page has no end.
     """
-    async with api.router.lifespan_context(api):
-        with _leaving(api):
-            yield
-
-
-@contextmanager
-def _leaving(api: Starlette) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are somebody else's there
-        return
     loop = asyncio.get_running_loop()
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_main = threading.current_thread() is threading.main_thread()
+    # In another thread signals are somebody else's.
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    handlers = {number: signal.getsignal(number) for number in numbers}
     # What nobody handles ends the process, and has to: here it would be swallowed.
-    before = {number: then for number, then in found.items() if callable(then)}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(leave, api)
         before[signal.Signals(number)](number, frame)
 
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
-        yield
-    finally:
-        for number, then in before.items():
-            signal.signal(number, then)
+    async with api.router.lifespan_context(api):
+        for number in before:
+            signal.signal(number, on_signal)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def leave(api: Starlette) -> None:
-    """The server is told to stop: open streams end, calls that run jobs give them back."""
-    found: Backend = api.state.backend
-    for tell in found.on_leave:
-        tell()
-    found.on_leave.clear()
+    """Before the server stops: end open streams, and have calls release the jobs they run."""
+    backend: Backend = api.state.backend
+    while backend.on_leave:
+        backend.on_leave.pop(0)()
 
 
 def leave_now(api: Starlette) -> None:
-    """It is told once more: a worker beside gives back what it runs."""
+    """At the second signal: also have a worker beside release the jobs it runs."""
     leave(api)
     worker: Worker | None = getattr(api.state, "worker", None)
     if worker is not None:

@@ -284,12 +284,7 @@ HEAVY = (
         "penstock.server",
     ),
     *("fastapi", "starlette", "uvicorn", "jinja2", "httptools", "uvloop", "sqlalchemy", "psycopg"),
-    *(
-        "rich.progress",
-        "rich.live",
-        "penstock.net.transport",
-        "penstock.cli.commands.database.measuring",
-    ),
+    *("rich.progress", "rich.live", "penstock.net.transport"),
 )
 
 

@@ -17,7 +17,8 @@ from penstock import (
     Penstock,
     RateLimited,
 )
-from penstock.client.accounts import Accounts, SyncAccounts
+from penstock.client.accounts import Accounts
+from penstock.client.sync import SyncAccounts
 from penstock.engine.accounts.accounts import Accounts as EngineAccounts
 from support.shapes import Connect
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.blocking import LoopThread, step
+from penstock.client.sync import LoopThread, step
 from penstock.db.adapters.caller_connection import blocks
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.requests import NewJob

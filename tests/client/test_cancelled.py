@@ -128,4 +128,4 @@ async def test_when_all_gave_up_a_database_that_is_away_is_not_logged(
 
 
 async def is_forgotten(app: Penstock) -> bool:
-    return not app._engines._held
+    return not app._engines._by_loop

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from penstock import Invalid, Kind, Misconfigured, Penstock, Unavailable
-from penstock.client.config import database as location
+from penstock.client import engines
 from penstock.engine.engine import Engine
 from penstock.errors import SchemaMismatch
 from support.db.embedded_uses import end_servers, quiet_forks, runs, starts
@@ -47,8 +47,8 @@ async def test_many_at_once_open_one_engine(database: str) -> None:
     app, task = shop(database)
     tickets = await asyncio.gather(*(task.submit(n=n) for n in range(50)))
     assert len({ticket.id for ticket in tickets}) == 50
-    engines = await asyncio.gather(*(app.engine() for _ in range(5)))
-    assert len(set(map(id, engines))) == 1
+    opened = await asyncio.gather(*(app.engine() for _ in range(5)))
+    assert len(set(map(id, opened))) == 1
     await app.close()
 
 
@@ -91,7 +91,7 @@ def test_each_run_has_connections_of_its_own_and_leaves_none(database: str) -> N
     for n in range(3):
         asyncio.run(task.submit(n=n))
         gc.collect()  # a connection left open would warn, and a warning is an error here
-        assert app._engines._held == {}
+        assert app._engines._by_loop == {}
     assert count(database, "penstock.job") == 3
     assert count(database, OURS) == 0
 
@@ -109,19 +109,19 @@ def test_threads_with_loops_of_their_own(database: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         tickets = list(pool.map(lambda n: asyncio.run(task.submit(n=n)), range(8)))
     assert len({ticket.id for ticket in tickets}) == 8
-    assert app._engines._held == {}
+    assert app._engines._by_loop == {}
 
 
 def test_a_loop_that_was_closed_without_its_end_is_forgotten(database: str) -> None:
     app, _task = shop(database)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(app.engine())
-    held = app._engines._held[loop]
+    held = app._engines._by_loop[loop]
     loop.run_until_complete(loop.shutdown_asyncgens())
-    app._engines._held[loop] = held  # as if it had not been told
+    app._engines._by_loop[loop] = held  # as if it had not been told
     loop.close()
     asyncio.run(app.engine())
-    assert loop not in app._engines._held
+    assert loop not in app._engines._by_loop
 
 
 async def test_after_close_the_next_use_opens_again(database: str) -> None:
@@ -176,7 +176,7 @@ async def test_a_server_with_an_old_schema_is_refused(blank: str) -> None:
     with pytest.raises(SchemaMismatch, match="run `penstock migrate up`"):
         await task.submit(n=1)
     assert count(blank, OURS) == 0
-    assert app._engines._held == {}
+    assert app._engines._by_loop == {}
 
 
 async def test_a_failed_first_use_is_tried_again() -> None:
@@ -187,7 +187,7 @@ async def test_a_failed_first_use_is_tried_again() -> None:
         )
         assert all(isinstance(result, Unavailable) for result in results)
         assert "sesame" not in str(results)
-    assert app._engines._held == {}
+    assert app._engines._by_loop == {}
 
 
 def test_settings_are_read_at_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_the_end_of_another_kind_of_loop_closes_its_engine_too(database: str) ->
         runner.run(task.submit(n=1))
         assert count(database, OURS) > 0
     gc.collect()
-    assert app._engines._held == {}
+    assert app._engines._by_loop == {}
     assert count(database, OURS) == 0
 
 
@@ -319,7 +319,7 @@ async def test_an_embedded_server_is_used_once_per_process_and_left_by_the_last_
         def leave(self) -> None:
             told.append("leave")
 
-    monkeypatch.setattr(location, "Embedded", Server)
+    monkeypatch.setattr(engines, "Embedded", Server)
     first, second = Penstock(home=tmp_path / "home"), Penstock(home=tmp_path / "home")
     assert {*await asyncio.gather(*(app.dsn() for app in (first, second, first)))} == {Server.dsn}
     await first.close()

@@ -3,6 +3,7 @@
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
@@ -10,12 +11,21 @@ import typer
 
 from penstock.base import logs
 from penstock.base.wording import seconds
-from penstock.cli.commands.accounts import account, erase, key, plans, webhooks
-from penstock.cli.commands.database import bench, check, doctor, migrate, prune, transfer
-from penstock.cli.commands.jobs import jobs, show, submit
-from penstock.cli.commands.queues import circuit, metrics, queues, status, top, workers
+from penstock.cli.commands import (
+    accounts,
+    bench,
+    jobs,
+    keys,
+    maintenance,
+    plans,
+    queues,
+    schema,
+    status,
+    submit,
+    webhooks,
+)
 from penstock.cli.commands.run import dev, model, serve, worker
-from penstock.cli.output.console import FAILED, INTERRUPTED, WRONG_USE, settings
+from penstock.cli.output.console import FAILED, INTERRUPTED, WRONG_USE, print_error, settings
 from penstock.errors import (
     InsufficientCredits,
     Invalid,
@@ -28,7 +38,7 @@ from penstock.errors import (
 )
 
 _log = logging.getLogger("penstock")
-_AWAY, _FURTHER = "Try again in a moment.", "`penstock doctor` looks further."
+_RETRY, _FURTHER = "Try again in a moment.", "`penstock doctor` looks further."
 
 app = typer.Typer(
     name="penstock",
@@ -37,37 +47,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_RUN, _JOBS, _QUEUES, _ACCOUNTS = "Run", "Jobs", "Queues", "Accounts"
-_WATCH, _DATABASE = "Watch", "Database"
-
-app.command(rich_help_panel=_RUN)(dev.dev)
-app.command(rich_help_panel=_RUN)(serve.serve)
-app.command(rich_help_panel=_RUN)(worker.worker)
-app.command(rich_help_panel=_RUN)(model.model)
-app.command(rich_help_panel=_JOBS)(submit.submit)
-app.command(rich_help_panel=_JOBS)(jobs.jobs)
-app.command(rich_help_panel=_JOBS)(show.show)
-app.command(rich_help_panel=_JOBS)(jobs.retry)
-app.command(rich_help_panel=_JOBS)(jobs.cancel)
-app.add_typer(queues.app, name="queues", rich_help_panel=_QUEUES)
-app.command(rich_help_panel=_QUEUES)(queues.pause)
-app.command(rich_help_panel=_QUEUES)(queues.resume)
-app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_JOBS)
-app.add_typer(circuit.app, name="circuit", rich_help_panel=_QUEUES)
-app.add_typer(account.app, name="account", rich_help_panel=_ACCOUNTS)
-app.add_typer(plans.app, name="plans", rich_help_panel=_ACCOUNTS)
-app.add_typer(key.app, name="key", rich_help_panel=_ACCOUNTS)
-app.command(rich_help_panel=_ACCOUNTS)(erase.erase)
-app.command(rich_help_panel=_WATCH)(status.status)
-app.command(rich_help_panel=_WATCH)(top.top)
-app.command(rich_help_panel=_WATCH)(metrics.metrics)
-app.command(rich_help_panel=_WATCH)(workers.workers)
-app.command(rich_help_panel=_WATCH)(doctor.doctor)
-app.add_typer(migrate.app, name="migrate", rich_help_panel=_DATABASE)
-app.command("import", rich_help_panel=_DATABASE)(transfer.import_jobs)
-app.command(rich_help_panel=_DATABASE)(prune.prune)
-app.command(rich_help_panel=_DATABASE)(check.check)
-app.command(rich_help_panel=_DATABASE)(bench.bench)
+_PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
+    "Run": (dev.dev, serve.serve, worker.worker, model.model),
+    "Jobs": (submit.submit, jobs.jobs, jobs.show, jobs.retry, jobs.cancel, webhooks.app),
+    "Queues": (queues.app, queues.pause, queues.resume, queues.circuit),
+    "Accounts": (accounts.app, plans.app, keys.app, accounts.erase),
+    "Watch": (status.status, status.top, status.metrics, queues.workers, maintenance.doctor),
+    "Database": (
+        *(schema.app, schema.import_jobs, maintenance.prune),
+        *(maintenance.check, bench.bench),
+    ),
+}
+for panel, commands in _PANELS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            name = command.__name__.removesuffix("_jobs")  # `import` is a word of Python
+            app.command(name, rich_help_panel=panel)(command)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so
@@ -86,8 +83,8 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    found = settings()
-    logs.configure(found.log_level, found.log_format)
+    current = settings()
+    logs.configure(current.log_level, current.log_format)
 
 
 def main() -> NoReturn:
@@ -96,10 +93,11 @@ def main() -> NoReturn:
         app(prog_name="penstock")
     except PenstockError as error:
         if isinstance(error, Refused):
-            _say(error.message, error.hint or _way_out(error))
+            _print_error(error.message, error.hint or _way_out(error))
         else:
-            away = isinstance(error, Unavailable)
-            _say(str(error), f"{error.hint or _AWAY} {_FURTHER}" if away else error.hint)
+            is_unavailable = isinstance(error, Unavailable)
+            hint = f"{error.hint or _RETRY} {_FURTHER}" if is_unavailable else error.hint
+            _print_error(str(error), hint)
         sys.exit(WRONG_USE if isinstance(error, Invalid | WrongApp) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -107,7 +105,7 @@ def main() -> NoReturn:
         if _log.isEnabledFor(logging.DEBUG):
             traceback.print_exc()
         hint = "This is a bug. PENSTOCK_LOG_LEVEL=debug shows where it happened."
-        _say(f"unexpected {type(error).__name__}: {words_of(error)}", hint)
+        _print_error(f"unexpected {type(error).__name__}: {words_of(error)}", hint)
         sys.exit(FAILED)
     sys.exit(0)
 
@@ -123,7 +121,5 @@ def _way_out(error: Refused) -> str | None:
     return None
 
 
-def _say(message: str, hint: str | None) -> None:
-    typer.echo(f"penstock: {message}", err=True)
-    if hint:
-        typer.echo(hint, err=True)
+def _print_error(message: str, hint: str | None) -> None:
+    print_error(f"penstock: {message}" + (f"\n{hint}" if hint else ""))

@@ -11,21 +11,25 @@ from uuid import UUID
 
 from penstock.base.settings import Settings
 from penstock.client.accounts import Accounts
-from penstock.client.batch import Batch
 from penstock.client.config import source_location
-from penstock.client.config.database import Location
-from penstock.client.config.declare import declarations, declare
-from penstock.client.config.options import Duration, read_address
-from penstock.client.config.plan import Plan, make_plan
-from penstock.client.config.queue import Queue, Retries, make_queue, name_of
-from penstock.client.drive import driver, refuse_unreachable
-from penstock.client.engines import Engines, connect
+from penstock.client.config.declare import Item, declare
+from penstock.client.config.declared import (
+    Duration,
+    Plan,
+    Queue,
+    Retries,
+    make_plan,
+    make_queue,
+    name_of,
+    read_address,
+)
+from penstock.client.drive import driver
+from penstock.client.engines import Engines, connect, join_database, leave_database
 from penstock.client.kind import Kind, P, R, make_kind
-from penstock.client.prices import Price, Split
-from penstock.client.sources import Source
+from penstock.client.sources import Price, Source, Split
 from penstock.client.sync import Sync
 from penstock.client.testing import Testing
-from penstock.client.ticket import Ticket, read_id
+from penstock.client.tickets import Batch, Ticket, read_id
 from penstock.client.token import Right, make_token
 from penstock.engine.engine import Engine
 from penstock.engine.options.forms import Text, Word
@@ -40,6 +44,7 @@ BACKGROUND_SECONDS = 5.0
 """How long jobs that run here (`inline`) may go on when the app is closed."""
 
 Classifier = TypeVar("Classifier", bound=Extension)
+_Declared = TypeVar("_Declared", bound=Item)
 
 
 class Penstock:
@@ -74,7 +79,6 @@ class Penstock:
         self._home = home
         self._strict = None if accounts is None else accounts == "strict"
         self._settings: Settings | None = None
-        self._location = Location(lambda: self.settings)
         self._engines = Engines(self._connect, lambda: driver(self.settings))
         self._extensions: list[Extension] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -85,12 +89,12 @@ class Penstock:
     def settings(self) -> Settings:
         """What the environment and the arguments say, read at the first use."""
         if self._settings is None:
-            found = Settings.from_environment(environ, Path.cwd())
+            settings = Settings.from_environment(environ, Path.cwd())
             if self._dsn is not None:
-                found = replace(found, dsn=self._dsn)
+                settings = replace(settings, dsn=self._dsn)
             if self._home is not None:
-                found = replace(found, home=Path.cwd() / Path(self._home).expanduser())
-            self._settings = found
+                settings = replace(settings, home=Path.cwd() / Path(self._home).expanduser())
+            self._settings = settings
         return self._settings
 
     def queue(  # noqa: PLR0913  # one per option of the contract
@@ -131,10 +135,8 @@ class Penstock:
         drive             worker, or "http" where no worker stands by: calls of the API run its
                           jobs, and a submit starts the first one
         """
-        given = dict(locals())  # each option by its name
-        queue = make_queue(name, source_location.of_caller(), given)
-        self._add("queue", self.queues, queue)
-        return queue
+        queue = make_queue(name, source_location.of_caller(), dict(locals()))
+        return self._add("queue", self.queues, queue)
 
     def plan(  # noqa: PLR0913  # one per option of the contract
         self,
@@ -156,10 +158,8 @@ class Penstock:
         first_job    added to the priority of an account's first job ever, like -20; 0
         default      accounts not seen before get it; else the first plan declared
         """
-        given = dict(locals())  # each option by its name
-        plan = make_plan(name, source_location.of_caller(), given)
-        self._add("plan", self.plans, plan)
-        return plan
+        plan = make_plan(name, source_location.of_caller(), dict(locals()))
+        return self._add("plan", self.plans, plan)
 
     def job(  # noqa: PLR0913  # one per option of the contract
         self,
@@ -205,16 +205,15 @@ class Penstock:
             kind = make_kind(self, function, waits_in, given)
             kind.handler.extensions = self._extensions
             kind.handler.outside = self.outside
-            self._add("job kind", self.kinds, kind)
-            return kind
+            return self._add("job kind", self.kinds, kind)
 
         return declared
 
     def outside(self) -> Outside:
         """What workers sign with, and where callbacks come in; Misconfigured without a secret."""
-        found = self.settings
-        base = found.public_url or self.base
-        return Outside(read_roots(found), base, found.allow_private)
+        settings = self.settings
+        base = settings.public_url or self.base
+        return Outside(read_roots(settings), base, settings.allow_private)
 
     def ticket(self, job_id: UUID | str) -> Ticket:
         """The ticket of a job whose id was kept."""
@@ -263,7 +262,7 @@ class Penstock:
 
     async def dsn(self) -> str:
         """Where the database is; an embedded one runs then."""
-        return await self._location.dsn()
+        return await join_database(self.settings, self)
 
     async def engine(self) -> Engine:
         """The engine of the running loop, on a database that knows what is declared.
@@ -277,34 +276,42 @@ class Penstock:
         return engine
 
     async def declare(self, engine: Engine) -> None:
-        """Tell the database what is declared here. Cheap where it knows already."""
+        """Make the database know what is declared here. Cheap where it knows already."""
         version = self._version
-        wanted = declarations(
-            self.queues.values(), self.plans.values(), self.kinds.values(), strict=self._strict
-        )
-        await declare(engine, wanted, self.name, self.place)
+        items: list[Item] = [*self.queues.values(), *self.plans.values(), *self.kinds.values()]
+        await declare(engine, items, self.name, self.place, strict=self._strict)
         self._declared = version
 
     def changed(self) -> None:
-        """Something is declared otherwise than the database was told."""
+        """Something is declared that the database does not know yet."""
         self._version += 1
 
     def may_ride(self, queue: str) -> bool:
-        """Whether a hint to workers may go with the next commit: it has been quiet for a moment."""
-        return self._engines.may_ride(queue)
+        """Whether the next commit may carry the wake-up: there was none for a moment.
+
+        Not from a thread without a loop of ours.
+        """
+        opened = self._engines.current()
+        return opened is not None and opened.waker.may_join_commit(queue)
 
     def wake(self, queue: str) -> None:
-        """Tell resting workers that a queue has work, in the background of the running loop."""
-        self._engines.wake(queue)
+        """Notify idle workers that a queue has work, in the background of the running loop."""
+        if opened := self._engines.current():
+            opened.waker.notify(queue)
 
     def drive(self, queue: str) -> None:
         """Start a call that drives a queue, in the background of the running loop."""
-        self._engines.drive(queue)
+        if opened := self._engines.current():
+            opened.driver.notify(queue)
 
     def refuse_undriven(self, queue: str) -> None:
         """Refuse a submit that could not start a call. A test runs its jobs itself."""
-        if not self.is_tested:
-            refuse_unreachable(queue, self.settings)
+        if self.settings.public_url is None and not self.is_tested:
+            raise Misconfigured(
+                f'queue {queue} is driven by calls (drive="http"), and PENSTOCK_PUBLIC_URL is not '
+                "set: set it to the address at which the API is reached, like "
+                "https://queue.example.org"
+            )
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something run beside, in the running loop."""
@@ -340,15 +347,18 @@ class Penstock:
         await self._engines.close()
         await self.sync.close_from_loop()
         if not self._engines.any_open:
-            await self._location.leave()
+            await leave_database(self.settings, self)
 
     async def _connect(self) -> Engine:
-        return await connect(
-            await self._location.dsn(), self.declare, own=self.settings.dsn is None
-        )
+        return await connect(await self.dsn(), self.declare, own=self.settings.dsn is None)
 
-    def _add(self, what: str, known: dict[str, Any], new: Queue | Plan | Kind[..., Any]) -> None:
-        if new.name in known:
-            source_location.refuse_twice(what, new.name, known[new.name].place, new.place)
+    def _add(self, what: str, known: dict[str, Any], new: _Declared) -> _Declared:
+        before = known.get(new.name)
+        if before is not None and not new.place.again(before.place):
+            raise Misconfigured(
+                f"{what} {new.name} is declared twice: at {before.place} and at {new.place}. "
+                "Give one of them another name."
+            )
         known[new.name] = new
         self.changed()
+        return new

@@ -8,36 +8,21 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 from penstock.base.settings import Settings
-from penstock.client.inline import is_committed
-from penstock.client.ticket import Ticket
 from penstock.engine.engine import Engine
 from penstock.engine.queries.notifications import Notifier
-from penstock.errors import Misconfigured, PenstockError
+from penstock.errors import PenstockError
 from penstock.net.drive_call import call, warn
 from penstock.security.roots import Roots, read_roots
-
-if TYPE_CHECKING:
-    from penstock.client.kind import Kind
 
 # Calls for one queue, by one process: a second one while the first works is answered at once.
 PAUSE_SECONDS = 0.5
 # How long what is known of a database's driven queues is taken for true.
 FRESH_SECONDS = 5.0
 MOST_KNOWN = 10_000
-# How often a server that stands looks for work that nobody drives.
-LOOK_SECONDS = 3.0
-
-
-def refuse_unreachable(queue: str, settings: Settings) -> None:
-    """Without an address of the API, nobody could be called."""
-    if settings.public_url is None:
-        raise Misconfigured(
-            f'queue {queue} is driven by calls (drive="http"), and PENSTOCK_PUBLIC_URL is not set: '
-            "set it to the address at which the API is reached, like https://queue.example.org"
-        )
+# How often a standing server polls for work that nobody drives.
+POLL_SECONDS = 3.0
 
 
 def driver(settings: Settings) -> Notifier:
@@ -53,12 +38,6 @@ def driver(settings: Settings) -> Notifier:
                 await call(roots, settings.public_url, queue)
 
     return Notifier(send, pause_seconds=PAUSE_SECONDS)
-
-
-async def drive_soon(kind: "Kind[..., Any]", tickets: Sequence[Ticket], *, committed: bool) -> None:
-    """Begin a call for what was submitted; of the caller's own transaction, once it committed."""
-    if committed or (tickets and await is_committed(tickets[0])):
-        kind.app.drive(kind.queue)
 
 
 class Drives:
@@ -88,22 +67,23 @@ class Drives:
 
     def submitted(self, kinds: Collection[str]) -> None:
         """Jobs of these kinds may be due now; after commit. Comes back at once."""
-        for kind in kinds:
-            self._tell("kind", kind)
+        self._drive("kind", kinds)
 
     def due(self, queues: Collection[str | None]) -> None:
         """The same of these queues."""
-        for queue in queues:
-            if queue is not None:
-                self._tell("queue", queue)
+        self._drive("queue", queues)
 
-    def _tell(self, what: str, name: str) -> None:
-        if self._base is None:
-            return
-        until, driven = self._known.get((what, name), (0.0, []))
-        if until <= time.monotonic():
-            self._in_background(self._learn(what, name))
-        for queue in driven:
+    def _drive(self, what: str, names: Collection[str | None]) -> None:
+        for name in names:
+            if name is None or self._base is None:
+                continue
+            until, driven = self._known.get((what, name), (0.0, []))
+            if until <= time.monotonic():
+                self._in_background(self._learn(what, name))
+            self._notify(driven)
+
+    def _notify(self, queues: Sequence[str]) -> None:
+        for queue in queues:
             self._notifier.notify(queue)
 
     @property
@@ -117,13 +97,12 @@ class Drives:
             return False
         return await call(self._roots, self._base, queue, body)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """For ever: begin calls for driven queues with work that nobody drives."""
         while True:
             with suppress(PenstockError, OSError):
-                for queue in await self._engine.drive.due(self._kinds()):
-                    self._notifier.notify(queue)
-            await asyncio.sleep(LOOK_SECONDS)
+                self._notify(await self._engine.drive.due(self._kinds()))
+            await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
         if self._tasks:
@@ -131,21 +110,19 @@ class Drives:
         await self._notifier.close()
 
     async def _learn(self, what: str, name: str) -> None:
-        """Whether it is driven; then it is told at once."""
+        """Which queues are driven that it names; then a call begins at once."""
         until = time.monotonic() + FRESH_SECONDS
         # At once known as not known: a storm of submits asks once.
         self._known[what, name] = (until, self._known.get((what, name), (0.0, []))[1])
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
         with suppress(PenstockError, OSError):
-            drive = self._engine.drive
             if what == "kind":
-                queues = await drive.driven([name])
+                queues = await self._engine.drive.driven([name])
             else:
-                queues = [name] if await drive.is_driven(name) else []
+                queues = [name] if await self._engine.drive.is_driven(name) else []
             self._known[what, name] = (until, queues)
-            for queue in queues:
-                self._notifier.notify(queue)
+            self._notify(queues)
 
     async def _send(self, queues: Sequence[str]) -> None:
         for queue in queues:

@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from penstock.client.config.options import read_link
+from penstock.client.config.declared import read_link
 from penstock.client.config.source_location import Place, of_function
-from penstock.client.sources import Sources, read_sources
+from penstock.client.sources import OPTIONS, Sources, read_sources
 from penstock.client.submission import Submission
 from penstock.engine.options.forms import read_name, wrong
 from penstock.engine.options.kind import KIND
@@ -108,12 +108,11 @@ def make_kind(
 ) -> Kind[P, R]:
     """Check every option and the function's signature, and leave to SQL what was not given."""
     _refuse_no_handler(function)
-    name = given["name"]
-    kind = read_name(function.__name__ if name is None else name, "kind")
+    kind = read_name(function.__name__ if given["name"] is None else given["name"], "kind")
     parameters = Parameters.of(function, kind)
     sources = read_sources(
         parameters,
-        **{name: given[name] for name in ("dedupe", "topic", "account", "price", "split")},
+        **{option: given[option] for option in (*OPTIONS, "price", "split")},
     )
     declared = {**read(KIND, given), **sources.declared}
     if not given["priority_offset"]:

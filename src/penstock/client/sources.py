@@ -1,21 +1,24 @@
-"""Where a job's dedupe key, topic, account and price come from: field, constant or function.
+"""Where a job's dedupe key, topic, account and price come from, and how large requests are split.
 
-A field or a constant is declared to SQL, which then finds it for every caller. A function is the
-app's own code: it is called at each submit, and plain SQL cannot submit such a kind.
+A field, a constant, a number or a table is declared to SQL, which then finds the value for every
+caller. A function is the app's own code: it is called at each submit, and plain SQL cannot submit
+such a kind.
 """
 
 import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from penstock.base.suggestions import did_you_mean
-from penstock.client.prices import Price, Split, price_of, read_cost
-from penstock.engine.encoding.encode import encode
+from penstock.engine.encoding.encode import CREDITS_MAX, encode
+from penstock.engine.jobs.requests import refuse_odd_price
 from penstock.engine.options.forms import TEXT_MAX, Text, wrong
 from penstock.errors import Invalid
 from penstock.models.handlers.parameters import Parameters
+
+Function = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,27 @@ class Constant:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter by name: `price=Field("cost", trusted=True)`."""
+
+    name: str
+    trusted: bool = False
+    """Only the app's own backend submits, so what the field says may be the price."""
+
+
 Source = str | Constant | Callable[[dict[str, Any]], str | int | None]
 """The name of a parameter; a constant; or a function of the payload."""
+Price = int | Field | Mapping[str, int | str | bool] | Callable[[dict[str, Any]], int]
+"""Credits; a table of them; a function of the payload; or a trusted parameter that holds them."""
+Split = tuple[str, int]
+"""A parameter that counts or lists something, and how much of it one job takes at most."""
+
+_TABLE = '{"per": "images", "by": "quality", "standard": 1, "high": 3}'
+_MOST = 1_000_000
 
 OPTIONS = ("dedupe", "topic", "account")
-# What they say, by field of a job.
+# What they determine, by field of a job.
 _FIELDS = {"dedupe": "dedupe_key", "topic": "topic", "account": "account", "price": "price"}
 
 
@@ -39,7 +58,7 @@ class Sources:
 
     declared: dict[str, Any]
     """As `declare_kind` takes them."""
-    computed: Mapping[str, Callable[[dict[str, Any]], Any]]
+    computed: Mapping[str, Function]
     filled: Mapping[str, Any]
     """Defaults of the fields among them: SQL reads the payload, and knows no defaults."""
 
@@ -48,27 +67,27 @@ class Sources:
         return {**self.filled, **payload} if self.filled else payload
 
     def compute(self, payload: dict[str, Any], *, index: int = 0) -> dict[str, str | int]:
-        """What the functions say for one payload, by field of the job."""
-        found: dict[str, str | int] = {}
+        """What the functions return for one payload, by field of the job."""
+        values: dict[str, str | int] = {}
         for field, function in self.computed.items():
-            if field == "price":
-                found[field] = price_of(function, payload, index)
-                continue
             value = function(payload)
-            if isinstance(value, int) and not isinstance(value, bool):
-                value = str(value)
-            if value is None:
-                continue
-            if not isinstance(value, str):
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if field == "price" and is_number:
+                refuse_odd_price(value, index)
+                values[field] = value
+            elif field != "price" and (is_number or isinstance(value, str)):
+                values[field] = str(value) if is_number else value
+            elif field == "price" or value is not None:
+                whole = f"a whole number from 0 to {CREDITS_MAX}"
                 raise Invalid(
-                    f"the function for {field} must answer a text, a number or None, not "
+                    f"the function for {field} must answer "
+                    f"{whole if field == 'price' else 'a text, a number or None'}, not "
                     f"{type(value).__name__}",
                     code="invalid_job",
                     field=field,
                     index=index,
                 )
-            found[field] = value
-        return found
+        return values
 
 
 def read_sources(
@@ -76,43 +95,48 @@ def read_sources(
     *,
     price: Price | None = None,
     split: Split | None = None,
-    **said: Source | None,
+    **given: Source | None,
 ) -> Sources:
     """What `@app.job(dedupe=…, topic=…, account=…, price=…, split=…)` means for a handler."""
     declared: dict[str, Any] = {}
-    computed: dict[str, Callable[[dict[str, Any]], Any]] = {}
-    for option, source in said.items():
-        match source:
-            case None:
-                continue
-            case str() if source in parameters.names:
-                declared[f"{option}_field"] = source
-            case str():
-                raise _names_nothing(option, source, parameters.names)
-            case Constant():
-                # None would pass as "nothing was said".
-                declared[option] = Text().read(source.value or "", option)
-            case _ if _is_plain_function(source):
-                computed[_FIELDS[option]] = source
-            case _:
-                raise wrong(
-                    option,
-                    source,
-                    'it may be the name of a parameter, Constant("…"), or a plain function of the '
-                    "payload",
-                )
-    cost = read_cost(parameters, price, split)
-    if split is not None and said.get("dedupe") is not None:
-        raise wrong(
-            "split", split, "it excludes dedupe: a batch of several jobs is not one live job"
-        )
-    if cost.function is not None:
-        computed["price"] = cost.function
+    computed: dict[str, Function] = {}
+    for option, source in given.items():
+        if _is_plain_function(source):
+            computed[_FIELDS[option]] = source
+        elif source is not None:
+            declared |= _declared(option, source, parameters.names)
+    fields = [declared[f"{option}_field"] for option in OPTIONS if f"{option}_field" in declared]
+    if _is_plain_function(price):
+        computed["price"] = price
+    elif price is not None:
+        declared["price"], price_fields = _price(parameters, price)
+        fields += price_fields
+    if split is not None:
+        if given.get("dedupe") is not None:
+            raise wrong(
+                "split", split, "it excludes dedupe: a batch of several jobs is not one live job"
+            )
+        declared["split_field"], declared["split_most"] = _split(parameters, split)
+        fields.append(declared["split_field"])
     if computed:
         declared["computed"] = [option for option in _FIELDS if _FIELDS[option] in computed]
-    fields = [declared[f"{option}_field"] for option in OPTIONS if f"{option}_field" in declared]
-    filled = _defaults(parameters, [*fields, *cost.fields])
-    return Sources({**declared, **cost.declared}, computed, filled)
+    return Sources(declared, computed, _defaults(parameters, fields))
+
+
+def _declared(option: str, source: Any, names: tuple[str, ...]) -> dict[str, str | None]:
+    match source:
+        case str() if source in names:
+            return {f"{option}_field": source}
+        case str():
+            raise _names_nothing(option, source, names)
+        case Constant():
+            # None would pass as "nothing was given".
+            return {option: Text().read(source.value or "", option)}
+    raise wrong(
+        option,
+        source,
+        'it may be the name of a parameter, Constant("…"), or a plain function of the payload',
+    )
 
 
 def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
@@ -126,14 +150,121 @@ def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
 
 
 def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:
-    found = {}
-    for field in fields:
-        value = parameters.defaults.get(field)
-        if value is not None:
-            encode(value, field)  # refused now rather than at each submit
-            found[field] = value
-    return found
+    values = {field: parameters.defaults.get(field) for field in fields}
+    for field, value in values.items():
+        encode(value, field)  # refused now rather than at each submit
+    return {field: value for field, value in values.items() if value is not None}
 
 
-def _is_plain_function(source: Any) -> bool:
+def _is_plain_function(source: Any) -> TypeGuard[Function]:
     return callable(source) and not inspect.iscoroutinefunction(source)
+
+
+def _price(parameters: Parameters, price: Any) -> tuple[int | dict[str, Any], list[str]]:
+    """As `declare_kind` takes it, and the payload's fields that SQL reads for it."""
+    match price:
+        case bool():
+            pass
+        case int() if 0 <= price <= CREDITS_MAX:
+            return price, []
+        case str():
+            raise _untrusted(parameters, price)
+        case Field():
+            return _from_field(parameters, price.name, trusted=price.trusted)
+        case Mapping() if "field" in price and not {"per", "by"} & price.keys():
+            # As `penstock.toml` writes a field.
+            trusted = price.get("trusted", False)
+            if not isinstance(trusted, bool) or price.keys() - {"field", "trusted"}:
+                form = 'a field is written as {"field": "cost", "trusted": true}'
+                raise wrong("price", dict(price), form)
+            return _from_field(parameters, price["field"], trusted=trusted)
+        case Mapping():
+            return dict(price), _table(parameters, price)
+        case _:
+            pass
+    raise wrong(
+        "price",
+        price,
+        f"it may be a whole number from 0 to {CREDITS_MAX}, a table like {_TABLE}, a plain "
+        'function of the payload, or Field("…", trusted=True)',
+    )
+
+
+def _from_field(
+    parameters: Parameters, name: Any, *, trusted: bool
+) -> tuple[dict[str, Any], list[str]]:
+    if not trusted or name not in parameters.names:
+        raise _untrusted(parameters, name)
+    return {"field": name, "trusted": True}, [name]
+
+
+def _known(parameters: Parameters) -> str:
+    return ", ".join(parameters.names) or "none"
+
+
+def _untrusted(parameters: Parameters, name: Any) -> Invalid:
+    """Whoever submits a job writes its payload, and could make it free."""
+    if name not in parameters.names:
+        return wrong("price", name, f"it names a parameter, and known are {_known(parameters)}")
+    return Invalid(
+        f"price is taken from the parameter {name}, so whoever submits the job could set it to 0",
+        code="invalid_option",
+        field="price",
+        hint="Give a number, a table or a function of the payload. If only your own backend submits"
+        f' this kind, say so: price=Field("{name}", trusted=True), in TOML price = {{ field = '
+        f'"{name}", trusted = true }}; keys of accounts are then refused.',
+    )
+
+
+def _table(parameters: Parameters, table: Mapping[Any, Any]) -> list[str]:
+    """The fields that a table reads; whatever is odd about it is refused by name."""
+    fields = {key: table[key] for key in ("per", "by") if key in table}
+    for key, named in fields.items():
+        if named not in parameters.names:
+            raise _odd_table(f"{key} must name a parameter, and known are {_known(parameters)}")
+    prices = {key: value for key, value in table.items() if key not in fields}
+    if mistake := _misshapen(fields, prices):
+        raise _odd_table(mistake)
+    for key, value in prices.items():
+        if not isinstance(key, str) or not 1 <= len(key) <= TEXT_MAX or "\x00" in key:
+            raise _odd_table(f"a value of by must be a text of 1 to {TEXT_MAX} characters")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= CREDITS_MAX:
+            raise _odd_table(f"{key} must be a whole number from 0 to {CREDITS_MAX}")
+    return list(fields.values())
+
+
+def _misshapen(fields: Mapping[str, str], prices: Mapping[Any, Any]) -> str | None:
+    if not fields:
+        return f"it needs per or by, or both, like {_TABLE}"
+    if "by" not in fields:
+        if set(prices) == {"each"}:
+            return None
+        return 'without by it has per and each alone, like {"per": "images", "each": 2}'
+    if "each" in prices:
+        return f"each excludes by: name a price for each value of {fields['by']}"
+    if not prices:
+        return f"it has no price for any value of {fields['by']}: like {_TABLE}"
+    return "per and by must name two parameters" if fields["by"] == fields.get("per") else None
+
+
+def _odd_table(mistake: str) -> Invalid:
+    return Invalid(f"price is a table, and {mistake}", code="invalid_option", field="price")
+
+
+def _split(parameters: Parameters, split: Any) -> Split:
+    match split:
+        case [str() as counted, int() as most] if not isinstance(most, bool):
+            if counted not in parameters.names:
+                known = _known(parameters)
+                raise wrong(
+                    "split", split, f"it begins with the name of a parameter; known are {known}"
+                )
+            if 1 <= most <= _MOST:
+                return counted, most
+        case _:
+            pass
+    raise wrong(
+        "split",
+        split,
+        f'it may be a parameter and a whole number from 1 to {_MOST}, like ("images", 4)',
+    )

@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from dataclasses import fields, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never
 
-from penstock.client.batch import BatchTicket
-from penstock.client.config.options import Duration
-from penstock.client.drive import drive_soon
-from penstock.client.inline import run_here, run_when_committed
-from penstock.client.ticket import Ticket
+from penstock.client.config.declared import Duration
+from penstock.client.inline import start
+from penstock.client.tickets import BatchTicket, Ticket
 from penstock.db.adapters.caller_connection import borrow
 from penstock.db.adapters.caller_errors import is_two_phase
 from penstock.engine.encoding.encode import encode, encode_checked, refuse_nul
@@ -79,7 +78,11 @@ class Submission:
         del given["self"]
         for option, form in _LENGTHS.items():
             if option in given:
-                given[option] = _length(given[option], option, form)
+                try:
+                    given[option] = form.length(given[option], option)
+                except Invalid as error:
+                    error.code = "invalid_job" if error.code == "invalid_option" else error.code
+                    raise
         if webhook_url is not None:
             # Where its name leads is looked at when it is called.
             read_public(webhook_url, allow_private=self.kind.app.settings.allow_private)
@@ -98,7 +101,7 @@ class Submission:
         job = self.new_job(payload)
         await self.refuse_private_webhook()
         ticket = await self.send(await self.kind.app.engine(), job)
-        await self._perhaps_run([ticket])
+        await self._start([ticket])
         return ticket
 
     async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
@@ -111,7 +114,7 @@ class Submission:
             return []
         await self.refuse_private_webhook()
         tickets = await self.send_many(await self.kind.app.engine(), batch)
-        await self._perhaps_run(tickets)
+        await self._start(tickets)
         return tickets
 
     async def refuse_private_webhook(self) -> None:
@@ -120,18 +123,9 @@ class Submission:
         if url is not None:
             await refuse_private(url, allow_private=self.kind.app.settings.allow_private)
 
-    async def _perhaps_run(self, tickets: list[Ticket]) -> None:
-        """Run them here, where the queue is turned off (`inline`); or have a call run them."""
-        if self.kind.driven and self.conn is None:
-            self.kind.app.drive(self.kind.queue)
-        elif self.kind.driven:
-            self.kind.app.in_background(drive_soon(self.kind, tickets, committed=False))
-        if not self.kind.inline:
-            return
-        if self.conn is None:
-            await run_here(self.kind, tickets)
-        else:
-            self.kind.app.in_background(run_when_committed(self.kind, tickets))
+    async def _start(self, tickets: list[Ticket]) -> None:
+        if self.kind.inline or self.kind.driven:
+            await start(self.kind, tickets, is_committed=self.conn is None)
 
     @property
     def conn(self) -> Any:
@@ -182,16 +176,16 @@ class Submission:
         return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
 
     def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | int | None]]:
-        """What the app's functions say for each payload, as columns."""
+        """What the app's functions return for each payload, as columns."""
         sources = self.kind.sources
         if not sources.computed:
             return {}
-        found = [sources.compute(payload, index=n) for n, payload in enumerate(payloads)]
-        for index, one in enumerate(found):
-            for option, value in one.items():
+        rows = [sources.compute(payload, index=n) for n, payload in enumerate(payloads)]
+        for index, row in enumerate(rows):
+            for option, value in row.items():
                 if isinstance(value, str):
                     refuse_nul(value, option, index=index)
-        return {field: [one.get(field) for one in found] for field in sources.computed}
+        return {field: [row.get(field) for row in rows] for field in sources.computed}
 
     async def send(self, engine: Engine, job: NewJob) -> Ticket:
         """Hand a checked job to the database."""
@@ -209,7 +203,13 @@ class Submission:
         )
         if not rides:
             await self._wake([submitted])
-        return self._ticket(submitted) if not submitted.ids else self._batch_ticket(submitted)
+        ticket = self._ticket(submitted)
+        if not submitted.ids:
+            return ticket
+        # Where a position in the queue is known, it is the first one's.
+        later = replace(ticket, position=None, eta_seconds=None)
+        tickets = (ticket, *(replace(later, id=job_id) for job_id in submitted.ids[1:]))
+        return BatchTicket(**_fields(ticket), tickets=tickets)
 
     async def send_many(self, engine: Engine, batch: Batch) -> list[Ticket]:
         self._refuse_undriven()
@@ -217,7 +217,7 @@ class Submission:
             await engine.uploads.refuse_foreign_batch(batch, conn=self.conn)
             submitted = await engine.jobs.submit_batch(batch, batched=True, conn=self.conn)
         await self._wake(submitted)
-        return [self._ticket(one) for one in submitted]
+        return [self._ticket(each) for each in submitted]
 
     def _refuse_undriven(self) -> None:
         """Before anything is written: what nobody could be called for would wait for long."""
@@ -225,10 +225,10 @@ class Submission:
             self.kind.app.refuse_undriven(self.kind.queue)
 
     async def _wake(self, submitted: list[Submitted]) -> None:
-        """Tell resting workers, if there is anything to start now."""
+        """Notify idle workers, if there is anything to start now."""
         if not any(
-            one.status is JobStatus.QUEUED and not one.deduplicated and not one.replayed
-            for one in submitted
+            job.status is JobStatus.QUEUED and not job.deduplicated and not job.replayed
+            for job in submitted
         ):
             return
         if self.conn is None:
@@ -236,7 +236,7 @@ class Submission:
         elif not is_two_phase(self.conn):
             # Postgres sends it when the caller commits, and not at all when he rolls back.
             await borrow(self.conn)(
-                "select penstock.wake_workers(cast($1 as text[])) as told", ([self.kind.queue],)
+                "select penstock.wake_workers(cast($1 as text[])) as woken", ([self.kind.queue],)
             )
 
     def _ticket(self, submitted: Submitted) -> Ticket:
@@ -253,24 +253,9 @@ class Submission:
             app=self.kind.app,
         )
 
-    def _batch_ticket(self, submitted: Submitted) -> BatchTicket:
-        told = self._told(submitted)
-        # Where a line is known, it is the first one's.
-        later = {**told, "position": None, "eta_seconds": None}
-        tickets = [Ticket(one, **later) for one in submitted.ids[1:]]
-        return BatchTicket(submitted.id, **told, tickets=(Ticket(submitted.id, **told), *tickets))
 
-    def _told(self, submitted: Submitted) -> dict[str, Any]:
-        return {
-            "kind": self.kind.name,
-            "deduplicated": submitted.deduplicated,
-            "replayed": submitted.replayed,
-            "position": submitted.position,
-            "eta_seconds": submitted.eta_seconds,
-            "balance": submitted.balance,
-            "batch": submitted.batch,
-            "app": self.kind.app,
-        }
+def _fields(ticket: Ticket) -> dict[str, Any]:
+    return {field.name: getattr(ticket, field.name) for field in fields(ticket)}
 
 
 @contextmanager
@@ -283,13 +268,4 @@ def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
         if isinstance(index, int) and error.field not in (*but, "kind"):
             error.message = f"row {index + 1}: {error.message}"
             error.args = (error.message,)
-        raise
-
-
-def _length(value: Duration, option: str, form: Seconds) -> timedelta | None:
-    try:
-        return form.length(value, option)
-    except Invalid as error:
-        if error.code == "invalid_option":
-            error.code = "invalid_job"
         raise

@@ -1,29 +1,169 @@
 """`app.sync`: the same app for code without an event loop: Django, Flask, Streamlit, scripts.
 
-app.sync.submit(mark, answer="…")
-app.sync.using(mark, account="u1", conn=connection).submit(answer="…")
+    app.sync.submit(mark, answer="…")
+    app.sync.using(mark, account="u1", conn=connection).submit(answer="…")
+
+Nothing is written twice: the engine's own coroutines run, in one background loop. Only a call with
+the caller's own blocking connection runs in the caller's thread, where that connection lives: its
+coroutine never waits for a loop, so it ends at the first step.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Never
+import atexit
+import functools
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar
 from uuid import UUID
 
 from penstock.base.suggestions import did_you_mean
-from penstock.client.accounts import SyncAccounts, refuse_waiting
-from penstock.client.batch import Batch
-from penstock.client.blocking import LoopThread, step
-from penstock.client.config.options import Duration
-from penstock.client.drive import drive_soon
-from penstock.client.inline import run_here, run_when_committed
+from penstock.client.accounts import Accounts
+from penstock.client.config.declared import Duration
+from penstock.client.inline import start
 from penstock.client.submission import Submission
-from penstock.client.ticket import Ticket
+from penstock.client.tickets import Batch, Ticket
+from penstock.db.adapters.caller_connection import blocks
+from penstock.engine.engine import Engine
 from penstock.engine.jobs.info import JobInfo
-from penstock.errors import NotFound
+from penstock.errors import Invalid, Misconfigured, NotFound
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
     from penstock.client.kind import Kind
+
+STOP_SECONDS = 15.0
+"""How long the loop may take to close what it holds."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, started by the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        _all.add(self)
+
+    def run(self, call: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine in the loop, from any other thread, and wait for it."""
+        if _in_loop():
+            # It would stand still until the answer is there, and all that it runs with it.
+            call.close()
+            raise Misconfigured(
+                "app.sync was called inside a running event loop, which it would block: await the"
+                " async form there (`await kind.submit(...)`, `await ticket.result()`), or call it"
+                " in a thread: `await asyncio.to_thread(app.sync.submit, kind, ...)`"
+            )
+        return self.run_anywhere(call)
+
+    def run_anywhere(self, call: Coroutine[Any, Any, R]) -> R:
+        """The same, also where a loop runs that it blocks."""
+        waiting = asyncio.run_coroutine_threadsafe(call, self._started())
+        try:
+            return waiting.result()
+        except BaseException:
+            waiting.cancel()  # nobody waits any more, as after Ctrl-C
+            raise
+
+    def close(self) -> None:
+        """End the loop in good order, which closes what it holds. The next call starts another."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            _stop(loop)
+            thread.join(STOP_SECONDS)
+
+    @property
+    def running(self) -> bool:
+        return self._loop is not None
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(loop,), name="penstock-sync", daemon=True
+                )
+                self._thread.start()
+                self._loop = loop
+                # An app that is dropped without being closed, as a script leaves it that is run
+                # again and again in one process, takes its loop along.
+                weakref.finalize(self, _stop, self._loop).atexit = False
+                _close_all_at_exit()
+            return self._loop
+
+    def forget_parent(self) -> None:
+        """No thread but the forking one lives on in a child: a call would wait for ever."""
+        _the_parents.append(self._loop)
+        self._lock = threading.Lock()  # another thread may have held it while we were forked
+        self._loop = self._thread = None
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def step(call: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that waits for nothing."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+    call.close()
+    raise RuntimeError("a call on a blocking connection waited for an event loop")
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    # Newer Pythons refuse to start the threads that end an executor once the program is ending;
+    # by then everything else is closed.
+    with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().run_forever()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # it has ended before
+        loop.call_soon_threadsafe(loop.stop)
+
+
+_all: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+_the_parents: list[object] = []  # kept, or their end would be felt in the parent
+
+
+@functools.cache
+def _close_all_at_exit() -> None:
+    # Registered by the first loop that starts, and so called before what was registered earlier:
+    # connections are closed while their database still runs.
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for thread in list(_all):
+        thread.close()
+
+
+def _forget_in_child() -> None:
+    for thread in _all:
+        thread.forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class Sync:
@@ -52,8 +192,8 @@ class Sync:
 
     def status(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
         """The job, or the batch as a dict (`app.batch(id)`), as every reader sees it."""
-        found: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).status())
-        return found
+        read: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).status()
+        return self._thread.run(read)
 
     def result(self, ticket: Ticket | Batch | UUID | str, timeout: Duration | None = None) -> Any:
         """Wait for the end and give the result; JobFailed or JobCancelled where there is none."""
@@ -61,8 +201,8 @@ class Sync:
 
     def cancel(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
         """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
-        found: JobInfo | dict[str, Any] = self._thread.run(self._ticket(ticket).cancel())
-        return found
+        cancel: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).cancel()
+        return self._thread.run(cancel)
 
     def close(self) -> None:
         """Let go of connections, thread and embedded database. Using it again opens it again."""
@@ -103,32 +243,87 @@ class SyncSubmission:
     def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
         self._submission.refuse_positions(positions)
         job = self._submission.new_job(payload)
-        self._thread.run(self._submission.refuse_private_webhook())
-        engine = self._thread.run(self._app.engine())
-        ticket: Ticket = self._run(self._submission.send(engine, job))
-        self._perhaps_run([ticket])
+        ticket = self._run(self._submission.send(self._engine(), job))
+        self._start([ticket])
         return ticket
 
     def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
         batch = self._submission.new_batch(rows)
         if not batch.kinds:
             return []
-        self._thread.run(self._submission.refuse_private_webhook())
-        engine = self._thread.run(self._app.engine())
-        tickets: list[Ticket] = self._run(self._submission.send_many(engine, batch))
-        self._perhaps_run(tickets)
+        tickets = self._run(self._submission.send_many(self._engine(), batch))
+        self._start(tickets)
         return tickets
 
-    def _perhaps_run(self, tickets: list[Ticket]) -> None:
-        """Run them in this process, where the queue is turned off (`inline`); or drive it."""
-        kind = self._submission.kind
-        if kind.driven:
-            self._thread.begin(drive_soon(kind, tickets, committed=self._submission.conn is None))
-        if kind.inline and self._submission.conn is None:
-            self._thread.run(run_here(kind, tickets))
-        elif kind.inline:
-            self._thread.begin(run_when_committed(kind, tickets))
+    def _engine(self) -> Engine:
+        self._thread.run(self._submission.refuse_private_webhook())
+        return self._thread.run(self._app.engine())
 
-    def _run(self, call: Any) -> Any:
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
         # The caller's connection lives in the caller's thread; what uses it waits for no loop.
         return self._thread.run(call) if self._submission.conn is None else step(call)
+
+    def _start(self, tickets: list[Ticket]) -> None:
+        kind = self._submission.kind
+        if kind.inline or kind.driven:
+            is_committed = self._submission.conn is None
+            self._thread.run(start(kind, tickets, is_committed=is_committed))
+
+
+def _blocking(
+    call: Callable[Concatenate[Accounts, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncAccounts", P], R]:
+    """The same call for a caller without an event loop."""
+
+    def blocked(self: "SyncAccounts", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        answer: R = self.run(call, *args, **kwargs)
+        return answer
+
+    blocked.__name__, blocked.__doc__ = call.__name__, call.__doc__
+    blocked.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+    return blocked
+
+
+class SyncAccounts:
+    """`app.sync.accounts`: each call blocks until it is done. `conn` is a blocking connection."""
+
+    def __init__(self, app: "Penstock", thread: LoopThread) -> None:
+        self._app = app
+        self._thread = thread
+
+    create = _blocking(Accounts.create)
+    show = _blocking(Accounts.show)
+    set_plan = _blocking(Accounts.set_plan)
+    grant = _blocking(Accounts.grant)
+    deduct = _blocking(Accounts.deduct)
+    refund = _blocking(Accounts.refund)
+    ledger = _blocking(Accounts.ledger)
+    list = _blocking(Accounts.list)
+    plans = _blocking(Accounts.plans)
+    edit_plan = _blocking(Accounts.edit_plan)
+    reset_plan = _blocking(Accounts.reset_plan)
+
+    def run(self, call: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
+        """Make one of the calls above."""
+        conn = options.get("conn")
+        if conn is None:
+            return self._thread.run(call(self._app.accounts, *args, **options))
+        refuse_waiting(conn, f"app.accounts.{call.__name__}(...)")
+        engine = self._thread.run(self._app.engine())
+
+        async def opened() -> Engine:
+            return engine
+
+        # The caller's connection lives in the caller's thread; what uses it waits for no loop.
+        return step(call(Accounts(opened), *args, **options))
+
+
+def refuse_waiting(conn: Any, instead: str) -> None:
+    """A connection that is used with `await` is no use to a caller that blocks."""
+    if not blocks(conn):
+        raise Invalid(
+            f"conn is a connection for an event loop: await {instead} there, or give app.sync a "
+            "blocking connection",
+            code="invalid_connection",
+            field="conn",
+        )

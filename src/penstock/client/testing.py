@@ -14,15 +14,16 @@ import asyncio
 import hashlib
 import uuid
 import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from importlib.resources import files
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import asyncpg
 
 from penstock.base.settings import Settings, duration
-from penstock.client.run_jobs import run_jobs
+from penstock.client.inline import run_jobs
 from penstock.db import scratch
 from penstock.db.connections.connect import open_connection
 from penstock.db.embedded.database import Embedded
@@ -113,43 +114,30 @@ class Testing:
             raise Misconfigured(
                 "testing() is already open for this app: use that one, or end its block first."
             )
-        _open.add(self._app)
-        try:
-            await self._enter()
-        except BaseException:
-            _open.discard(self._app)
-            raise
+        async with AsyncExitStack() as held:
+            _open.add(self._app)
+            await self._enter(held)
+            self._held = held.pop_all()
         return self
 
-    async def _enter(self) -> None:
+    async def _enter(self, held: AsyncExitStack) -> None:
+        held.callback(_open.discard, self._app)
         server = await _server(self._app.settings)
-        self._maker = await open_connection(server.maker)
-        self._name = f"penstock_test_{uuid.uuid4().hex[:16]}"
-        try:
-            template = await _template(self._maker, server)
-            await scratch.create(self._maker, self._name, server.owner, template=template)
-        except asyncpg.InsufficientPrivilegeError:
-            await self._maker.close()
-            raise Misconfigured(
-                "app.testing() makes a database for each test, and this role may not. Grant it "
-                "CREATEDB, or leave PENSTOCK_DSN away: then an embedded server is used."
-            ) from None
-        self.dsn = server.dsn(self._name)
-        await self._app.move(self.dsn)
+        refusal = (
+            "app.testing() makes a database for each test, and this role may not. Grant it "
+            "CREATEDB, or leave PENSTOCK_DSN away: then an embedded server is used."
+        )
+        self.dsn = await held.enter_async_context(
+            scratch_database(server, "penstock_test", refusal, _template)
+        )
         self._conn = await open_connection(self.dsn)
+        held.push_async_callback(self._conn.close)
         self.clock = Clock(self._conn)
+        held.push_async_callback(self._app.move, None)
+        await self._app.move(self.dsn)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _open.discard(self._app)
-        await self._app.move(None)
-        await self._conn.close()
-        await scratch.drop(self._maker, self._name)
-        await self._maker.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self._held.aclose()
 
     async def drain(self) -> int:
         """Run what is due, and what becomes due by that, until there is nothing; how many starts.
@@ -169,6 +157,30 @@ class Testing:
         # A worker does so in the background, and here none may run. Each call drops one partition.
         while await self._conn.fetchval("select count(*) from penstock.prune_history()"):
             pass
+
+
+@asynccontextmanager
+async def scratch_database(
+    server: scratch.Server,
+    prefix: str,
+    refusal: str,
+    template: Callable[[asyncpg.Connection, scratch.Server], Awaitable[str]] | None = None,
+) -> AsyncIterator[str]:
+    """The address of a database that is dropped at the end; `refusal` for who may make none."""
+    name = f"{prefix}_{uuid.uuid4().hex[:16]}"
+    maker = await open_connection(server.maker)
+    try:
+        try:
+            source = None if template is None else await template(maker, server)
+            await scratch.create(maker, name, server.owner, template=source)
+        except asyncpg.InsufficientPrivilegeError:
+            raise Misconfigured(refusal) from None
+        try:
+            yield server.dsn(name)
+        finally:
+            await scratch.drop(maker, name)
+    finally:
+        await maker.close()
 
 
 async def _server(settings: Settings) -> scratch.Server:

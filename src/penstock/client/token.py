@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
-from penstock.client.config.options import Duration
-from penstock.client.ticket import read_id
+from penstock.client.config.declared import Duration
+from penstock.client.tickets import read_id
 from penstock.engine.options.forms import Seconds, Text, wrong
 from penstock.errors import Invalid
 from penstock.http.auth import tokens

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.cli.commands.accounts import ledger
+from penstock.cli.commands import accounts
 from support.shapes import Penstock
 
 MOST = 10**12
@@ -227,7 +227,7 @@ def test_a_whole_ledger_is_read_in_pages(
     penstock: Penstock, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     """However long it is, one page of it is in memory."""
-    monkeypatch.setattr(ledger, "PAGE", 3)
+    monkeypatch.setattr(accounts, "PAGE", 3)
     moved(penstock, lines)
     ids = [row[0] for row in db.execute("select id from penstock.ledger order by id").fetchall()]
     assert len(ids) == lines

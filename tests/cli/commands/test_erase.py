@@ -56,7 +56,7 @@ def test_an_account_that_is_not_there_is_said_so(penstock: Penstock, account: st
 def test_jobs_that_do_not_end_are_named(
     penstock: Penstock, account: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.cli.commands.accounts.erase.WAIT_SECONDS", 0)
+    monkeypatch.setattr("penstock.cli.commands.accounts.WAIT_SECONDS", 0)
     db.execute("select penstock.claim_jobs(penstock.register_worker('w'), 'model', 1)")
     done = penstock("erase", account, "--yes")
     assert done.code == 1

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from penstock.cli.commands.jobs import jobs
+from penstock.cli.commands import jobs
 from support.shapes import Penstock
 
 NOBODY = "00000000-0000-7000-8000-000000000000"

@@ -271,7 +271,7 @@ def test_told_while_they_start_they_leave_too(monkeypatch: pytest.MonkeyPatch) -
     def start_and_hear(_words: list[str], **options: Any) -> subprocess.Popen[bytes]:
         begun.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **options))
         if len(begun) == 2:
-            group._hear(signal.SIGTERM, None)
+            group._stop(signal.SIGTERM, None)
         return begun[-1]
 
     monkeypatch.setattr(subprocess, "Popen", start_and_hear)

@@ -1,6 +1,7 @@
 """Tables that fit, texts that cannot move the cursor, times in the unit that fits."""
 
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ from penstock.base.wording import age, between, number, seconds
 from penstock.cli.output.render import Column, clean, table
 
 COLUMNS = (
-    Column("ID"),
-    Column("NAME", least=4),
-    Column("N", right=True, drop=1),
-    Column("EXTRA", drop=2),
+    Column("ID", itemgetter(0)),
+    Column("NAME", itemgetter(1), least=4),
+    Column("N", itemgetter(2), right=True, drop=1),
+    Column("EXTRA", itemgetter(3), drop=2),
 )
 ROWS: list[list[Any]] = [["a" * 8, "long name here", 7, "more"], ["b" * 8, None, 12, ""]]
 
@@ -45,7 +46,8 @@ def test_columns_that_may_go_and_hold_nothing_are_not_shown_on_a_terminal() -> N
 
 
 def test_wide_characters_keep_their_columns() -> None:
-    lines = table((Column("A", least=4), Column("B")), [["日本語", "x"], ["abc", "y"]], width=8)
+    columns = (Column("A", itemgetter(0), least=4), Column("B", itemgetter(1)))
+    lines = table(columns, [["日本語", "x"], ["abc", "y"]], width=8)
     assert [line.plain for line in lines] == ["A      B", "日本…  x", "abc    y"]
     assert {line.cell_len for line in lines} == {8}
 

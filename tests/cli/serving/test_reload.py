@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.cli.serving.reload import changed, look
+from penstock.cli.serving.processes import app_files, changed
 from support.shapes import Penstock
 
 WAIT_SECONDS = 100
@@ -105,7 +105,7 @@ def test_only_an_apps_own_code_counts(tmp_path: Path) -> None:
     for name in ("shop.py", "penstock.toml", "sub/jobs.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    before = look(tmp_path)
+    before = app_files(tmp_path)
     assert {str(path.relative_to(tmp_path)) for path in before} == {
         "shop.py",
         "penstock.toml",
@@ -114,11 +114,11 @@ def test_only_an_apps_own_code_counts(tmp_path: Path) -> None:
     for name in ("notes.txt", ".penstock/x.py", "node_modules/x.py", "env/pyvenv.cfg", "env/x.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    assert changed(before, look(tmp_path)) == []
+    assert changed(before, app_files(tmp_path)) == []
     (tmp_path / "shop.py").write_text("xy")
     (tmp_path / "sub" / "jobs.py").unlink()
     (tmp_path / "new.py").write_text("x")
-    names = [path.name for path in changed(before, look(tmp_path))]
+    names = [path.name for path in changed(before, app_files(tmp_path))]
     assert names == ["new.py", "shop.py", "jobs.py"]
 
 

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from penstock import Conflict, Penstock
-from penstock.client.config.moved import moved
+from penstock.client.config.declare import moved
 
 APP = """
 from penstock import Penstock

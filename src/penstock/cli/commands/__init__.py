@@ -1,1 +1,1 @@
-"""One module per command of `penstock`, grouped by what the command is about."""
+"""The commands of `penstock`, one module for those about one thing."""

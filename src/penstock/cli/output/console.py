@@ -1,31 +1,40 @@
-"""What every command shares: its settings, a database to work on, and printing for two readers."""
+"""What commands share: settings, options, a database to work on, and printing for two readers."""
 
 import asyncio
+import inspect
 import json
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import asyncpg
 import typer
+from rich.text import Text
 
 from penstock.base.settings import Settings
-from penstock.db.adapters.caller_connection import Fetch
+from penstock.cli.output.render import print_lines
 from penstock.db.connections.connect import connect_ready
 from penstock.db.connections.driver_errors import fetching
 from penstock.engine.accounts.accounts import Accounts
+from penstock.engine.accounts.erasure import Erasure
+from penstock.engine.accounts.keys import Keys
 from penstock.engine.circuits import Circuits
 from penstock.engine.encoding.known_names import naming_known
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.maintenance import Upkeep
+from penstock.engine.options.forms import Form, Seconds, Whole
+from penstock.engine.options.option import Option
+from penstock.engine.queries.hourly import Hourly
 from penstock.engine.queries.lists import Lists
 from penstock.engine.queries.rows import JobRows
 from penstock.engine.queues import Queues
+from penstock.engine.webhooks import Webhooks
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 # Where the demo's embedded database lies, in the folder of all others: apps that are written in the
@@ -35,33 +44,61 @@ DEMO = "demo"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _T = TypeVar("_T")
+Command = TypeVar("Command", bound=Callable[..., None])
 _Connect = Callable[[Settings], AbstractAsyncContextManager[asyncpg.Connection]]
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """The verbs of the engine on the one connection that a command needs."""
+def taking(options: Iterable[Option]) -> Callable[[Command], Command]:
+    """Give a command these options; it gets them as keyword arguments, None where not given."""
 
-    fetch: Fetch
-    jobs: Jobs
-    queues: Queues
-    accounts: Accounts
-    circuits: Circuits
-    lists: Lists
-    upkeep: Upkeep
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command)
+        *first, as_json, _ = signature.parameters.values()  # the last one is **options
+        added = [
+            inspect.Parameter(
+                option.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[_type(option.form), _help(option)],
+            )
+            for option in options
+        ]
+        parameters = [*first, *added, as_json]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
 
-    @classmethod
-    def on(cls, conn: asyncpg.Connection) -> "Calls":
-        fetch = fetching(conn)
-        return cls(
-            fetch,
-            Jobs(fetch),
-            Queues(fetch),
-            Accounts(fetch),
-            Circuits(fetch),
-            Lists(fetch),
-            Upkeep(fetch),
-        )
+    return decorate
+
+
+def _type(form: Form) -> Any:
+    return int | None if isinstance(form, Whole) else str | None
+
+
+def _help(option: Option) -> Any:
+    match option.form:
+        case Whole(least, most):
+            return typer.Option(metavar="N", min=least, max=most, help=option.help)
+        case Seconds():
+            sentence = f'{option.help.removesuffix(".")}, like "5m".'
+            return typer.Option(metavar="DURATION", help=sentence)
+    return typer.Option(help=option.help)
+
+
+class CommandEngine:
+    """The parts of the engine that commands use, on the one connection that a command needs."""
+
+    def __init__(self, conn: asyncpg.Connection) -> None:
+        self.fetch = fetching(conn)
+        self.jobs = Jobs(self.fetch)
+        self.queues = Queues(self.fetch)
+        self.accounts = Accounts(self.fetch)
+        self.circuits = Circuits(self.fetch)
+        self.erasure = Erasure(self.fetch)
+        self.hourly = Hourly(self.fetch)
+        self.keys = Keys(self.fetch)
+        self.lists = Lists(self.fetch)
+        self.upkeep = Upkeep(self.fetch)
+        self.webhooks = Webhooks(self.fetch)
 
 
 def settings() -> Settings:
@@ -71,10 +108,10 @@ def settings() -> Settings:
 
 def database() -> Settings:
     """Where a command without an app looks: into the demo, if there is nothing else here."""
-    found = settings()
-    demo = found.home / DEMO
-    has_own = found.dsn is not None or (found.home / "postgres").exists()
-    return found if has_own or not (demo / "postgres").exists() else replace(found, home=demo)
+    current = settings()
+    demo = current.home / DEMO
+    has_own = current.dsn is not None or (current.home / "postgres").exists()
+    return current if has_own or not (demo / "postgres").exists() else replace(current, home=demo)
 
 
 def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awaitable[_T]]) -> _T:
@@ -87,15 +124,34 @@ def with_connection(connect: _Connect, work: Callable[[asyncpg.Connection], Awai
     return asyncio.run(run())
 
 
-def with_calls(work: Callable[[Calls], Awaitable[_T]]) -> _T:
+def call_engine(work: Callable[[CommandEngine], Awaitable[_T]]) -> _T:
     """Run `work` on a database whose schema is current."""
 
-    async def named(conn: asyncpg.Connection) -> _T:
-        calls = Calls.on(conn)
-        async with naming_known(JobRows(calls.fetch)):
-            return await work(calls)
+    async def run(conn: asyncpg.Connection) -> _T:
+        engine = CommandEngine(conn)
+        async with naming_known(JobRows(engine.fetch)):
+            return await work(engine)
 
-    return with_connection(connect_ready, named)
+    return with_connection(connect_ready, run)
+
+
+def answer(value: _T, text: Callable[[_T], str | Sequence[Text]], *, as_json: bool) -> None:
+    """Print what a command found or did: as JSON for programs, or as `text` puts it for people.
+
+    It is written out at once: a program that reads it may act on it while the command runs on.
+    """
+    if as_json:
+        print_json(value)
+    else:
+        shown = text(value)
+        typer.echo(shown) if isinstance(shown, str) else print_lines(shown)
+    sys.stdout.flush()
+
+
+def print_error(text: str) -> None:
+    """Print a line to standard error, if the terminal is still there."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:

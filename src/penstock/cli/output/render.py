@@ -1,14 +1,13 @@
 """Text for people: tables that fit the terminal, statuses in colour.
 
-Where nobody looks (a pipe, a file) there are no colours and nothing is cut off.
+Where output is no terminal (a pipe, a file) there are no colours and nothing is cut off.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
@@ -33,11 +32,13 @@ _GAP = "  "
 class Column:
     """A column of a table; on a narrow terminal some give way.
 
+    value   what a row has in it: the row's key, or a function of the row
     least   it may be cut down to so many characters
     drop    it may be left out; the highest number goes first
     """
 
     title: str
+    value: str | Callable[[Any], Any]
     right: bool = False
     least: int | None = None
     drop: int = 0
@@ -50,8 +51,8 @@ def stdout() -> Console:
     return Console(highlight=False, color_system=None, force_terminal=False, soft_wrap=True)
 
 
-def room() -> int | None:
-    """How wide a line may be; None where nobody looks."""
+def terminal_width() -> int | None:
+    """How wide a line may be; None where output is no terminal."""
     return stdout().width if sys.stdout.isatty() else None
 
 
@@ -63,10 +64,12 @@ def clean(value: Any) -> str:
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, width: int | None
+    columns: Sequence[Column], rows: Iterable[Any], *, none: str = "", width: int | None
 ) -> list[Text]:
-    """Lines of a table: titles, then rows; without a width, as wide as it needs."""
-    cells = [[clean(value) for value in row] for row in rows]
+    """Titles, then rows; without a width, as wide as it needs. `none` where there are no rows."""
+    cells = [[clean(_value(column, row)) for column in columns] for row in rows]
+    if not cells and none:
+        return [Text(none, end="")]
     sizes = [
         max(cell_len(text) for text in (column.title, *(row[n] for row in cells)))
         for n, column in enumerate(columns)
@@ -78,6 +81,15 @@ def table(
     lines = [_line([columns[n].title for n in shown], columns, sizes, shown, "bold")]
     lines += [_line([row[n] for n in shown], columns, sizes, shown) for row in cells]
     return lines
+
+
+def listing(columns: Sequence[Column], none: str) -> Callable[[Iterable[Any]], list[Text]]:
+    """What shows rows as a table that fits the terminal, or says that there are none."""
+    return lambda rows: table(columns, rows, none=none, width=terminal_width())
+
+
+def _value(column: Column, row: Any) -> Any:
+    return row[column.value] if isinstance(column.value, str) else column.value(row)
 
 
 def _fitted(
@@ -120,23 +132,20 @@ def _line(
     return line
 
 
-def print_lines(lines: Sequence[Text]) -> None:
+def print_lines(lines: Iterable[Text]) -> None:
     """To standard output, in its own width and colours."""
     console = stdout()
     for line in lines:
         console.print(line, soft_wrap=True, end="\n")
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, none: str) -> None:
-    """A table, or one sentence where there is nothing to show."""
-    if not rows:
-        typer.echo(none)
-        return
-    print_lines(table(columns, rows, width=room()))
-
-
-def fact(name: str, value: Any, style: str = "not bold") -> Text:
-    """A line about one thing: what it is called, and what it is."""
-    line = Text(f"{name:<12}", style="bold", end="")
-    line.append(clean(value), style)
-    return line
+def facts(pairs: Iterable[tuple[str, Any]]) -> list[Text]:
+    """Lines about one thing: what each fact is called, and what it is."""
+    return [
+        Text.assemble(
+            (f"{name:<12}", "bold"),
+            (clean(value), STYLES[value] if name == "status" else ""),
+            end="",
+        )
+        for name, value in pairs
+    ]

@@ -1,4 +1,4 @@
-"""Waiting for a job, with a bar for who looks at it, and a word where nothing moves."""
+"""Waiting for a job, with a bar at a terminal, and the reason while nothing moves."""
 
 import asyncio
 import math
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from penstock.base.wording import number, place
-from penstock.cli.commands.jobs.jobs import stage
+from penstock.cli.commands.jobs import stage
 from penstock.cli.output.render import clean
 from penstock.engine.queries.eta import settled
 from penstock.engine.queries.lists import Lists
@@ -35,7 +35,7 @@ async def until_finished(
 ) -> Mapping[str, Any]:
     """The job (or the batch) as it ended, or as it is when the limit is over.
 
-    Who stops waiting does not stop the job, and is told so.
+    The end of the waiting does not stop the job; it is said how to follow it.
     """
     # On the other stream than the result: a pipe gets the result alone.
     console = Console(stderr=True)
@@ -52,31 +52,32 @@ async def until_finished(
     try:
         with bar:
             task = bar.add_task("queued", total=None, done="")
-            begun, pause, explained, stale = time.monotonic(), FIRST_SECONDS, False, False
-            wait: float | None = None
+            begun, pause, is_explained, was_stale = time.monotonic(), FIRST_SECONDS, False, False
+            eta: float | None = None
             most = math.inf if limit is None else limit.total_seconds()
-            while (told := await read(its_id))["status"] not in FINISHED:
-                job = _as_one(told) if "items" in told else told
+            while (answer := await read(its_id))["status"] not in FINISHED:
+                job = _as_one(answer) if "items" in answer else answer
                 waited = time.monotonic() - begun
                 if waited >= most:
                     break
-                wait = settled(wait, job["eta_seconds"])
-                bar.update(task, **_shown(job, wait))
-                if waited >= EXPLAIN_SECONDS and not explained:
-                    explained = True
-                    if why := await _why_queued(lists, job):
-                        # Through the bar, which is on the same stream.
-                        console.print(why, highlight=False, markup=False, soft_wrap=True)
-                if job["staleness"] and not stale:
-                    late = clean(job["staleness"]["message"])
-                    console.print(late, highlight=False, markup=False, soft_wrap=True)
-                stale = job["staleness"] is not None
+                eta = settled(eta, job["eta_seconds"])
+                bar.update(task, **_shown(job, eta))
+                notes = []
+                if waited >= EXPLAIN_SECONDS and not is_explained:
+                    is_explained = True
+                    notes.append(await _why_queued(lists, job))
+                if job["staleness"] and not was_stale:
+                    notes.append(clean(job["staleness"]["message"]))
+                was_stale = job["staleness"] is not None
+                for note in filter(None, notes):
+                    # Through the bar, which is on the same stream.
+                    console.print(note, highlight=False, markup=False, soft_wrap=True)
                 await asyncio.sleep(min(pause, most - waited))
                 pause = min(pause * GROWTH, LAST_SECONDS)
     except asyncio.CancelledError:
         typer.echo(f"It goes on: `penstock show {its_id}`.", err=True)
         raise
-    return told
+    return answer
 
 
 def _as_one(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +104,8 @@ async def _why_queued(lists: Lists, job: Mapping[str, Any]) -> str | None:
             why = clean((job["error"] or {}).get("message") or "it failed")
             used = f"{job['failures']} of {job['max_attempts']} attempts are used"
             return f"Its last start failed ({why}): {used}, the next is at {job['run_at']}."
-    if job["status"] != JobStatus.QUEUED:
-        return None
-    if job["eta_seconds"]:
-        return f"{place(job['position'], job['eta_seconds'])}."
-    return None
+    has_eta = job["status"] == JobStatus.QUEUED and job["eta_seconds"]
+    return f"{place(job['position'], job['eta_seconds'])}." if has_eta else None
 
 
 async def _why_stopped(lists: Lists, job: Mapping[str, Any]) -> str | None:
@@ -122,17 +120,14 @@ async def _why_stopped(lists: Lists, job: Mapping[str, Any]) -> str | None:
     )
 
 
-def _shown(job: Mapping[str, Any], wait: float | None = None) -> dict[str, Any]:
-    """What the bar says of it: place or stage, and how much is done where that is known."""
+def _shown(job: Mapping[str, Any], eta: float | None = None) -> dict[str, Any]:
+    """What the bar shows: position or stage, and how much is done where that is known."""
     progress = job["progress"] or {}
     done, total = progress.get("done"), progress.get("total")
+    of_total = "" if total is None else f"/{number(total)}"
     return {
-        "description": clean(place(job["position"], wait) or stage(job) or job["status"]),
+        "description": clean(place(job["position"], eta) or stage(job) or job["status"]),
         "completed": done or 0,
         "total": total,
-        "done": "" if done is None else _share(done, total),
+        "done": "" if done is None else f"{number(done)}{of_total}",
     }
-
-
-def _share(done: float, total: float | None) -> str:
-    return number(done) if total is None else f"{number(done)}/{number(total)}"

@@ -1,1 +1,1 @@
-"""Running the HTTP API as a process: sockets, uvicorn, several processes, reload, the demo."""
+"""Running the HTTP API as a process: sockets, uvicorn, signals, several processes, the demo."""

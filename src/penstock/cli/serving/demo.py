@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import penstock
+from penstock.cli.serving import serving
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -50,36 +51,32 @@ def why_not(folder: Path | None, settings: "Settings") -> str | None:
 
 def run(folder: Path, own: Path, host: str, port: int, greet: Greet) -> None:
     """Until told to stop. `own`: the file with the kind that the demo has itself."""
-    from penstock.cli.serving.serving import listen, run, url_of
-
     # First of all places: modules of the working folder may have the same names.
     sys.path.insert(0, str(folder))
     stages = importlib.import_module("demo.stage")
     setting = importlib.import_module("demo.setting")
     with ExitStack() as opened:
-        sock = opened.enter_context(listen(host, port))
+        sock = opened.enter_context(serving.listen(host, port))
         first = sock.getsockname()[1]
         sites = {
             key: opened.enter_context(_listen_near(host, wanted))
             for key, wanted in setting.wanted_ports(first).items()
         }
-        stage = stages.Stage(own, url_of(sock), sites)
-        run(
+        stage = stages.Stage(own, serving.url_of(sock), sites)
+        serving.run(
             stage.app,
             sock,
             worker=False,
             beside=stage.running,
             install=stage.install,
-            on_told=stage.told,
-            on_ready=lambda dsn: greet(stage.app, url_of(sock), dsn, stage.urls),
+            on_stop=stage.told,
+            on_ready=lambda dsn: greet(stage.app, serving.url_of(sock), dsn, stage.urls),
         )
 
 
 def _listen_near(host: str, port: int) -> socket.socket:
     """That port, or any where it is taken."""
-    from penstock.cli.serving.serving import listen
-
     try:
-        return listen(host, port if port <= _LARGEST_PORT else 0)
+        return serving.listen(host, port if port <= _LARGEST_PORT else 0)
     except Misconfigured:
-        return listen(host, 0)
+        return serving.listen(host, 0)

@@ -1,17 +1,22 @@
-"""Telling the database what an app declares: one look at what it knows, then only what is new.
+"""Declaring queues, plans and kinds to the database: what it knows is read, what is new is sent.
 
 Each thing is declared in a transaction of its own: together they would hold the locks of several
 queues at once, in another order than an operator's edit takes them.
+
+Two apps that declare one thing differently are refused. A kind whose module was renamed, or that
+went to another module, looks the same to the database; its old file tells the difference.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import ast
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from penstock.base.suggestions import did_you_mean
-from penstock.client.config.moved import differs, moved
-from penstock.client.config.plan import Plan
-from penstock.client.config.queue import Queue
+from penstock.client.config.declared import Plan, Queue
 from penstock.client.config.source_location import Place
 from penstock.client.kind import Kind
 from penstock.engine.engine import Engine
@@ -27,81 +32,69 @@ union all select 'accounts', 'strict', to_jsonb(accounts_strict), null, null fro
 _STRICT = "update penstock.setting set accounts_strict = $1 where accounts_strict <> $1"
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """One thing in the form in which the database keeps it."""
+# The calls that declare, and which of their positions is a name.
+_NAMES = {"queue": 1, "plan": 1, "job": 0}
 
-    what: str
-    name: str
-    declared: Any
-    place: Place | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the database has of it."""
-
-    declared: Any
-    by: str | None
-    at: Mapping[str, Any] | None
+Item = Queue | Plan | Kind[..., Any]
+Known = Mapping[tuple[str, str], asyncpg.Record]
+Parts = Mapping[str, Any]
+"""Where something is declared, as `Place.parts` has it."""
 
 
-def declarations(
-    queues: Iterable[Queue],
-    plans: Iterable[Plan],
-    kinds: Iterable[Kind[..., Any]],
-    *,
-    strict: bool | None,
-) -> list[Declaration]:
-    """All of an app's, in the order in which they build on one another."""
-    found = [Declaration("queue", queue.name, queue.declared, queue.place) for queue in queues]
-    found += [Declaration("plan", plan.name, plan.declared, plan.place) for plan in plans]
-    found += [
-        Declaration("kind", kind.name, {**kind.declared, "queue": kind.queue}, kind.place)
-        for kind in kinds
-    ]
-    if strict is not None:
-        found.append(Declaration("accounts", "strict", strict))
-    return found
-
-
-async def declare(engine: Engine, wanted: Collection[Declaration], by: str, app: Place) -> None:
-    """Make the database know all of `wanted`; nothing is written where it does already."""
+async def declare(
+    engine: Engine, items: Collection[Item], by: str, app: Place, *, strict: bool | None
+) -> None:
+    """Make the database know all of `items`; nothing is written where it does already."""
     known = await _known(engine)
-    for one in wanted:
-        at = None if one.place is None else one.place.parts(app)
-        before = known.get((one.what, one.name))
-        if before is not None and before.declared == one.declared:
-            is_ours = before.by == by and at is not None
-            if not (is_ours and differs(before.at, at or {})):
+    declare_item: dict[str, Any] = {
+        "queue": engine.queues.declare,
+        "plan": engine.accounts.declare_plan,
+        "kind": engine.queues.declare_kind,
+    }
+    for item in items:
+        noun, options, at = _noun(item), dict(item.declared), item.place.parts(app)
+        if isinstance(item, Kind):
+            options["queue"] = item.queue
+        before = known.get((noun, item.name))
+        if before is not None and before["declared"] == options:
+            is_ours = before["declared_by"] == by
+            if not (is_ours and differs(before["declared_in"], at)):
                 continue
+        location = Location(at, _replaced(before, at, by, item.name))
         try:
-            await _declare_one(engine, one, by, Location(at, _replaced(before, one, by, at)))
+            await declare_item[noun](item.name, by=by, at=location, **options)
         except NotFound as error:
-            if one.what != "kind" or error.code != "unknown_queue":
+            if not isinstance(item, Kind) or error.code != "unknown_queue":
                 raise
-            names = [*known, *((each.what, each.name) for each in wanted)]
-            queues = sorted({name for what, name in names if what == "queue"})
-            raise _no_queue(one, queues) from error
+            queues = {each.name for each in items if isinstance(each, Queue)}
+            queues |= {name for what, name in known if what == "queue"}
+            raise _no_queue(item, sorted(queues)) from error
         except Refused as error:
             # A conflict names both places itself.
             if error.code != "declared_differently":
-                error.message = f"{error.message} ({one.what} {one.name}, {one.place})"
+                error.message = f"{error.message} ({noun} {item.name}, {item.place})"
                 error.args = (error.message,)
             raise
+    current = known.get(("accounts", "strict"))
+    if strict is not None and (current is None or current["declared"] != strict):
+        async with engine.transaction() as conn:
+            await conn.execute(_STRICT, strict)
 
 
-def _replaced(
-    before: _Known | None, one: Declaration, by: str, at: Mapping[str, Any] | None
-) -> str | None:
+def _noun(item: Item) -> str:
+    return "queue" if isinstance(item, Queue) else "plan" if isinstance(item, Plan) else "kind"
+
+
+def _replaced(before: asyncpg.Record | None, at: Parts, by: str, name: str) -> str | None:
     """The app that declared it before and does so no longer; None where it may still."""
-    if before is None or at is None or before.by is None or before.by == by:
+    before_by: str | None = None if before is None else before["declared_by"]
+    if before is None or before_by is None or before_by == by:
         return None
-    return before.by if moved(before.at, before.by, at, by, one.name) else None
+    return before_by if moved(before["declared_in"], before_by, at, by, name) else None
 
 
-def _no_queue(kind: Declaration, queues: list[str]) -> NotFound:
-    name = kind.declared["queue"]
+def _no_queue(kind: Kind[..., Any], queues: list[str]) -> NotFound:
+    name = kind.queue
     return NotFound(
         f"there is no queue {name}, which job kind {kind.name} ({kind.place}) names; known are "
         f"{', '.join(queues) or 'none'}.{did_you_mean(name, queues)}",
@@ -112,28 +105,54 @@ def _no_queue(kind: Declaration, queues: list[str]) -> NotFound:
     )
 
 
-async def _known(engine: Engine) -> dict[tuple[str, str], _Known]:
+async def _known(engine: Engine) -> Known:
     try:
         async with engine.transaction() as conn:
-            rows = await conn.fetch(_KNOWN)
+            return {(row["what"], row["name"]): row for row in await conn.fetch(_KNOWN)}
     except Misconfigured:
         return {}  # a role that may call functions, and not look into tables
-    return {
-        (row["what"], row["name"]): _Known(row["declared"], row["declared_by"], row["declared_in"])
-        for row in rows
-    }
 
 
-async def _declare_one(engine: Engine, one: Declaration, by: str, at: Location) -> None:
-    match one.what:
-        case "queue":
-            await engine.queues.declare(one.name, by=by, at=at, **one.declared)
-        case "plan":
-            await engine.accounts.declare_plan(one.name, by=by, at=at, **one.declared)
-        case "kind":
-            options = {key: value for key, value in one.declared.items() if key != "queue"}
-            queue = one.declared["queue"]
-            await engine.queues.declare_kind(one.name, queue, by=by, at=at, **options)
-        case _:
-            async with engine.transaction() as conn:
-                await conn.execute(_STRICT, one.declared)
+def differs(before: Parts | None, now: Parts) -> bool:
+    """Whether it is declared in another line; on another host the same line is no news."""
+    kept = before or {}
+    return any(kept.get(part) != now.get(part) for part in ("file", "line", "app"))
+
+
+def moved(before: Parts | None, by: str, now: Parts, now_by: str, name: str) -> bool:
+    """Whether app `by` does not declare `name` there any more; False where nobody can tell."""
+    if before is None or before.get("host") != now["host"]:
+        return False
+    if before.get("app") == now["app"]:
+        # Run as a script it is `shop`, and imported it is `letters.shop`.
+        return by.rpartition(".")[2] == now_by.rpartition(".")[2]
+    file = Path(str(before.get("file")))
+    # A cell of a notebook is no file; and what two apps share says nothing about either.
+    if not file.is_absolute() or str(file) == now["file"]:
+        return False
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return True
+    except (OSError, UnicodeDecodeError):
+        return False
+    names_it = re.search(rf"(?<![\w.:-]){re.escape(name)}(?!\w)", text) is not None
+    return not names_it and not (file.suffix == ".py" and _computes_names(text))
+
+
+def _computes_names(text: str) -> bool:
+    """Whether code may declare what it does not spell out."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    for call in ast.walk(tree):
+        match call:
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in _NAMES:
+                names = [word.value for word in call.keywords if word.arg in ("name", None)]
+                names += call.args[: _NAMES[attr]]
+                if not all(isinstance(name, ast.Constant) for name in names):
+                    return True
+            case _:
+                continue
+    return False

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 import traceback
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,61 +44,57 @@ def find_app(given: str | None = None) -> Penstock:
         guess = Path(module).stem if module else ""
         hint = f" Did you mean `{guess}:{attribute or 'app'}`?" if guess.isidentifier() else ""
         raise WrongApp(f"{given!r} names no app: {_WHAT_TO_GIVE}.{hint}")
-    found = find_object(module, attribute, folder)
-    if not isinstance(found, Penstock):
-        raise WrongApp(f"{given} is a {type(found).__name__} and not a Penstock.{_meant(module)}")
-    return found
+    app = find_object(module, attribute, folder)
+    if not isinstance(app, Penstock):
+        raise WrongApp(f"{given} is a {type(app).__name__} and not a Penstock.{_meant(module)}")
+    return app
 
 
 def find_object(module: str, attribute: str, folder: Path) -> Any:
     """What `module:attribute` names, the module being found from `folder` first."""
-    found: Any = load_module(module, folder)
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            raise WrongApp(f"Module {module} has no `{attribute}`.{_meant(module)}")
-        found = getattr(found, name)
-    return found
+    loaded = load_module(module, folder)
+    try:
+        return attrgetter(attribute)(loaded)
+    except AttributeError:
+        raise WrongApp(f"Module {module} has no `{attribute}`.{_meant(module)}") from None
 
 
 def load_module(name: str, folder: Path) -> Any:
-    """Import a module of the user's; what goes wrong in it is told with file and line."""
+    """Import a module of the user's; an error in it is named with file and line."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     importlib.invalidate_caches()  # it may have been written a moment ago
     try:
         return importlib.import_module(name)
-    except SystemExit as error:
-        raise Misconfigured(
-            f"Module {name} ended the program while it was loaded, at "
-            f"{_where(error.__traceback__, folder)}: put what runs under "
-            "`if __name__ == '__main__':`."
-        ) from None
-    except PenstockError as error:
-        raise Misconfigured(f"{_where(error.__traceback__, folder)}: {words_of(error)}") from error
-    except SyntaxError as error:
-        file = _short(error.filename or name, folder)
-        raise Misconfigured(
-            f"Module {name} cannot be loaded: {type(error).__name__}: {error.msg} "
-            f"({file}:{error.lineno})."
-        ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _explained(name, error, folder) from error
 
 
-def _explained(name: str, error: Exception, folder: Path) -> Misconfigured:
+def _explained(name: str, error: BaseException, folder: Path) -> Misconfigured:
     where = _where(error.__traceback__, folder)
-    if isinstance(error, ModuleNotFoundError) and error.name is not None:
-        if name == error.name or name.startswith(f"{error.name}."):
-            return WrongApp(
-                f"There is no module {error.name} in {folder} or among the installed packages."
+    cannot = f"Module {name} cannot be loaded:"
+    match error:
+        case SystemExit():
+            message = (
+                f"Module {name} ended the program while it was loaded, at {where}: put what runs "
+                "under `if __name__ == '__main__':`."
             )
-        return Misconfigured(
-            f"Module {name} cannot be loaded: it needs {error.name}, which is not installed "
-            f"({where})."
-        )
-    if isinstance(error, TypeError) and (match := _UNKNOWN_OPTION.fullmatch(words_of(error))):
-        return Misconfigured(f"{where}: {_unknown_option(*match.groups())}")
-    return Misconfigured(f"Module {name} cannot be loaded: {_words(error)} ({where}).")
+        case PenstockError():
+            message = f"{where}: {words_of(error)}"
+        case SyntaxError():
+            where = f"{_short(error.filename or name, folder)}:{error.lineno}"
+            message = f"{cannot} {type(error).__name__}: {error.msg} ({where})."
+        case ModuleNotFoundError(name=str() as missing):
+            if name == missing or name.startswith(f"{missing}."):
+                return WrongApp(
+                    f"There is no module {missing} in {folder} or among the installed packages."
+                )
+            message = f"{cannot} it needs {missing}, which is not installed ({where})."
+        case TypeError() if unknown := _UNKNOWN_OPTION.fullmatch(words_of(error)):
+            message = f"{where}: {_unknown_option(*unknown.groups())}"
+        case _:
+            message = f"{cannot} {_words(error)} ({where})."
+    return Misconfigured(message)
 
 
 def _unknown_option(method: str, option: str) -> str:
@@ -112,11 +109,11 @@ def _options(method: str) -> list[str]:
     return list(inspect.signature(getattr(Penstock, method)).parameters)[1:]
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     """The exception on one line. It is the app's own, of a time when there is no payload yet."""
-    said = " ".join(words_of(error).split())
-    said = said if len(said) <= _LONGEST_WORDS else f"{said[:_LONGEST_WORDS]}…"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    words = " ".join(words_of(error).split())
+    words = words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _where(trace: TracebackType | None, folder: Path) -> str:

@@ -7,6 +7,7 @@ the handler alone: what is declared to the database are the options of `@app.job
 import functools
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from penstock.base.settings import Settings
 from penstock.client.app import Penstock
-from penstock.client.config.options import Duration
+from penstock.client.config.declared import Duration
 from penstock.client.config.source_location import Place
 from penstock.client.config.table import Table, taken
 from penstock.engine.options.forms import Kept, Seconds, Text, Whole, Word, wrong
@@ -33,8 +34,8 @@ from penstock.security.signature import Signer, of_functions
 
 # A payload's field cannot begin so.
 _JOB = "_job"
-_LONGEST_WINDOW = 10_000_000
-_LARGEST_SEED = 2**53
+_TOKENS = Whole(1, 10_000_000)
+_SEED = Whole(0, 2**53)
 # A queue's, where nothing is said (declare.sql).
 _TIMEOUT_SECONDS = 120.0
 # Parts of a job's timeout after which a provider that stopped in its answer is given up, where
@@ -60,34 +61,31 @@ class _Read:
     """Seconds that a job may take."""
     outside: Callable[[], Outside]
 
-    def wait(self, value: Any, option: str, unless_said: float) -> float:
-        """How long to wait for a provider: less than the job may take."""
-        found = self.shorter(value, option)
-        return unless_said if found is None else found
-
     def shorter(self, value: Any, option: str) -> float | None:
-        """The option in seconds, if it is given: less than the job may take."""
-        found = Seconds().read(value, option)
-        if found is not None and found >= self.timeout:
+        """How long to wait for a provider, if it is given: less than the job may take."""
+        seconds = Seconds().read(value, option)
+        if seconds is not None and seconds >= self.timeout:
             raise self.table.wrong(
                 option,
                 f"is {value!r}, but the job is stopped after its timeout of {self.timeout:g} s: "
                 f"make {option} shorter, or the timeout of the job or its queue longer",
             )
-        return found
+        return seconds
 
-    def stall(self, value: Any, unless_said: float) -> float:
-        part = self.timeout * _STALL_PART
-        return self.wait(value, "stall_timeout", min(unless_said, part))
+    def stall(self, value: Any, default: float) -> float:
+        return self.shorter(value, "stall_timeout") or min(default, self.timeout * _STALL_PART)
+
+    def answer(self, value: Any, default: float = math.inf) -> float:
+        return self.shorter(value, "answer_timeout") or min(default, self.timeout * _WHOLE_PART)
 
     def endpoint(self, url: str, proxy: Secret | None) -> Endpoint:
-        written = str(self.table.options.get("url"))
+        from_variable = str(self.table.options.get("url")).startswith("$")
         return read_endpoint(
-            url,
-            from_variable=written.startswith("$"),
-            local_only=self.local_only,
-            proxy=proxy,
+            url, from_variable=from_variable, local_only=self.local_only, proxy=proxy
         )
+
+    def headers(self, headers: dict[str, str] | None) -> dict[str, Secret]:
+        return _headers(self.table, headers or {})
 
     def prompts(
         self, prompt: str | None, prompt_file: str | None, system: str | None
@@ -133,23 +131,24 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
     stall_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
-    asked, first = read.prompts(prompt, prompt_file, system)
-    if read.local_only and _model(model).endswith(("-cloud", ":cloud")):
+    text, first = read.prompts(prompt, prompt_file, system)
+    name = Text().read(model, "model") or ""
+    if read.local_only and name.endswith(("-cloud", ":cloud")):
         raise read.table.wrong(
-            "model", f"{model} runs in Ollama's cloud, and the queue is local_only: use another"
+            "model", f"{name} runs in Ollama's cloud, and the queue is local_only: use another"
         )
     kept = Kept().read(keep_alive, "keep_alive")
     return ollama.build(
         ollama.Ollama(
             endpoint=_chat_of_ollama(read.endpoint(url, proxy)),
-            model=_model(model),
-            prompt=asked,
+            model=name,
+            prompt=text,
             system=first,
             output=read.output(format, schema),
-            num_ctx=_whole(num_ctx, "num_ctx", 1, _LONGEST_WINDOW),
-            num_predict=_whole(num_predict, "num_predict", 1, _LONGEST_WINDOW),
+            num_ctx=_TOKENS.read(num_ctx, "num_ctx") or ollama.NUM_CTX,
+            num_predict=_TOKENS.read(num_predict, "num_predict") or ollama.NUM_PREDICT,
             temperature=_number(temperature, "temperature"),
-            seed=Whole(0, _LARGEST_SEED).read(seed, "seed"),
+            seed=_SEED.read(seed, "seed"),
             keep_alive=-1 if kept == "forever" else kept,
             first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, ollama.STALL_SECONDS),
@@ -176,20 +175,19 @@ def _openai(  # noqa: PLR0913  # one per option of the contract
     stall_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
-    asked, first = read.prompts(prompt, prompt_file, system)
-    most = Whole(1, _LONGEST_WINDOW).read(max_completion_tokens, "max_completion_tokens")
+    text, first = read.prompts(prompt, prompt_file, system)
     return openai.build(
         openai.OpenAI(
             endpoint=openai.endpoint_of(read.endpoint(url, proxy)),
-            model=_model(model),
+            model=Text().read(model, "model") or "",
             api_key=api_key,
-            prompt=asked,
+            prompt=text,
             system=first,
             output=read.output(format, schema),
             temperature=_number(temperature, "temperature"),
-            max_tokens=Whole(1, _LONGEST_WINDOW).read(max_tokens, "max_tokens"),
-            max_completion_tokens=most,
-            seed=Whole(0, _LARGEST_SEED).read(seed, "seed"),
+            max_tokens=_TOKENS.read(max_tokens, "max_tokens"),
+            max_completion_tokens=_TOKENS.read(max_completion_tokens, "max_completion_tokens"),
+            seed=_SEED.read(seed, "seed"),
             first_token_seconds=read.shorter(first_token_timeout, "first_token_timeout"),
             stall_seconds=read.stall(stall_timeout, openai.STALL_SECONDS),
         )
@@ -213,9 +211,9 @@ def _http(  # noqa: PLR0913  # one per option of the contract
     return http.build(
         http.Http(
             endpoint=read.endpoint(url, proxy),
-            headers=_headers(read.table, headers or {}),
+            headers=read.headers(headers),
             signer=signer,
-            answer_seconds=read.wait(answer_timeout, "answer_timeout", read.timeout * _WHOLE_PART),
+            answer_seconds=read.answer(answer_timeout),
         )
     )
 
@@ -229,14 +227,13 @@ def _dispatch(  # noqa: PLR0913  # one per option of the contract
     answer_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
-    part = min(dispatch.ANSWER_SECONDS, read.timeout * _WHOLE_PART)
     return dispatch.build(
         dispatch.Dispatch(
             endpoint=read.endpoint(url, proxy),
             outside=read.outside,
-            headers=_headers(read.table, headers or {}),
+            headers=read.headers(headers),
             signer=None if secret is None else Signer(secret),
-            answer_seconds=read.wait(answer_timeout, "answer_timeout", part),
+            answer_seconds=read.answer(answer_timeout, dispatch.ANSWER_SECONDS),
         )
     )
 
@@ -257,9 +254,13 @@ def takes(handler: str) -> dict[str, Any]:
 
 def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping[str, Any]) -> None:
     """Make a kind of job of a table."""
-    own = {key: value for key, value in given.items() if key in taken(HANDLERS[handler], "read")}
-    for key, one in inspect.signature(HANDLERS[handler]).parameters.items():
-        if one.kind is one.KEYWORD_ONLY and one.default is one.empty and key not in own:
+    known = inspect.signature(HANDLERS[handler]).parameters
+    own = {key: value for key, value in given.items() if key in known}
+    for key, parameter in known.items():
+        is_required = (
+            parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        )
+        if is_required and key not in own:
             raise table.wrong(key, "is missing")
     if "fields" not in given:
         raise table.wrong(
@@ -274,22 +275,21 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
     rest = {key: value for key, value in given.items() if key not in own and key != "fields"}
     kind = app.job(name=name, **rest)(function)
     kind.place = Place(table.path.stem, str(table.path), None)
-    kind.handler.warm = _load_transport
+    kind.handler.warm = functools.partial(_warm, app.outside if handler == "dispatch" else None)
     if handler == "dispatch":
         kind.handler.hands_over = True
         kind.handler.signer = Signer(own["secret"]) if "secret" in own else None
-        # A worker without the secret could hand nothing over: it says so before it takes a job.
-        kind.handler.warm = functools.partial(_load_outside, app)
 
 
-def _load_transport() -> None:
-    """Takes a quarter of a second: at a worker's start, and not with the first job in its loop."""
+def _warm(outside: Callable[[], Outside] | None) -> None:
+    """At a worker's start, and not with the first job in its loop: it takes a quarter of a second.
+
+    A worker without the secret could dispatch nothing: it fails before it takes a job.
+    """
     import penstock.net.transport  # noqa: F401
 
-
-def _load_outside(app: Penstock) -> None:
-    _load_transport()
-    app.outside()
+    if outside is not None:
+        outside()
 
 
 def _function(handler: Handler, fields: Fields, name: str) -> Callable[..., Any]:
@@ -317,48 +317,38 @@ def _function(handler: Handler, fields: Fields, name: str) -> Callable[..., Any]
 
 def _chat_of_ollama(endpoint: Endpoint) -> Endpoint:
     path = endpoint.path.rstrip("/")
+    mistake = None
     if path.endswith("/v1"):
-        raise Invalid(
+        mistake = (
             "url ends in /v1, which is Ollama's OpenAI side: leave it out, or use "
-            'handler = "openai"',
-            code="invalid_option",
-            field="url",
+            'handler = "openai"'
         )
-    if "/api/" in path and not path.endswith("/api/chat"):
-        raise Invalid(
-            "url must be the address alone, like http://127.0.0.1:11434: /api/chat is added to it",
-            code="invalid_option",
-            field="url",
+    elif "/api/" in path and not path.endswith("/api/chat"):
+        mistake = (
+            "url must be the address alone, like http://127.0.0.1:11434: /api/chat is added to it"
         )
+    if mistake:
+        raise Invalid(mistake, code="invalid_option", field="url")
     return endpoint.under(f"{path.removesuffix('/api/chat').removesuffix('/api')}/api/chat")
 
 
-def _headers(table: Table, said: Any) -> dict[str, Secret]:
-    if not isinstance(said, dict):
+def _headers(table: Table, headers: Any) -> dict[str, Secret]:
+    if not isinstance(headers, dict):
         raise table.wrong("headers", 'must be a table like { X-Tenant = "school", X-Key = "$KEY" }')
-    found = {}
-    for name, value in said.items():
+    checked = {}
+    for name, value in headers.items():
         key = f"headers.{name}"
         if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
             raise table.wrong(key, "is not the name of a header")
         if name.lower() in _OWN_HEADERS:
             raise table.wrong(key, "is set by Penstock itself: leave it out")
         if name.lower() in _SECRET_HEADERS or (isinstance(value, str) and value.startswith("$")):
-            found[name] = table.secret(key, value)
+            checked[name] = table.secret(key, value)
         elif isinstance(value, str) and value.isascii() and value.isprintable():
-            found[name] = Secret(value)
+            checked[name] = Secret(value)
         else:
             raise table.wrong(key, "must be a text of one line, in ASCII")
-    return found
-
-
-def _model(value: Any) -> str:
-    return Text().read(value, "model") or ""
-
-
-def _whole(value: Any, option: str, least: int, most: int) -> int:
-    found = Whole(least, most).read(value, option)
-    return least if found is None else found
+    return checked
 
 
 def _number(value: Any, option: str) -> float | None:

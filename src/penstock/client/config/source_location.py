@@ -1,5 +1,6 @@
 """Where in the app's code something was declared, for messages that name both of two."""
 
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import Misconfigured
+_OURS = re.compile(r"penstock\.client(\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Place:
         """The name of the module, however it was started."""
         if self.module != "__main__":
             return self.module
-        started = getattr(sys.modules.get("__main__"), "__spec__", None)  # by `python -m`
-        name = Path(self.file).stem if started is None else str(started.name)
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)  # by `python -m`
+        name = Path(self.file).stem if spec is None else str(spec.name)
         return name.removesuffix(".__main__")
 
     def parts(self, app: "Place") -> dict[str, str | int]:
@@ -47,7 +48,7 @@ class Place:
 def of_caller() -> Place:
     """The line outside of this package that called into it."""
     frame = sys._getframe(1)  # noqa: SLF001  # documented, and a hundredth of inspect.stack()
-    while frame.f_back is not None and _ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and _OURS.match(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return Place(frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, frame.f_lineno)
 
@@ -55,15 +56,3 @@ def of_caller() -> Place:
 def of_function(function: Callable[..., Any]) -> Place:
     code = function.__code__
     return Place(function.__module__, code.co_filename, code.co_firstlineno)
-
-
-def refuse_twice(what: str, name: str, first: Place, second: Place) -> None:
-    if not second.again(first):
-        raise Misconfigured(
-            f"{what} {name} is declared twice: at {first} and at {second}. "
-            "Give one of them another name."
-        )
-
-
-def _ours(module: str) -> bool:
-    return module == "penstock.client" or module.startswith("penstock.client.")

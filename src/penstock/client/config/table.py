@@ -1,4 +1,4 @@
-"""One table of a `penstock.toml`: its options as they are taken, and how to speak about it."""
+"""One table of a `penstock.toml`: its options as they are taken, and what is wrong with it."""
 
 import inspect
 import re
@@ -19,21 +19,21 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of the file, and how to speak about it."""
+    """One table of the file, and what is wrong with it."""
 
     path: Path
     name: str
     options: Mapping[str, Any]
     environ: Mapping[str, str] = field(repr=False)
 
-    def wrong(self, key: str, said: str) -> WrongApp:
+    def wrong(self, key: str, mistake: str) -> WrongApp:
         table = f", [{self.name}]" if self.name else ""
         named = f", {key}" if key else ""
-        return WrongApp(f"{self.path}{table}{named}: {said}")
+        return WrongApp(f"{self.path}{table}{named}: {mistake}")
 
     @contextmanager
-    def telling(self, prefix: str = "") -> Iterator[None]:
-        """Say of what goes wrong in which table it stands, and at which key if that is known."""
+    def naming(self, prefix: str = "") -> Iterator[None]:
+        """Name the table in which something is wrong, and the key if that is known."""
         try:
             yield
         except Refused as error:
@@ -59,10 +59,10 @@ class Table:
                 "must name a variable of the environment, like $NAME: a secret in this file is "
                 "read by everyone who reads the file",
             )
-        said = self.expanded(key, value, str)
-        if not said.isprintable() or not said.isascii():
+        secret = self.expanded(key, value, str)
+        if not secret.isprintable() or not secret.isascii():
             raise self.wrong(key, f"{value} holds what cannot be sent: a line break, perhaps")
-        return Secret(said)
+        return Secret(secret)
 
     def beside(self, key: str, name: Any) -> str:
         """The text of a file in the folder of this one."""
@@ -86,18 +86,16 @@ class Table:
         variable = _VARIABLE.fullmatch(value)
         if variable is None:
             raise self.wrong(key, f"{value!r} names no variable of the environment, like $NAME")
-        said = self.environ.get(variable[1])
-        if not said:
+        text = self.environ.get(variable[1])
+        if not text:
             raise self.wrong(key, f"{value} is not set in the environment: export {value[1:]}=...")
-        if int in types and re.fullmatch(r"-?[0-9]{1,9}", said):
-            return int(said)
-        if str in types or not isinstance(said, str):
-            return said
-        return _TRUTH.get(said.lower(), said) if bool in types else said
+        if int in types and re.fullmatch(r"-?[0-9]{1,9}", text):
+            return int(text)
+        return _TRUTH.get(text.lower(), text) if bool in types and str not in types else text
 
 
 def taken(function: Callable[..., Any], *without: str) -> dict[str, Any]:
     """The options a function takes, with their types."""
     parameters = inspect.signature(function).parameters
     left_out = ("self", "name", *without)
-    return {key: one.annotation for key, one in parameters.items() if key not in left_out}
+    return {key: each.annotation for key, each in parameters.items() if key not in left_out}

@@ -1,6 +1,6 @@
 """`penstock.toml`: queues, plans and jobs without a line of Python to declare them.
 
-The options are those of the code, under the same names. A mistake is told with file, table and key.
+The options are those of the code, under the same names. An error names file, table and key.
 """
 
 import inspect
@@ -16,8 +16,8 @@ from penstock.base.settings import read_env_file
 from penstock.base.suggestions import did_you_mean
 from penstock.client.app import Penstock
 from penstock.client.config import model_kinds
+from penstock.client.config.declared import Retries
 from penstock.client.config.find import find_object
-from penstock.client.config.queue import Retries
 from penstock.client.config.source_location import Place
 from penstock.client.config.table import Table, taken
 from penstock.client.sources import OPTIONS as SOURCES
@@ -38,12 +38,11 @@ def load(path: Path) -> Penstock:
     environ = {**read_env_file(Path.cwd() / ".env"), **os.environ}
     top = Table(path, "", {k: v for k, v in document.items() if not isinstance(v, dict)}, environ)
     own = top.checked({"name": str, "accounts": str})
-    with top.telling():
+    with top.naming():
         app = Penstock(**{"name": f"{path.parent.name}/{path.name}", **own})
     app.place = place = Place(path.stem, str(path), None)
     for group, tables in document.items():
-        declare = _GROUPS.get(group)
-        if declare is None and isinstance(tables, dict):
+        if group not in _GROUPS and isinstance(tables, dict):
             near = did_you_mean(group, _GROUPS)
             raise top.wrong(group, f"is not a known table.{near} Known are {', '.join(_GROUPS)}")
     for group, declare in _GROUPS.items():
@@ -51,7 +50,7 @@ def load(path: Path) -> Penstock:
             table = Table(path, f"{group}.{name}", options, environ)
             if not isinstance(options, dict):
                 raise top.wrong(f"{group}.{name}", f"must be a table: write [{group}.{name}]")
-            with table.telling():
+            with table.naming():
                 declare(app, name, table)
     app.queues = {name: replace(queue, place=place) for name, queue in app.queues.items()}
     app.plans = {name: replace(plan, place=place) for name, plan in app.plans.items()}
@@ -65,42 +64,38 @@ def _declare_queue(app: Penstock, name: str, table: Table) -> None:
     app.queue(name, **options)
 
 
-def _retries(table: Table, said: Any) -> Retries:
-    if not isinstance(said, dict):
+def _retries(table: Table, value: Any) -> Retries:
+    if not isinstance(value, dict):
         raise table.wrong("retry", 'must be a table like { attempts = 3, delay = "5m" }')
-    inner = replace(table, name=f"{table.name}.retry", options=said)
-    with table.telling("retry."):
+    inner = replace(table, name=f"{table.name}.retry", options=value)
+    with table.naming("retry."):
         return Retries(**inner.checked(taken(Retries)))
-
-
-def _declare_plan(app: Penstock, name: str, table: Table) -> None:
-    app.plan(name, **table.checked(taken(Penstock.plan)))
 
 
 def _declare_job(app: Penstock, name: str, table: Table) -> None:
     # First of all: the other keys of a job are those that its handler has.
     handler = table.expanded("handler", table.options.get("handler", ""), str)
-    if "handler" in table.options:
-        _refuse_odd_handler(table, handler)
-    if handler in model_kinds.HANDLERS:
-        options = table.checked({**model_kinds.takes(handler), "handler": str})
-    elif "fields" in table.options:
+    is_model = isinstance(handler, str) and handler in model_kinds.HANDLERS
+    is_known = is_model or (isinstance(handler, str) and _FUNCTION.fullmatch(handler))
+    if "handler" in table.options and not is_known:
+        raise table.wrong("handler", f"is {handler!r}; known are {_HANDLER}")
+    if not is_model and "fields" in table.options:
         raise table.wrong(
             "fields", "a Python function has its fields in its own parameters: leave it out"
         )
-    else:
-        options = table.checked({**taken(Penstock.job), "handler": str})
+    known = model_kinds.takes(handler) if is_model else taken(Penstock.job)
+    options = table.checked({**known, "handler": str})
     for key in ("queue", "handler"):
         if key not in options:
             raise table.wrong(key, "is missing")
     queue = options["queue"]
     if not isinstance(queue, str) or queue not in app.queues:
-        known = ", ".join(app.queues) or "none"
+        names = ", ".join(app.queues) or "none"
         near = did_you_mean(queue, app.queues)
-        raise table.wrong("queue", f"there is no [queues.{queue}]; known are {known}.{near}")
+        raise table.wrong("queue", f"there is no [queues.{queue}]; known are {names}.{near}")
     del options["handler"]
     options = {key: _constant(table, key, value) for key, value in options.items()}
-    if handler in model_kinds.HANDLERS:
+    if is_model:
         model_kinds.declare(app, name, table, handler, options)
     else:
         app.job(name=name, **options)(_handler(table, handler))
@@ -115,26 +110,20 @@ def _constant(table: Table, key: str, value: Any) -> Any:
     return Constant(table.expanded(key, value["constant"], str))
 
 
-def _refuse_odd_handler(table: Table, said: Any) -> None:
-    if isinstance(said, str) and (said in model_kinds.HANDLERS or _FUNCTION.fullmatch(said)):
-        return
-    raise table.wrong("handler", f"is {said!r}; known are {_HANDLER}")
-
-
-def _handler(table: Table, said: str) -> Callable[..., Any]:
-    module, _, attribute = said.partition(":")
+def _handler(table: Table, name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
     try:
-        found = find_object(module, attribute, table.path.parent)
+        function = find_object(module, attribute, table.path.parent)
     except Misconfigured as error:
         raise table.wrong("handler", str(error)) from error
-    if not inspect.isfunction(found):
-        raise table.wrong("handler", f"{said} is a {type(found).__name__} and not a function")
-    return found
+    if not inspect.isfunction(function):
+        raise table.wrong("handler", f"{name} is a {type(function).__name__} and not a function")
+    return function
 
 
-_GROUPS: dict[str, Callable[[Penstock, str, Table], None]] = {
+_GROUPS: dict[str, Callable[[Penstock, str, Table], object]] = {
     "queues": _declare_queue,
-    "plans": _declare_plan,
+    "plans": lambda app, name, table: app.plan(name, **table.checked(taken(Penstock.plan))),
     "jobs": _declare_job,
 }
 

@@ -3,21 +3,19 @@
 import os
 import shlex
 import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.commands.run.serve import PORT, Host, Port, require_extra
-from penstock.cli.output.console import DEMO, Json, print_json, settings
+from penstock.cli.commands.run.serve import PORT, Host, Port, require_extra, require_kinds
+from penstock.cli.output.console import DEMO, Json, answer, print_error, settings
 from penstock.db.connections.connect import open_connection
 from penstock.db.connections.display_address import place
 from penstock.db.embedded.database import make_home
 from penstock.db.schema import migrations
-from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
@@ -29,15 +27,6 @@ _MODEL = "PENSTOCK_DEMO_MODEL"
 _TOKENS_PER_SECOND = 12.0
 # A job that everybody can submit: of the demo, in a line that can be copied.
 _EXAMPLE = ("feedback", '{"answer": "6 times 7 is 42"}')
-
-
-class Inherited(NamedTuple):
-    """Pipes to the process that started this one."""
-
-    life: int
-    """Its end is ours."""
-    tell: int
-    """Takes a byte when we serve."""
 
 
 def dev(  # noqa: PLR0913  # one per option
@@ -61,141 +50,122 @@ def dev(  # noqa: PLR0913  # one per option
 ) -> None:
     """Run API, dashboard and worker until told to stop (Ctrl-C); without an app, the demo."""
     require_extra()
+    from penstock.cli.serving.serving import listen
+
     if inherit is not None:
-        _run_inherited(app, inherit, as_json=as_json)
-        return
-    if app is not None or Path("penstock.toml").exists():
-        if reload:
-            _reload(app, host, port, as_json=as_json)
-        else:
-            _run_app(app, host, port, as_json=as_json)
-        return
-    if reload:
+        # The app of a `dev --reload`, which holds the address and the database.
+        number, *pipes, greets = (int(number) for number in inherit.split(","))
+        with socket.socket(fileno=number) as sock:
+            _run_app(app, sock, as_json=as_json, greets=bool(greets), pipes=pipes)
+    elif app is not None or Path("penstock.toml").exists():
+        with listen(host, port) as sock:
+            (_reload if reload else _run_app)(app, sock, as_json=as_json)
+    elif reload:
         raise typer.BadParameter(
             "needs an APP, or a penstock.toml in this folder.", param_hint="--reload"
         )
-    from penstock.cli.serving import demo as systems
+    else:
+        _run_demo(host, port, as_json=as_json)
 
-    folder = systems.find_folder()
-    why_not = systems.why_not(folder, settings())
+
+def _run_demo(host: str, port: int, *, as_json: bool) -> None:
+    """The five systems; without them one kind of job, and the model in this process."""
+    from penstock.cli.serving import demo
+    from penstock.cli.serving.serving import listen
+    from penstock.client.config.toml import load
+
+    folder = demo.find_folder()
+    why_not = demo.why_not(folder, settings())
     _move_home(settings())
-    if folder is None or why_not is not None:
-        _run_small(host, port, why_not or "", as_json=as_json)
+    if folder is not None and why_not is None:
+        demo.run(
+            folder,
+            _DEMO,
+            host,
+            port,
+            lambda app, url, dsn, sites: _greet(app, url, dsn, sites=sites, as_json=as_json),
+        )
         return
-    systems.run(
-        folder,
-        _DEMO,
-        host,
-        port,
-        lambda app, url, dsn, sites: _greet(app, url, dsn, sites=sites, as_json=as_json),
-    )
+    model = _free_port()
+    os.environ[_MODEL] = f"http://127.0.0.1:{model}"
+    app = load(_DEMO)
+    with listen(host, port) as sock:
+        _run(
+            app,
+            sock,
+            lambda url, dsn: _greet(app, url, dsn, why=why_not or "", as_json=as_json),
+            model=model,
+        )
 
 
-def _move_home(found: "Settings") -> None:
+def _move_home(settings: "Settings") -> None:
     """Into a folder of the demo's own; git is told of neither, an app may use the outer one."""
-    home = found.home / DEMO
+    home = settings.home / DEMO
     os.environ["PENSTOCK_HOME"] = str(home)
-    if found.dsn is None:
+    if settings.dsn is None:
         # Where it cannot be, the database's start says so better.
         with suppress(OSError):
-            for folder in (found.home, home):
+            for folder in (settings.home, home):
                 make_home(folder)
 
 
-def _reload(name: str | None, host: str, port: int, *, as_json: bool) -> None:
-    from penstock.cli.serving.reload import run
-    from penstock.cli.serving.serving import listen
+def _reload(name: str | None, sock: socket.socket, *, as_json: bool) -> None:
+    from penstock.cli.serving.processes import reload
 
     words = ["dev", *([name] if name else []), *(["--json"] if as_json else [])]
-    with listen(host, port) as sock:
-        run(words, sock, Path.cwd(), settings())
+    reload(words, sock, Path.cwd(), settings())
 
 
-def _run_inherited(name: str | None, inherit: str, *, as_json: bool) -> None:
-    """The app of a `dev --reload`, which holds the address and the database."""
-    number, life, tell, greets = (int(one) for one in inherit.split(","))
-    with socket.socket(fileno=number) as sock:
-        _run_on(
-            _find(name), sock, as_json=as_json, greets=bool(greets), inherited=Inherited(life, tell)
-        )
-
-
-def _run_app(name: str | None, host: str, port: int, *, as_json: bool) -> None:
-    from penstock.cli.serving.serving import listen
-
-    found = _find(name)
-    with listen(host, port) as sock:
-        _run_on(found, sock, as_json=as_json)
-
-
-def _find(name: str | None) -> "Penstock":
-    from penstock.client.config.find import find_app
-
-    found = find_app(name)
-    if not found.kinds:
-        raise Misconfigured(
-            "The app declares no job kind, so there is nothing to run: `@app.job(queue=...)`."
-        )
-    return found
-
-
-def _run_on(
-    found: "Penstock",
+def _run_app(
+    name: str | None,
     sock: socket.socket,
     *,
     as_json: bool,
     greets: bool = True,
-    inherited: Inherited | None = None,
+    pipes: Sequence[int] = (),
 ) -> None:
+    """`pipes` to the process that started this one: its end is ours, and it learns of our start."""
+    from penstock.client.config.find import find_app
+
+    app = find_app(name)
+    require_kinds(app)
+
+    def greet(url: str, dsn: str) -> None:
+        if greets:
+            _greet(app, url, dsn, as_json=as_json)
+        else:
+            print_error(f"Running again at {url}.")
+        for ready in pipes[1:]:
+            os.write(ready, b"+")
+
+    _run(app, sock, greet, life=pipes[0] if pipes else None)
+
+
+def _run(
+    app: "Penstock",
+    sock: socket.socket,
+    greet: Callable[[str, str], None],
+    *,
+    model: int | None = None,
+    life: int | None = None,
+) -> None:
+    """Serve an app with a worker; `greet` gets its address and the database's."""
     from penstock.cli.serving.serving import run, url_of
 
     @asynccontextmanager
     async def beside() -> AsyncIterator[None]:
-        await _bring_up(found.settings)
-        yield
-
-    def greet(dsn: str) -> None:
-        if greets:
-            _greet(found, url_of(sock), dsn, as_json=as_json)
-        else:
-            typer.echo(f"Running again at {url_of(sock)}.", err=True)
-        if inherited is not None:
-            os.write(inherited.tell, b"+")
-
-    life = None if inherited is None else inherited.life
-    run(found, sock, worker=True, beside=beside, on_ready=greet, life=life)
-
-
-def _run_small(host: str, port: int, why: str, *, as_json: bool) -> None:
-    """The demo without the five systems: one kind of job, and the model in this process."""
-    from penstock.cli.serving.serving import listen, run, url_of
-    from penstock.client.config.toml import load
-
-    model = _free_port()
-    os.environ[_MODEL] = f"http://127.0.0.1:{model}"
-    app = load(_DEMO)
-
-    @asynccontextmanager
-    async def beside() -> AsyncIterator[None]:
         await _bring_up(app.settings)
-        async with _simulated(model):
+        async with nullcontext() if model is None else _simulated(model):
             yield
 
-    with listen(host, port) as sock:
-        run(
-            app,
-            sock,
-            worker=True,
-            beside=beside,
-            on_ready=lambda dsn: _greet(app, url_of(sock), dsn, why=why, as_json=as_json),
-        )
+    url = url_of(sock)
+    run(app, sock, worker=True, beside=beside, on_ready=lambda dsn: greet(url, dsn), life=life)
 
 
 def _free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+        return int(sock.getsockname()[1])
 
 
 @asynccontextmanager
@@ -245,41 +215,45 @@ def _greet(  # noqa: PLR0913  # all named
     kinds = sorted(app.kinds)
     is_own = app.settings.dsn is None and (sites or why)
     home = str(app.settings.home) if is_own else None
-    if as_json:
-        told: dict[str, Any] = {
-            "url": url,
-            "login": login,
-            "docs": f"{url}/docs",
-            "database": place(dsn),
-            "kinds": kinds,
-        }
-        more = {
-            "demo": demo,
-            "systems": sites,
-            "home": home,
-            "secret": secret,
-            "without_systems": why,
-        }
-        print_json(told | {name: value for name, value in more.items() if value})
-    else:
-        key = secret or "$PENSTOCK_SECRET"
-        kind, payload = _EXAMPLE if _EXAMPLE[0] in kinds else (kinds[0], "{}")
-        body = f'{{"kind": "{kind}", "payload": {payload}}}'
-        if demo:
-            typer.echo(f"Open the demo (this link signs you in, once): {demo}")
-            typer.echo(f"The dashboard is a click away, or by a link of its own: {login}")
-        else:
-            typer.echo(f"Open the dashboard (this link signs you in, once): {login}")
-        typer.echo(f"API and worker at {url}, its documents at {url}/docs.")
-        if sites:
-            typer.echo(f"The systems: {', '.join(f'{k} {v}' for k, v in sites.items())}.")
-        if why:
-            typer.echo(f"The five systems of the demo are not here: {why}.")
-        typer.echo(f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.")
-        if home:
-            typer.echo(f"Other commands find it so: PENSTOCK_HOME={shlex.quote(home)} penstock top")
-        typer.echo(f"The operator's key: {key}")
-        typer.echo("Try:")
-        typer.echo(f'  curl -H "Authorization: Bearer {key}" -d {shlex.quote(body)} {url}/v1/jobs')
-        typer.echo("Ctrl-C ends everything.")
-    sys.stdout.flush()
+    always = {
+        "url": url,
+        "login": login,
+        "docs": f"{url}/docs",
+        "database": place(dsn),
+        "kinds": kinds,
+    }
+    more = {
+        "demo": demo,
+        "systems": sites,
+        "home": home,
+        "secret": secret,
+        "without_systems": why,
+    }
+    key = secret or "$PENSTOCK_SECRET"
+    kind, payload = _EXAMPLE if _EXAMPLE[0] in kinds else (kinds[0], "{}")
+    body = shlex.quote(f'{{"kind": "{kind}", "payload": {payload}}}')
+    opening = (
+        f"Open the demo (this link signs you in, once): {demo}\n"
+        f"The dashboard is a click away, or by a link of its own: {login}"
+        if demo
+        else f"Open the dashboard (this link signs you in, once): {login}"
+    )
+    systems = ", ".join(f"{name} {address}" for name, address in (sites or {}).items())
+    find_home = f"Other commands find it so: PENSTOCK_HOME={shlex.quote(home or '')} penstock top"
+    lines = [
+        opening,
+        f"API and worker at {url}, its documents at {url}/docs.",
+        *([f"The systems: {systems}."] if sites else []),
+        *([f"The five systems of the demo are not here: {why}."] if why else []),
+        f"The database: {place(dsn)}. Kinds of job: {', '.join(kinds)}.",
+        *([find_home] if home else []),
+        f"The operator's key: {key}",
+        "Try:",
+        f'  curl -H "Authorization: Bearer {key}" -d {body} {url}/v1/jobs',
+        "Ctrl-C ends everything.",
+    ]
+    answer(
+        always | {name: value for name, value in more.items() if value},
+        lambda _: "\n".join(lines),
+        as_json=as_json,
+    )

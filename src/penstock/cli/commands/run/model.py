@@ -1,10 +1,6 @@
 """`penstock model`: a model to develop and test against, simulated or small and real."""
 
 import asyncio
-import importlib.util
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +8,8 @@ import typer
 
 from penstock.base.settings import duration
 from penstock.base.wording import count
-from penstock.cli.output.console import Json, print_json, settings
+from penstock.cli.output.console import Json, answer, settings
+from penstock.cli.serving.loop import run_loop, stop_signals
 from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -116,37 +113,31 @@ def model(  # noqa: PLR0913  # one per option of the model
         log=log,
     )
     file = (gguf or _fetched()) if real else None
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    if importlib.util.find_spec("uvloop") is not None:
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_serve(options, orders, file, threads, as_json=as_json))
+    run_loop(_serve(options, orders, file, threads, as_json=as_json))
 
 
 async def _serve(
     options: "Options", orders: list["Order"], gguf: Path | None, threads: int, *, as_json: bool
 ) -> None:
     server = _server(options, gguf, threads)
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    stop = asyncio.Event()
     try:
-        server.open()
-        for order in orders:
-            server.take_order(order)
-        _greet(server, "Real" if gguf else "Simulated", as_json=as_json)
-        await told.wait()
+        with stop_signals(lambda _: stop.set()):
+            server.open()
+            for order in orders:
+                server.take_order(order)
+            _greet(server, "Real" if gguf else "Simulated", as_json=as_json)
+            await stop.wait()
         report = server.report()
     finally:
         server.close()
         await server.gone()
-    if as_json:
-        print_json({"calls": report["total"], "most_at_once": report["most_at_once"]})
-    else:
-        said = f"{count(report['total'], 'call')}, {report['most_at_once']} at once at most"
-        typer.echo(f"Told to stop: {said}.")
+    total, most = report["total"], report["most_at_once"]
+    answer(
+        {"calls": total, "most_at_once": most},
+        lambda _: f"Told to stop: {count(total, 'call')}, {most} at once at most.",
+        as_json=as_json,
+    )
 
 
 def _server(options: "Options", gguf: Path | None, threads: int) -> "Server":
@@ -175,10 +166,12 @@ def _fetched() -> Path:
 
 def _greet(server: "Server", kind: str, *, as_json: bool) -> None:
     names = server.options.models
-    if as_json:
-        print_json({"url": server.url, "control": server.control_url, "models": names})
-    else:
-        which = f" {', '.join(names)}" if names else ""
-        typer.echo(f"{kind} model{which} at {server.url} (Ollama: /api, OpenAI: /v1).")
-        typer.echo(f"Commands at {server.control_url}: /_calls /_order /_heal /_stop /_start")
-    sys.stdout.flush()
+    which = f" {', '.join(names)}" if names else ""
+    answer(
+        {"url": server.url, "control": server.control_url, "models": names},
+        lambda _: (
+            f"{kind} model{which} at {server.url} (Ollama: /api, OpenAI: /v1).\n"
+            f"Commands at {server.control_url}: /_calls /_order /_heal /_stop /_start"
+        ),
+        as_json=as_json,
+    )

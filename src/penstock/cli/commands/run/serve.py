@@ -3,13 +3,12 @@
 import importlib.util
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.output.console import Json, print_json
+from penstock.cli.output.console import Json, answer
 from penstock.db.connections.display_address import place
 from penstock.errors import Misconfigured
 
@@ -49,46 +48,36 @@ def serve(  # noqa: PLR0913  # one per option of the contract
 ) -> None:
     """Serve the HTTP API until told to stop (SIGTERM, Ctrl-C): open requests may end."""
     require_extra()
-    if inherit is not None:
-        _serve_inherited(app, inherit, worker=worker)
-        return
     from penstock.cli.serving.serving import listen, run, url_of
 
-    if processes == 1:
-        found = _find(app, worker=worker)
-        with listen(host, port) as sock:
+    if inherit is not None:
+        # One of several processes: the socket, and the pipes to the one that started it, are there.
+        number, life, ready = (int(number) for number in inherit.split(","))
+        with socket.socket(fileno=number) as sock:
             run(
-                found,
+                _find(app, worker=worker),
                 sock,
                 worker=worker,
-                on_ready=lambda dsn: greet(url_of(sock), dsn, 1, worker=worker, as_json=as_json),
+                on_ready=lambda _: os.close(ready) if os.write(ready, b"+") else None,
+                life=life,
             )
+        return
+
+    def greet(dsn: str | None) -> None:
+        _greet(url_of(sock), dsn, processes, worker=worker, as_json=as_json)
+
+    if processes == 1:
+        loaded = _find(app, worker=worker)
+        with listen(host, port) as sock:
+            run(loaded, sock, worker=worker, on_ready=greet)
         return
     from penstock.cli.serving.processes import Children
 
     words = ["serve", *([app] if app else []), *(["--worker"] if worker else [])]
     with listen(host, port) as sock:
-        children = Children(words, sock, processes)
-        code = children.run(
-            lambda: greet(url_of(sock), None, processes, worker=worker, as_json=as_json)
-        )
+        code = Children(words, sock, processes).run(lambda: greet(None))
     if code:
         raise typer.Exit(code)
-
-
-def _serve_inherited(app: str | None, inherit: str, *, worker: bool) -> None:
-    """One of several processes: the socket, and the pipes to whoever started it, are there."""
-    from penstock.cli.serving.serving import run
-
-    number, life, tell = (int(one) for one in inherit.split(","))
-    with socket.socket(fileno=number) as sock:
-        run(
-            _find(app, worker=worker),
-            sock,
-            worker=worker,
-            on_ready=lambda _: os.close(tell) if os.write(tell, b"+") else None,
-            life=life,
-        )
 
 
 def require_extra() -> None:
@@ -111,25 +100,29 @@ def _find(name: str | None, *, worker: bool) -> "Penstock":
                 "needs an APP: a worker runs the handlers that it declares.", param_hint="--worker"
             )
         return Penstock(name="penstock serve")
-    found = find_app(name)
-    if worker and not found.kinds:
+    loaded = find_app(name)
+    if worker:
+        require_kinds(loaded, "for --worker")
+    return loaded
+
+
+def require_kinds(app: "Penstock", purpose: str = "to run") -> None:
+    """Refuse an app without a job kind."""
+    if not app.kinds:
         raise Misconfigured(
-            "The app declares no job kind, so there is nothing for --worker: `@app.job(queue=...)`."
+            f"The app declares no job kind, so there is nothing {purpose}: `@app.job(queue=...)`."
         )
-    return found
 
 
-def greet(url: str, dsn: str | None, processes: int, *, worker: bool, as_json: bool) -> None:
+def _greet(url: str, dsn: str | None, processes: int, *, worker: bool, as_json: bool) -> None:
     """Whoever reads this may call at once."""
     where = None if dsn is None else place(dsn)
-    if as_json:
-        print_json(
-            {"url": url, "docs": f"{url}/docs", "processes": processes, "worker": worker}
-            | ({} if where is None else {"database": where})
-        )
-    else:
-        number = "" if processes == 1 else f", {processes} processes"
-        beside = ", with a worker" if worker else ""
-        at = "" if where is None else f", on {where}"
-        typer.echo(f"Serving the API at {url}{number}{beside}{at}. Its documents: {url}/docs")
-    sys.stdout.flush()
+    known = {"url": url, "docs": f"{url}/docs", "processes": processes, "worker": worker}
+    number = "" if processes == 1 else f", {processes} processes"
+    beside = ", with a worker" if worker else ""
+    at = "" if where is None else f", on {where}"
+    answer(
+        known if where is None else known | {"database": where},
+        lambda _: f"Serving the API at {url}{number}{beside}{at}. Its documents: {url}/docs",
+        as_json=as_json,
+    )

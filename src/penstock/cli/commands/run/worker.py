@@ -1,31 +1,25 @@
 """`penstock worker`: run the jobs of an app."""
 
-import asyncio
-import importlib.util
 import os
-import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.base.settings import duration
 from penstock.base.wording import count
-from penstock.cli.output.console import Json, print_json
+from penstock.cli.commands.run.serve import require_kinds
+from penstock.cli.output.console import Json, answer, print_error
+from penstock.cli.serving.loop import BY_SIGNAL, run_loop, stop_signals
 from penstock.db.connections.display_address import place
-from penstock.errors import Misconfigured
 
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
-    from penstock.worker.worker import Options, Ran, Worker
+    from penstock.worker.worker import Options, Ran
 
 # Each weighs as much as a program: no more than this, or than there are cores.
 _PROCESSES = 4
-# What a shell adds to the number of the signal that ended a program.
-_BY_SIGNAL = 128
 
 
 def worker(  # noqa: PLR0913  # one per option of the contract
@@ -79,30 +73,28 @@ def worker(  # noqa: PLR0913  # one per option of the contract
         if options["poll"] < timedelta(milliseconds=10):
             raise typer.BadParameter("must be at least 0.01 seconds.", param_hint="--poll")
     if concurrency is not None:
-        options |= {
-            "concurrency": concurrency,
-            "threads": concurrency,
-            "processes": min(concurrency, max(_PROCESSES, os.cpu_count() or 1)),
-        }
-    wanted = None if queues is None else _names(queues)
+        processes = min(concurrency, max(_PROCESSES, os.cpu_count() or 1))
+        options |= {"concurrency": concurrency, "threads": concurrency, "processes": processes}
+    names = None if queues is None else tuple(name.strip() for name in queues.split(","))
+    if names is not None and not all(names):
+        raise typer.BadParameter("must be names with commas between.", param_hint="--queues")
     # Before there is a loop: the module may use one of its own while it is loaded.
-    found = _find(app, wanted)
-    ran = _run(_work(found, wanted, options, as_json=as_json))
+    loaded = _find(app, names)
+    ran = run_loop(_work(loaded, names, options, as_json=as_json))
     if isinstance(ran, int):
-        raise typer.Exit(_BY_SIGNAL + ran)
-    if ran.reason == "recycle":
-        if as_json:
-            print_json({"processed": ran.processed, "reason": ran.reason})
-        else:
-            typer.echo(f"Recycling after {count(ran.processed, 'job')}.")
-        sys.stdout.flush()
+        raise typer.Exit(BY_SIGNAL + ran)
+    jobs = count(ran.processed, "job")
+    done = f"Ran {jobs}: {_WHY.get(ran.reason)}."
+    recycles = ran.reason == "recycle"
+    answer(
+        {"processed": ran.processed, "reason": ran.reason},
+        lambda _: f"Recycling after {jobs}." if recycles else done,
+        as_json=as_json,
+    )
+    if recycles:
         sys.stderr.flush()
         # The same command line in the same process: a supervisor sees no end.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
-    if as_json:
-        print_json({"processed": ran.processed, "reason": ran.reason})
-    else:
-        typer.echo(f"Ran {count(ran.processed, 'job')}: {_WHY[ran.reason]}.")
 
 
 _WHY = {
@@ -110,24 +102,6 @@ _WHY = {
     "idle": "nothing more is due",
     "max_jobs": "as many as were asked for",
 }
-
-
-def _names(queues: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in queues.split(","))
-    if not all(names):
-        raise typer.BadParameter("must be names with commas between.", param_hint="--queues")
-    return names
-
-
-def _run(work: Any) -> "Ran | int":
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    if importlib.util.find_spec("uvloop") is not None:
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        ran: Ran | int = runner.run(work)
-        return ran
 
 
 def _find(name: str | None, queues: tuple[str, ...] | None) -> "Penstock":
@@ -164,56 +138,34 @@ async def _work(
         running = Worker(dsn, app.handlers(), chosen)
         if not chosen.until_idle:
             settle_memory()
-        with _Signals(running) as signals:
+
+        def stop(times: int) -> None:
+            """The first signal asks the worker to leave, the second makes it."""
+            if times == 1:
+                running.stop()
+                print_error("Stopping: what runs may end. Once more gives it back at once.")
+            else:
+                running.stop_now()
+                print_error("Leaving now: what runs is given back.")
+
+        with stop_signals(stop) as received:
             # Whoever reads this may send a signal at once.
             _greet(chosen, queues or _queues(app), dsn, as_json=as_json)
             ran = await running.run()
-        return signals.heard[-1] if len(signals.heard) > 1 else ran
+        return received[-1] if len(received) > 1 else ran
     finally:
         await app.close()
 
 
 def _queues(app: "Penstock") -> tuple[str, ...]:
-    known = sorted({handler.queue for handler in app.handlers().values()})
-    if not known:
-        raise Misconfigured(
-            "The app declares no job kind, so there is nothing to run: `@app.job(queue=...)`."
-        )
-    return tuple(known)
+    require_kinds(app)
+    return tuple(sorted({kind.queue for kind in app.kinds.values()}))
 
 
 def _greet(options: "Options", queues: tuple[str, ...], dsn: str, *, as_json: bool) -> None:
     where = place(dsn)
-    if as_json:
-        print_json({"worker": options.name, "queues": queues, "database": where})
-    else:
-        typer.echo(f"Worker {options.name} serves {', '.join(queues)} at {where}.")
-    sys.stdout.flush()
-
-
-class _Signals:
-    """The first SIGTERM or SIGINT asks the worker to leave, the second makes it."""
-
-    def __init__(self, worker: "Worker") -> None:
-        self._worker = worker
-        self.heard: list[int] = []
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-    def _hear(self, number: int) -> None:
-        self.heard.append(number)
-        if len(self.heard) == 1:
-            self._worker.stop()
-            said = "Stopping: what runs may end. Once more gives it back at once."
-        else:
-            self._worker.stop_now()
-            said = "Leaving now: what runs is given back."
-        with suppress(OSError):  # the terminal may be gone
-            typer.echo(said, err=True)
+    answer(
+        {"worker": options.name, "queues": queues, "database": where},
+        lambda _: f"Worker {options.name} serves {', '.join(queues)} at {where}.",
+        as_json=as_json,
+    )

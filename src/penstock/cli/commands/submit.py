@@ -14,9 +14,17 @@ import typer
 from penstock.base.settings import duration
 from penstock.base.suggestions import did_you_mean
 from penstock.base.wording import between, count, seconds
-from penstock.cli.commands.jobs.jobs import why
-from penstock.cli.output.console import FAILED, Calls, Json, print_json, with_calls
-from penstock.cli.output.options import taking
+from penstock.cli.commands.jobs import why
+from penstock.cli.output.console import (
+    FAILED,
+    CommandEngine,
+    Json,
+    answer,
+    call_engine,
+    print_error,
+    print_json,
+    taking,
+)
 from penstock.cli.output.render import clean
 from penstock.engine.encoding.encode import encode, refuse_nul
 from penstock.engine.engine import Engine
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.cli.output.waiting import Reads
     from penstock.client.kind import Kind
 
-Told = Callable[[Calls | Engine, dict[str, Any]], Awaitable[dict[str, Any]]]
+Follow = Callable[[CommandEngine | Engine, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 OPTIONS = tuple(option for option in SUBMIT if option.command)
 
@@ -62,42 +70,45 @@ def submit(  # noqa: PLR0913  # those of the command itself
     payload = _payload(data)
     refuse_nul(kind, "kind")
     _read(options)
+    if timeout is not None and not wait:
+        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
+    limit = None if timeout is None else duration(timeout, field="--timeout")
 
-    limit = _limit(timeout, wait=wait)
-
-    async def follow(on: Calls | Engine, job: dict[str, Any]) -> dict[str, Any]:
-        read: "Reads" = on.jobs.read
+    async def follow(engine: CommandEngine | Engine, job: dict[str, Any]) -> dict[str, Any]:
+        read: "Reads" = engine.jobs.read
+        only_submit = {name: job[name] for name in _ONLY_SUBMIT if name in job}
         if job["batch"] and not job["deduplicated"]:
             # Of a kind with `split`: into however many jobs it went, it was one request.
-            read = on.jobs.read_batch
-            job = {**await read(UUID(job["batch"])), **_how(job)}
-        if wait:
-            from penstock.cli.output.waiting import until_finished  # the bars take long to load
+            read = engine.jobs.read_batch
+            job = {**await read(UUID(job["batch"])), **only_submit}
+        if not wait:
+            return job
+        from penstock.cli.output.waiting import until_finished  # the bars take long to load
 
-            if not as_json:
-                typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)
-            ended = await until_finished(read, on.lists, UUID(job["id"]), limit)
-            return {**ended, **_how(job)}
-        return job
+        if not as_json:
+            typer.echo(f"{_accepted(job)}{_nobody(job)}", err=True)
+        return {**await until_finished(read, engine.lists, UUID(job["id"]), limit), **only_submit}
 
     if app is None:
-        job = with_calls(lambda calls: _by_sql(calls, kind, payload, options, follow))
+        job = call_engine(lambda engine: _by_sql(engine, kind, payload, options, follow))
     else:
         declared = _declared(app, kind)  # before the loop: a module may use one of its own
         job = asyncio.run(_by_app(declared, payload, options, follow))
-    if as_json:
-        print_json(job)
-    elif not wait:
-        typer.echo(_accepted(job))
+    if as_json or not wait:
+        answer(job, _accepted, as_json=as_json)
     if wait:
-        _tell_end(job, limit, as_json=as_json)
+        _report_end(job, limit, as_json=as_json)
 
 
 async def _by_sql(
-    calls: Calls, kind: str, payload: dict[str, Any], options: dict[str, Any], follow: Told
+    engine: CommandEngine,
+    kind: str,
+    payload: dict[str, Any],
+    options: dict[str, Any],
+    follow: Follow,
 ) -> dict[str, Any]:
     delay = options["delay"]
-    [row] = await calls.fetch(
+    [row] = await engine.fetch(
         "select penstock.submit_job($1, $2::text::jsonb, account => $3, delay_seconds => $4,"
         " priority => $5, topic => $6, dedupe_key => $7,"
         " idempotency_key => $8) as job",
@@ -112,7 +123,7 @@ async def _by_sql(
             options["idempotency_key"],
         ),
     )
-    return await follow(calls, row["job"])
+    return await follow(engine, row["job"])
 
 
 def _declared(name: str, kind: str) -> "Kind[..., Any]":
@@ -130,14 +141,14 @@ def _declared(name: str, kind: str) -> "Kind[..., Any]":
 
 
 async def _by_app(
-    declared: "Kind[..., Any]", payload: dict[str, Any], options: dict[str, Any], follow: Told
+    declared: "Kind[..., Any]", payload: dict[str, Any], options: dict[str, Any], follow: Follow
 ) -> dict[str, Any]:
     app = declared.app
     try:
         ticket = await declared.using(**options).submit(**payload)
         engine = await app.engine()
-        how = {name: getattr(ticket, name) for name in _HOW}
-        return await follow(engine, {**await engine.jobs.read(ticket.id), **how})
+        only_submit = {name: getattr(ticket, name) for name in _ONLY_SUBMIT}
+        return await follow(engine, {**await engine.jobs.read(ticket.id), **only_submit})
     finally:
         await app.close()
 
@@ -149,14 +160,6 @@ def _read(options: dict[str, Any]) -> None:
             options[option.name] = duration(given, field=f"--{option.name}")
         elif isinstance(given, str):
             refuse_nul(given, option.name)
-
-
-def _limit(timeout: str | None, *, wait: bool) -> timedelta | None:
-    if timeout is None:
-        return None
-    if not wait:
-        raise typer.BadParameter("is for --wait.", param_hint="--timeout")
-    return duration(timeout, field="--timeout")
 
 
 def _payload(data: str) -> dict[str, Any]:
@@ -191,12 +194,8 @@ def _text(data: str) -> str:
     return data
 
 
-# What only the answer to a submit says.
-_HOW = ("deduplicated", "replayed", "balance")
-
-
-def _how(job: dict[str, Any]) -> dict[str, Any]:
-    return {name: job[name] for name in _HOW if name in job}
+# What only the answer to a submit has.
+_ONLY_SUBMIT = ("deduplicated", "replayed", "balance")
 
 
 # What the person who submits can do something about.
@@ -223,14 +222,13 @@ def _named(job: dict[str, Any]) -> str:
     return f"{'Batch' if 'items' in job else 'Job'} {job['id']}"
 
 
-def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) -> None:
+def _report_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) -> None:
     if job["status"] not in FINISHED:
         assert limit is not None  # noqa: S101  # nothing else ends the waiting before
-        typer.echo(
+        print_error(
             f"{_named(job)} has not ended within {seconds(limit.total_seconds())}: it is"
             f" {job['status']} and goes on;"
-            f" `penstock show {job['id']}` tells how.{_nobody(job)}",
-            err=True,
+            f" `penstock show {job['id']}` tells how.{_nobody(job)}"
         )
     elif not as_json:
         _print_end(job)
@@ -239,31 +237,20 @@ def _tell_end(job: dict[str, Any], limit: timedelta | None, *, as_json: bool) ->
 
 
 def _print_end(job: dict[str, Any]) -> None:
+    """The result to standard output; of a batch results in order, and why some have none."""
+    jobs, has_succeeded = job.get("items", [job]), job["status"] == JobStatus.SUCCEEDED
     if "items" in job:
-        _print_batch_end(job)
-    elif job["status"] == JobStatus.SUCCEEDED:
+        print_error(
+            f"{_named(job)} {job['status']} after {between(job['created_at'], job['finished_at'])}:"
+            f" {job['succeeded']:,} of {count(job['total'], 'job')} succeeded."
+        )
+    elif has_succeeded:
         took = between(job["started_at"], job["finished_at"])
-        typer.echo(f"Job {job['id']} succeeded in {took}.", err=True)
-        print_json(job["result"], indent=2)
-    else:
-        typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
-
-
-def _print_batch_end(batch: dict[str, Any]) -> None:
-    """Results in order, null for a job that has none, and why it has none."""
-    took = between(batch["created_at"], batch["finished_at"])
-    typer.echo(
-        f"Batch {batch['id']} {batch['status']} after {took}:"
-        f" {batch['succeeded']:,} of {count(batch['total'], 'job')} succeeded.",
-        err=True,
-    )
-    for job in batch["items"]:
-        if job["status"] != JobStatus.SUCCEEDED:
-            typer.echo(f"Job {job['id']} {job['status']}{_because(job)}", err=True)
-    if batch["status"] == JobStatus.SUCCEEDED:
-        print_json([job["result"] for job in batch["items"]], indent=2)
-
-
-def _because(job: dict[str, Any]) -> str:
-    told = clean(why(job["error"], job["status"])) if job["error"] else ""
-    return f": {told}" if told else ""
+        print_error(f"{_named(job)} succeeded in {took}.")
+    for each in jobs:
+        if each["status"] != JobStatus.SUCCEEDED:
+            error = clean(why(each["error"], each["status"])) if each["error"] else ""
+            print_error(f"Job {each['id']} {each['status']}{': ' if error else ''}{error}")
+    if has_succeeded:
+        results = [each["result"] for each in jobs]
+        print_json(results if "items" in job else results[0], indent=2)

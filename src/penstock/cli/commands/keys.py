@@ -8,20 +8,31 @@ import typer
 
 from penstock.base.settings import duration
 from penstock.base.wording import age, ahead
-from penstock.cli.output.console import Json, print_json, with_calls
-from penstock.cli.output.render import Column, print_table
-from penstock.engine.accounts.keys import Keys
+from penstock.cli.output.console import Json, answer, call_engine, print_json
+from penstock.cli.output.render import Column, listing
 
-app = typer.Typer(help="Keys to the HTTP API: make, list, exchange, revoke.", no_args_is_help=True)
+app = typer.Typer(
+    name="key", help="Keys to the HTTP API: make, list, exchange, revoke.", no_args_is_help=True
+)
+
+
+def _state(key: dict[str, Any]) -> str:
+    if key["revoked_at"] is not None:
+        return "revoked"
+    if key["expires_at"] is None:
+        return "good"
+    is_over = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+    return "expired" if is_over else f"ends {ahead(key['expires_at'])}"
+
 
 COLUMNS = (
-    Column("ID"),
-    Column("KIND"),
-    Column("ACCOUNT", least=8),
-    Column("NAME", least=6, drop=1),
-    Column("AGE", right=True, drop=2),
-    Column("USED", right=True, drop=3),
-    Column("STATE"),
+    Column("ID", "id"),
+    Column("KIND", "kind"),
+    Column("ACCOUNT", "account", least=8),
+    Column("NAME", "name", least=6, drop=1),
+    Column("AGE", lambda key: age(key["created_at"]), right=True, drop=2),
+    Column("USED", lambda key: age(key["last_used_at"]), right=True, drop=3),
+    Column("STATE", _state),
 )
 
 
@@ -67,10 +78,10 @@ def create(
             param_hint="--account",
         )
     length = None if expires is None else duration(expires, field="--expires")
-    key, kept = with_calls(
-        lambda calls: Keys(calls.fetch).create(wanted, account=account, name=name, expires=length)
+    key, stored = call_engine(
+        lambda engine: engine.keys.create(wanted, account=account, name=name, expires=length)
     )
-    _tell(key, kept, as_json=as_json)
+    _print_key(key, stored, as_json=as_json)
 
 
 @app.command("list")
@@ -80,22 +91,18 @@ def list_keys(
     as_json: Json = False,
 ) -> None:
     """Show every key, newest first; never its secret."""
-    found = with_calls(lambda calls: Keys(calls.fetch).list(account=account))
-    if as_json:
-        print_json(found)
-    else:
-        none = "No keys yet: `penstock key create` makes one."
-        print_table(COLUMNS, [row(key) for key in found], none=none)
+    keys = call_engine(lambda engine: engine.keys.list(account=account))
+    answer(keys, listing(COLUMNS, "No keys yet: `penstock key create` makes one."), as_json=as_json)
 
 
 @app.command()
 def revoke(key_id: Id, *, as_json: Json = False) -> None:
     """Let a key open nothing any more."""
-    kept = with_calls(lambda calls: Keys(calls.fetch).revoke(key_id))
-    if as_json:
-        print_json(kept)
-    else:
-        typer.echo(f"Key {kept['id']} is revoked; every server refuses it within a second.")
+    answer(
+        call_engine(lambda engine: engine.keys.revoke(key_id)),
+        lambda key: f"Key {key['id']} is revoked; every server refuses it within a second.",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -109,38 +116,16 @@ def rotate(
 ) -> None:
     """Make a key in the place of another, which opens for a while more."""
     length = duration(overlap, field="--overlap")
-    key, kept = with_calls(lambda calls: Keys(calls.fetch).rotate(key_id, overlap=length))
-    _tell(key, kept, as_json=as_json)
+    key, stored = call_engine(lambda engine: engine.keys.rotate(key_id, overlap=length))
+    _print_key(key, stored, as_json=as_json)
 
 
-def row(key: dict[str, Any]) -> list[Any]:
-    """A key as a row of COLUMNS."""
-    return [
-        key["id"],
-        key["kind"],
-        key["account"],
-        key["name"],
-        age(key["created_at"]),
-        age(key["last_used_at"]),
-        _state(key),
-    ]
-
-
-def _state(key: dict[str, Any]) -> str:
-    if key["revoked_at"] is not None:
-        return "revoked"
-    if key["expires_at"] is None:
-        return "good"
-    over = datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
-    return "expired" if over else f"ends {ahead(key['expires_at'])}"
-
-
-def _tell(key: str, kept: dict[str, Any], *, as_json: bool) -> None:
+def _print_key(key: str, stored: dict[str, Any], *, as_json: bool) -> None:
     """The key alone to standard output, so that `KEY=$(penstock key create)` has it."""
     if as_json:
-        print_json({"key": key, **kept})
+        print_json({"key": key, **stored})
         return
     typer.echo(key)
-    whose = f" of account {kept['account']}" if kept["account"] else ""
-    until = "" if kept["expires_at"] is None else f", good until {kept['expires_at']}"
-    typer.echo(f"A key of kind {kept['kind']}{whose}{until}. Nobody can show it again.", err=True)
+    whose = f" of account {stored['account']}" if stored["account"] else ""
+    until = "" if stored["expires_at"] is None else f", good until {stored['expires_at']}"
+    typer.echo(f"A key of kind {stored['kind']}{whose}{until}. Nobody can show it again.", err=True)

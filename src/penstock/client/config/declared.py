@@ -1,16 +1,25 @@
-"""Queues and how their jobs are tried again: what an app declares of them."""
+"""Queues and plans as an app declares them, and the values that only its code or file gives."""
 
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from penstock.client.config.options import Duration
 from penstock.client.config.source_location import Place
+from penstock.db.connections.connect import FORM
 from penstock.engine.options.forms import read_name, wrong
 from penstock.engine.options.option import read
+from penstock.engine.options.plan import PLAN
 from penstock.engine.options.queue import QUEUE, RETRIES, Backoff
-from penstock.errors import Misconfigured
+from penstock.errors import Invalid, Misconfigured
+from penstock.net.endpoint import read_endpoint
+
+Duration = str | int | float | timedelta
+"""`"90s"`, `"5m"`, `"2h"`, `"7d"`, or a number of seconds."""
+
+LINK_MAX = 2_000
+_SCHEMES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,19 @@ class Queue:
         return bool(self.declared.get("local_only"))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Made by `app.plan(...)`."""
+
+    name: str
+    declared: dict[str, Any]
+    """Its options as `declare_plan` takes them."""
+    place: Place
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def make_queue(name: str, place: Place, given: Mapping[str, Any]) -> Queue:
     """Check every option, and leave to SQL what was not given."""
     retry = given["retry"]
@@ -71,6 +93,11 @@ def make_queue(name: str, place: Place, given: Mapping[str, Any]) -> Queue:
     declared = {**read(QUEUE, given), **(retry.declared() if retry else {})}
     inline = declared.pop("inline", False)  # the app's alone: the database does not keep it
     return Queue(read_name(name, "queue"), declared, inline, place)
+
+
+def make_plan(name: str, place: Place, given: Mapping[str, Any]) -> Plan:
+    """Check every option, and leave to SQL what was not given."""
+    return Plan(read_name(name, "plan"), read(PLAN, given), place)
 
 
 def name_of(queue: Any, known: Mapping[str, Queue]) -> str:
@@ -90,3 +117,27 @@ def name_of(queue: Any, known: Mapping[str, Queue]) -> str:
             "here, or give its name"
         )
     return queue.name
+
+
+def read_address(value: Any, option: str) -> str | None:
+    """Of a database. One that is wrong is not quoted: it may hold a password."""
+    if value is None or (isinstance(value, str) and value.startswith(_SCHEMES)):
+        return value
+    raise Invalid(
+        f"{option} must be an address of the form {FORM}", code="invalid_option", field=option
+    )
+
+
+def read_link(value: Any, option: str) -> str | None:
+    """An address of the operator's own. One that is wrong is not quoted: it may hold a secret."""
+    if value is None:
+        return None
+    endpoint = read_endpoint(value, from_variable=True, option=option)
+    if endpoint.authorization is not None or len(value) > LINK_MAX or not value.isascii():
+        raise Invalid(
+            f"{option} must be an address in ASCII of at most {LINK_MAX} characters, without user "
+            "and password: what it is sent is signed",
+            code="invalid_option",
+            field=option,
+        )
+    return str(value)

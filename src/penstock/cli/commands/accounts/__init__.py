@@ -1,1 +1,0 @@
-"""Commands about accounts: plans, credits, keys, erasure, webhooks."""

@@ -1,1 +1,0 @@
-"""Commands about the database: migrations, checks, pruning, measurements."""

@@ -1,1 +1,0 @@
-"""Commands about queues and workers: state, limits, circuits, figures."""

@@ -1,0 +1,185 @@
+"""`penstock status`, `top`, `metrics`: how things stand, on one screen, live, and by the hour."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from penstock.base.wording import age, ahead, seconds
+from penstock.cli.commands import jobs, queues
+from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
+from penstock.cli.output.render import Column, stdout, table, terminal_width
+from penstock.engine.queries.hourly import MOST_HOURS
+from penstock.engine.queries.lists import JobFilter
+from penstock.engine.states import JobStatus
+
+REFRESH_SECONDS = 1.0
+SHOWN = 50
+
+
+def _hour(line: dict[str, Any]) -> str:
+    """`2026-11-16 09:00`."""
+    return str(line["hour"])[:16].replace("T", " ")
+
+
+def _average(line: dict[str, Any]) -> str | None:
+    return seconds(line["total_duration_ms"] / line["count"] / 1000)
+
+
+_FINISHED = (
+    Column("HOUR (UTC)", _hour),
+    Column("QUEUE", "queue", least=8),
+    Column("KIND", "kind", least=8),
+    Column("OUTCOME", "outcome"),
+    Column("COUNT", "count", right=True),
+    Column("AVERAGE", _average, right=True),
+)
+_FAILED = (
+    Column("HOUR (UTC)", _hour),
+    Column("CLASS", "class"),
+    Column("COUNT", "count", right=True),
+    Column("AVERAGE", _average, right=True),
+)
+
+
+def metrics(
+    *,
+    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="How far back.")] = 24,
+    as_json: Json = False,
+) -> None:
+    """Show by the hour what ended, how long it took, and failures by class."""
+    answer(call_engine(lambda engine: engine.hourly.metrics(hours)), _by_hour, as_json=as_json)
+
+
+def _by_hour(metrics: dict[str, Any]) -> list[Text]:
+    none, width = "Nothing has ended in that time.", terminal_width()
+    lines = table(_FINISHED, metrics["throughput"], none=none, width=width)
+    if metrics["timeouts"]:
+        lines += [_EMPTY, *table(_FAILED, metrics["timeouts"], width=width)]
+    return lines
+
+
+def status(*, as_json: Json = False) -> None:
+    """Show totals, queues and workers."""
+    current = call_engine(lambda engine: engine.lists.status())
+    answer(current, lambda current: screen(current, width=terminal_width()), as_json=as_json)
+
+
+_EMPTY = Text(end="")
+
+
+def screen(status: dict[str, Any], *, width: int | None) -> list[Text]:
+    """The status as lines: totals, what an operator has to know, queues, workers."""
+    troubles = [
+        Text(line, "red", end="")
+        for queue in status["queues"]
+        for line in _troubles(queue["circuit"], width=width)
+    ]
+    return [
+        _totals(status),
+        _EMPTY,
+        *([*troubles, _EMPTY] if troubles else []),
+        *table(queues.COLUMNS, status["queues"], none="No queues yet.", width=width),
+        _EMPTY,
+        *table(queues.WORKER_COLUMNS, status["workers"], none=queues.NO_WORKERS, width=width),
+    ]
+
+
+def _troubles(circuit: dict[str, Any], *, width: int | None) -> list[str]:
+    """What keeps a queue's jobs from starting and what to do, on lines that fit."""
+    if not queues.is_troubled(circuit):
+        return []
+    next_at = circuit["next_probe_at"]
+    next_try = "" if next_at is None else f"; next try {ahead(next_at)}"
+    message = f"! {circuit['message']} (since {age(circuit['since'])}{next_try})"
+    return textwrap.wrap(message, width) if width else [message]
+
+
+def _totals(status: dict[str, Any]) -> Text:
+    average = seconds(status["avg_processing_seconds"])
+    styles = {"pending": "cyan", "processing": "yellow", "scheduled": "blue", "failed_today": "red"}
+    totals = [
+        (f"{status[what]:,} {what.replace('_', ' ')}", style if status[what] else "dim")
+        for what, style in styles.items()
+    ]
+    mean = "no job has succeeded yet" if average is None else f"a job takes {average} on average"
+    return Text(" · ", end="").join([*(Text(*total) for total in totals), Text(mean)])
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and exit.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Watch totals, queues, workers and running jobs; q or Ctrl-C ends it."""
+    if as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        current = call_engine(_read)
+        answer(current, lambda current: _picture(current, terminal_width()), as_json=as_json)
+    else:
+        call_engine(_watch)
+
+
+async def _read(engine: CommandEngine) -> dict[str, Any]:
+    running = JobFilter(status=JobStatus.RUNNING)
+    jobs = await engine.lists.jobs(running, limit=SHOWN)
+    return {**await engine.lists.status(), "jobs": jobs}
+
+
+def _picture(current: dict[str, Any], width: int | None) -> list[Text]:
+    lines = screen(current, width=width)
+    if current["jobs"]:
+        lines += [_EMPTY, *table(jobs.COLUMNS, current["jobs"], width=width)]
+    return lines
+
+
+async def _watch(engine: CommandEngine) -> None:
+    console = stdout()
+    leaving = asyncio.Event()
+    from rich.live import Live  # takes long to load, for this alone
+
+    with _keys(leaving), Live(console=console, screen=True, auto_refresh=False) as live:
+        while not leaving.is_set():
+            lines = _picture(await _read(engine), console.width)
+            live.update(_frame(lines, console.height), refresh=True)
+            try:
+                await asyncio.wait_for(leaving.wait(), REFRESH_SECONDS)
+            except TimeoutError:
+                continue
+
+
+def _frame(lines: list[Text], height: int) -> Text:
+    """As many lines as the terminal has, the first with the time of day."""
+    head = Text(f"penstock top  {datetime.now().astimezone():%H:%M:%S}  q ends it", style="dim")
+    return Text("\n", no_wrap=True, overflow="crop").join([head, *lines][:height])
+
+
+@contextmanager
+def _keys(leaving: asyncio.Event) -> Iterator[None]:
+    """Set `leaving` at q or Ctrl-C, while the terminal gives each key at once."""
+    import termios
+    import tty
+
+    loop, keyboard = asyncio.get_running_loop(), sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+
+    def on_key() -> None:
+        if os.read(keyboard, 64)[:1] in (b"q", b"Q", b""):
+            leaving.set()
+
+    tty.setcbreak(keyboard)
+    loop.add_reader(keyboard, on_key)
+    loop.add_signal_handler(signal.SIGINT, leaving.set)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
