@@ -71,7 +71,7 @@ function show(status, { submissions }, { timeouts, throughput }) {
   fill("timeouts", timeouts.map(({ hour, classification, count, totalDurationMs }) => [
     { text: time(hour) },
     { text: CLASSES[classification] ?? classification },
-    { text: `${count} times, after ${seconds(totalDurationMs / count)} on average` },
+    { text: `${count === 1 ? "once" : `${count} times`}, after ${seconds(totalDurationMs / count)} on average` },
   ]));
   fill("throughput", throughput.map(({ hour, outcome, count, totalDurationMs }) => [
     { text: time(hour) },

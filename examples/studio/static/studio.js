@@ -212,7 +212,7 @@ function showAccount(said) {
   const { concurrency, per_hour: perHour, submitted_last_hour: used, priority } = account;
   const lines = [
     `${concurrency ?? "any number of"} ${concurrency === 1 ? "job" : "jobs"} at a time; ${account.running} running, ${account.queued} waiting`,
-    `${perHour ?? "any number of"} orders an hour; ${used} used`,
+    `${perHour ?? "any number of"} orders an hour; ${used} used (more than ${document.body.dataset.perJob} images count as two)`,
     `priority ${priority} (lower goes first)`,
   ];
   if (account.next_submit_at) lines.push(`the next order will pass at ${localTimeAfter(account.next_submit_at)}`);

@@ -6,8 +6,8 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.dashboard.components import words
-from penstock.dashboard.frame import action, backend, go, page, render
+from penstock.dashboard.components.words import short
+from penstock.dashboard.frame import action, backend, confirm, go, page, render
 from penstock.engine.states import FINISHED
 
 MOST = 100
@@ -15,10 +15,8 @@ MOST = 100
 
 @page("/stuck")
 async def show(request: Request) -> Response:
-    found = await backend(request).engine.lists.stuck(limit=MOST + 1)
-    return render(
-        request, "queues/stuck.html", stuck=found[:MOST], more=len(found) > MOST, most=MOST
-    )
+    rows = await backend(request).engine.lists.stuck(limit=MOST + 1)
+    return render(request, "queues/stuck.html", stuck=rows[:MOST], more=len(rows) > MOST, most=MOST)
 
 
 @action("/stuck/{job_id:uuid}/cancel")
@@ -27,23 +25,21 @@ async def cancel(request: Request, form: FormData) -> Response:
     jobs = backend(request).engine.jobs
     job = await jobs.read(job_id)
     if job.status in FINISHED:
-        return go(request, "stuck", notice=f"Job {words.short(job_id)} has ended by itself.")
+        return go(request, "stuck", notice=f"Job {short(job_id)} has ended by itself.")
     if form.get("confirm") != "yes":
-        return render(
+        return confirm(
             request,
-            "parts/confirm.html",
             section="Stuck",
-            heading=f"Cancel job {words.short(job_id)}?",
-            says=[
+            heading=f"Cancel job {short(job_id)}?",
+            effects=[
                 f"It is of kind {job.kind}, and will not be started again.",
                 "If it runs, its worker is asked to stop it; what it has made so far is lost.",
                 "What it has reserved goes back to its account.",
             ],
             target=f"stuck/{job_id}/cancel",
-            fields={},
             button="Cancel the job",
             back="stuck",
         )
-    after = await jobs.cancel(job_id)
-    said = "is cancelled" if after.status == "cancelled" else "is asked to stop"
-    return go(request, "stuck", notice=f"Job {words.short(job_id)} {said}.")
+    job = await jobs.cancel(job_id)
+    effect = "is cancelled" if job.status == "cancelled" else "is asked to stop"
+    return go(request, "stuck", notice=f"Job {short(job_id)} {effect}.")
