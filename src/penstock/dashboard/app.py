@@ -26,6 +26,7 @@ from penstock.dashboard.pages import (  # noqa: F401  # each registers its route
     workers,
 )
 from penstock.dashboard.session import signed_in
+from penstock.engine.accounts.sessions import Grant
 from penstock.http.middleware import problems
 from penstock.http.middleware.limits import limits
 from penstock.http.routes.stream import EventStream
@@ -70,7 +71,7 @@ async def _live(request: Request) -> Response:
         return Response(status_code=HTTPStatus.NO_CONTENT)  # an EventSource does not come back
     hub = backend(request).live
     limits(request).hold_page(request.scope, session.id)
-    who = {"key": session.key, "expires": session.expires, "grant": session.grant}
+    who = {"key": session.key, "expires": session.expires, "grant": Grant(session=session.id)}
     return EventStream(lambda: hub.watch_anything(**who))
 
 

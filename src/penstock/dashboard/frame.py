@@ -22,6 +22,26 @@ from penstock.errors import PenstockError, Refused, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.schemas.body import read_body
 
+__all__ = [  # all that a page needs of the web, in one import
+    "ROUTES",
+    "FormData",
+    "HTTPStatus",
+    "Request",
+    "Response",
+    "Route",
+    "action",
+    "backend",
+    "came_from_us",
+    "confirm",
+    "go",
+    "here",
+    "page",
+    "read_form",
+    "refusals_as_pages",
+    "refuse_form",
+    "render",
+    "with_headers",
+]
 ROUTES: list[Route] = []
 HEADERS = {
     "Content-Security-Policy": (
@@ -39,8 +59,10 @@ NOTICE_SECONDS = 30
 # No address of ours has more slashes: the name of an account may have 200 characters.
 _DEEPEST = 300
 
-Page = Callable[[Request], Awaitable[Response]]
-Action = Callable[[Request, FormData], Awaitable[Response]]
+Page = Callable[..., Awaitable[Response]]
+"""It takes the request, and what its path names as arguments of these names."""
+Action = Callable[..., Awaitable[Response]]
+"""The same with the fields of the form behind the request."""
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -71,14 +93,14 @@ def action(path: str) -> Callable[[Action], Action]:
     """Where a form is sent to: signed in, and with the token of this session's pages."""
 
     def register(act: Action) -> Action:
-        async def check_token(request: Request) -> Response:
+        async def check_token(request: Request, **_path: object) -> Response:
             form = await read_form(request)
             given = str(form.get("form_token", ""))
             if not came_from_us(request) or not doors(request).fits(
                 request.state.session.nonce, given
             ):
                 return refuse_form(request)
-            return await act(request, form)
+            return await act(request, form, **request.path_params)
 
         ROUTES.append(
             Route(
@@ -95,7 +117,7 @@ def _guarded(show: Page) -> Page:
         request.state.session = await signed_in(request)
         if request.state.session is None:
             return _ask_to_sign_in(request)
-        return await refusals_as_pages(show)(request)
+        return await refusals_as_pages(show)(request, **request.path_params)
 
     return guarded
 
@@ -119,9 +141,9 @@ def with_headers(show: Page) -> Page:
 def refusals_as_pages(show: Page) -> Page:
     """What is refused is shown on a page, with what can be done."""
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: Request, **path: object) -> Response:
         try:
-            return await show(request)
+            return await show(request, **path)
         except Refused as error:
             return render(request, "errors/refused.html", status=error.status, error=error)
 
@@ -160,7 +182,7 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
         base=base(request),
         here=here(request),
         session=session,
-        form_token=doors(request).form_token(session.nonce) if session else "",
+        form_token=doors(request).form_tokens(session.nonce)[0] if session else "",
         notice=notice,
         **context,
     )

@@ -46,10 +46,6 @@ class Session:
         """Names the session where others may read it: its forms cannot be signed with it."""
         return hashlib.sha256(self.nonce.encode()).hexdigest()[:_ID_LENGTH]
 
-    @property
-    def grant(self) -> Grant:
-        return Grant(session=self.id)
-
 
 class Doors:
     """Makes and reads what opens the dashboard: cookies, tokens of forms, one-time links."""
@@ -74,13 +70,14 @@ class Doors:
         claims = signed.verify(self._sessions, cookie)
         return None if claims is None else Session(claims["k"], claims["n"], claims["x"])
 
-    def form_token(self, nonce: str) -> str:
-        """What a form has to bring: who cannot read our pages cannot know it."""
-        return _form_token(self._forms[0], nonce)
+    def form_tokens(self, nonce: str) -> list[str]:
+        """What a form may bring, the newest first: who cannot read our pages cannot know it."""
+        macs = (hmac.digest(key, nonce.encode(), hashlib.sha256) for key in self._forms)
+        return [signed.text(mac) for mac in macs]
 
     def fits(self, nonce: str, given: str) -> bool:
-        known = (_form_token(key, nonce).encode() for key in self._forms)
-        return any(hmac.compare_digest(token, given.encode()) for token in known)
+        tokens = self.form_tokens(nonce)
+        return any(hmac.compare_digest(token.encode(), given.encode()) for token in tokens)
 
     def make_notice(self, text: str, seconds: int, *, bad: bool) -> str:
         """Signed: a site beside ours, on the same domain, can set a cookie that we get."""
@@ -141,7 +138,7 @@ async def signed_in(request: Request) -> Session | None:
     auth: Auth = request.app.state.backend.auth
     if session.key is not None and not await auth.is_operators(session.key):
         return None
-    if await auth.is_over(session.grant):
+    if await auth.is_over(Grant(session=session.id)):
         return None
     know_caller(request.scope, Principal(who="admin", holder="session", key=session.key))
     return session
@@ -175,7 +172,3 @@ def remember(request: Request, response: Response, name: str, value: str, second
 
 def _nonce() -> str:
     return secrets.token_urlsafe(_NONCE_BYTES)
-
-
-def _form_token(key: bytes, nonce: str) -> str:
-    return signed.text(hmac.digest(key, nonce.encode(), hashlib.sha256))

@@ -117,6 +117,8 @@ async def test_a_filter_that_cannot_be_meant_is_said_so(operator: Visitor, scene
     assert "There is no batch “xyz”: that is not an id." in await operator.read("/jobs?batch=xyz")
     assert "There is no job kind nope" in await operator.read("/jobs?kind=nope")
     assert "There is no queue nope" in await operator.read("/jobs?queue=nope")
+    page = await operator.get("/jobs?status=broken")
+    assert 'hx-trigger="refresh"' not in page.text, "a refresh would lose the sentence"
 
 
 async def test_kinds_and_queues_to_choose_from_are_those_that_exist(
@@ -211,7 +213,7 @@ async def test_older_ones_are_on_the_next_page_and_only_the_first_is_live(
     while address:
         answer = await operator.get(address)
         seen += rows_of(answer)
-        assert ('hx-trigger="told"' in answer.text) == (pages == 0)
+        assert ('hx-trigger="refresh"' in answer.text) == (pages == 0)
         pages += 1
         address = next_of(answer)
     assert seen == sorted(ids, reverse=True)

@@ -395,7 +395,7 @@ async def test_ten_tabs_that_look_at_once_ask_twice(
     overviews = operator.site.api.state.overviews
 
     async def rest_wait() -> bool:
-        return len(overviews._batcher._waiting) == 9
+        return len(overviews.reads._waiting) == 9
 
     await eventually(rest_wait, "nine that wait for the next answer")
     # What has changed after the first has begun to look is not missed by the others.

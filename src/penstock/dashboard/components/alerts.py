@@ -201,15 +201,14 @@ def _silent(overview: dict[str, Any]) -> Iterator[Alert]:
 
 
 def _stuck(overview: dict[str, Any]) -> Iterator[Alert]:
-    stale, recovered = overview["stale"], overview["recovered"]
     parts = []
-    if stale:
-        parts.append(f"{wording.count(stale, 'job')} that {_verb(stale, 'has', 'have')} started "
-                    f"{_verb(stale, 'gives', 'give')} no sign of life")  # fmt: skip
-    if recovered:
-        parts.append(f"{wording.count(recovered, 'job')} that got stuck or lost "
-                    f"{_verb(recovered, 'its', 'their')} worker "
-                    f"{_verb(recovered, 'waits', 'wait')} for the next attempt")  # fmt: skip
+    if stale := overview["stale"]:
+        has, gives = ("has", "gives") if stale == 1 else ("have", "give")
+        parts.append(f"{wording.count(stale, 'job')} that {has} started {gives} no sign of life")
+    if recovered := overview["recovered"]:
+        its, waits = ("its", "waits") if recovered == 1 else ("their", "wait")
+        jobs = wording.count(recovered, "job")
+        parts.append(f"{jobs} that got stuck or lost {its} worker {waits} for the next attempt")
     if parts:
         yield Alert(
             "stuck",
@@ -271,7 +270,7 @@ def _history(overview: dict[str, Any], ahead: timedelta | None) -> Iterator[Aler
 
 
 def _waiting(jobs: Count) -> str:
-    return f"{jobs.named('job')} {'waits' if str(jobs) == '1' else 'wait'}"
+    return "1 job waits" if str(jobs) == "1" else f"{jobs} jobs wait"
 
 
 def _to_queues(names: Sequence[str]) -> tuple[str, str]:
@@ -282,7 +281,3 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
     """`a, b, c and 4 more`."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def _verb(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many

@@ -15,26 +15,10 @@ FIELDS = ("status", "kind", "queue", "account", "topic", "batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(JobFilter):
     """None is any. What a form leaves empty is not asked for."""
 
-    status: JobStatus | None = None
-    kind: str | None = None
-    queue: str | None = None
-    account: str | None = None
-    topic: str | None = None
     batch: UUID | None = None
-
-    @property
-    def jobs(self) -> JobFilter:
-        """The part of it that every list of jobs knows."""
-        return JobFilter(
-            status=self.status,
-            kind=self.kind,
-            queue=self.queue,
-            account=self.account,
-            topic=self.topic,
-        )
 
     @property
     def fields(self) -> dict[str, str]:

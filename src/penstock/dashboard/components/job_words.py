@@ -162,7 +162,16 @@ def timeline(job: JobInfo) -> Iterator[Event]:
         )
     finals = ("succeeded", "failed", "cancelled")
     if job.status in ("running", "awaiting"):
-        yield _running(job)
+        stage, since = job.stage_label or job.stage, wording.age(job.stage_at)
+        doing = "was handed over" if job.status == "awaiting" else "runs"
+        yield Event(
+            at=job.started_at,
+            title=f"Attempt {job.attempt} {doing}",
+            detail=f"{stage}, for {since}" if stage and since else stage or "",
+            mood="now",
+            worker=job["worker"],
+            length=wording.age(job.started_at),
+        )
         yield from _kept(job, job.attempt)
     elif job.status == "scheduled":
         yield Event(at=job.run_at, title=f"Starts {wording.ahead(job.run_at)}")
@@ -173,19 +182,6 @@ def timeline(job: JobInfo) -> Iterator[Event]:
             detail=error_words(job.error),
             mood="bad" if job.status == "failed" else "",
         )
-
-
-def _running(job: JobInfo) -> Event:
-    stage, since = job.stage_label or job.stage, wording.age(job.stage_at)
-    doing = "was handed over" if job.status == "awaiting" else "runs"
-    return Event(
-        at=job.started_at,
-        title=f"Attempt {job.attempt} {doing}",
-        detail=f"{stage}, for {since}" if stage and since else stage or "",
-        mood="now",
-        worker=job["worker"],
-        length=wording.age(job.started_at),
-    )
 
 
 def _kept(job: JobInfo, number: int) -> Iterator[Event]:

@@ -40,10 +40,6 @@ class Count:
     def figure(self) -> str:
         return f"{rounded(self.jobs) if self.about else self.jobs:,}"
 
-    def named(self, noun: str) -> str:
-        """`1 job`, `about 26,000 jobs`."""
-        return f"{self} {noun}" if self.jobs == 1 and not self.about else f"{self} {noun}s"
-
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
@@ -149,28 +145,23 @@ def _is_unserved(queue: dict[str, Any]) -> bool:
 
 
 def _badge(queue: dict[str, Any]) -> tuple[str, str]:
-    circuit = queue["circuit"]
-    if queue["paused_at"]:
-        return "off", "Paused"
-    if _is_unserved(queue):
-        return ("bad" if queue["waiting_for"] else "off"), "No worker"
-    if queue["waiting_for"] == "no_handler":
-        return "bad", "No handler"
-    match circuit["state"], circuit["class"]:
-        case "open", None:
-            return "off", "Stopped by hand"
-        case "open", "auth" | "quota" | "config":
-            return "bad", "Held: needs you"
-        case "open", "rate_limited":
-            return "running", "Asked to wait"
-        case "open", _:
-            return "bad", "Provider away"
-        case "ramping", _ if circuit["refused"] >= NOTEWORTHY:
-            return "running", "Refuses calls"
-        case "ramping", _:
-            return "running", "Coming back"
-        case _:
-            return "ok", "Ready"
+    """The style and the words of its state: of the first that holds."""
+    circuit, why = queue["circuit"], queue["waiting_for"]
+    is_open, cls = circuit["state"] == "open", circuit["class"]
+    is_ramping = circuit["state"] == "ramping"
+    states = (
+        (queue["paused_at"], "off", "Paused"),
+        (_is_unserved(queue), "bad" if why else "off", "No worker"),
+        (why == "no_handler", "bad", "No handler"),
+        (is_open and cls is None, "off", "Stopped by hand"),
+        (is_open and cls in _HELD, "bad", "Held: needs you"),
+        (is_open and cls == "rate_limited", "running", "Asked to wait"),
+        (is_open, "bad", "Provider away"),
+        (is_ramping and circuit["refused"] >= NOTEWORTHY, "running", "Refuses calls"),
+        (is_ramping, "running", "Coming back"),
+        (True, "ok", "Ready"),
+    )
+    return next((style, words) for holds, style, words in states if holds)
 
 
 def _lingering(queue: dict[str, Any], at_work: bool) -> str:  # noqa: FBT001

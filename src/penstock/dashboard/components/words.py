@@ -84,18 +84,14 @@ def short(identity: object) -> str:
 
 
 def refusal(error: Exception) -> str:
-    """What was refused and what to do, as sentences."""
-    return capital(closed(str(error)))
+    """What was refused and what to do, as sentences: errors end with a full stop or not."""
+    text = str(error)
+    return capital(text if text.endswith((".", "!", "?")) else f"{text}.")
 
 
 def capital(text: str) -> str:
     """The text with a capital at its beginning."""
     return text[:1].upper() + text[1:]
-
-
-def closed(text: str) -> str:
-    """The text with a full stop at its end, as errors have it or not."""
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def sentence(text: str) -> Markup:
@@ -114,8 +110,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": lambda value: wording.seconds(value) or "",
     "age": lambda at: wording.age(at) or "",
     "ahead": wording.ahead,
-    "between": lambda begun, ended: wording.between(begun, ended) or "",
-    "closed": closed,
     "count": wording.count,
     "sentence": sentence,
 }

@@ -5,15 +5,21 @@ import secrets
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from urllib.parse import quote, unquote, urlencode
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.dashboard.components.words import refusal
-from penstock.dashboard.frame import action, backend, confirm, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    HTTPStatus,
+    Request,
+    Response,
+    action,
+    backend,
+    confirm,
+    go,
+    page,
+    render,
+)
 from penstock.engine.queries.lists import JobFilter
 from penstock.errors import Conflict, NotFound, Refused
 
@@ -98,8 +104,7 @@ class Faults:
 
 
 @page("/accounts/{name:path}")
-async def show(request: Request) -> Response:
-    name: str = request.path_params["name"]
+async def show(request: Request, name: str) -> Response:
     return await show_account(request, name) if name else go(request, "accounts")
 
 

@@ -10,13 +10,17 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.base.wording import count
 from penstock.dashboard.components.filters import Filter, read_filter, read_id
-from penstock.dashboard.frame import action, backend, go, render
+from penstock.dashboard.frame import (
+    FormData,
+    Request,
+    Response,
+    action,
+    backend,
+    go,
+    render,
+)
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.queries.rows import JobRows
 from penstock.engine.states import FINISHED, JobStatus
@@ -79,7 +83,7 @@ async def matching(rows: JobRows, wanted: Filter, act: str) -> tuple[list[JobInf
         states = (JobStatus.FAILED,)
     jobs: list[JobInfo] = []
     for state in states:
-        filtered = replace(wanted, status=state).jobs
+        filtered = replace(wanted, status=state)
         before = None
         for _ in range(_MOST_PAGES):
             page = await rows.page(
@@ -185,8 +189,10 @@ def _retry_effects(jobs: Sequence[JobInfo]) -> tuple[Effects, int]:
         (others, f"{_has(others, 'has', 'have')} not ended: nothing to retry there."),
         (
             price,
-            f"{count(price, 'credit')} will be reserved again. Where an account has too few, that"
-            f" job is refused, and the others go on.",
+            (
+                f"{count(price, 'credit')} will be reserved again. Where an account has too few,"
+                " that job is refused, and the others go on."
+            ),
         ),
     ], finished + due
 
@@ -200,8 +206,10 @@ def _cancel_effects(jobs: Sequence[JobInfo]) -> tuple[Effects, int]:
         (waiting, f"{_has(waiting, 'waits', 'wait')}: ended at once, and never started."),
         (
             at_work,
-            f"{_has(at_work, 'is', 'are')} at work: told to stop, which takes until the handler"
-            + " hears of it. What they have done outside cannot be taken back.",
+            (
+                f"{_has(at_work, 'is', 'are')} at work: told to stop, which takes until the"
+                " handler hears of it. What they have done outside cannot be taken back."
+            ),
         ),
         (finished, f"{_has(finished, 'has', 'have')} ended already: nothing changes there."),
         (back, f"{count(back, 'reserved credit')} of those that wait go back."),

@@ -8,13 +8,20 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from penstock.base.wording import count
 from penstock.dashboard.components.words import refusal
-from penstock.dashboard.frame import action, backend, confirm, go, page
+from penstock.dashboard.frame import (
+    FormData,
+    Request,
+    Response,
+    action,
+    backend,
+    confirm,
+    go,
+    page,
+)
 from penstock.dashboard.pages.accounts import Faults, account_at, account_of, brief, show_account
 from penstock.engine.accounts.ledger_export import books
 from penstock.engine.encoding.encode import CREDITS_MAX

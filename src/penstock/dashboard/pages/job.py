@@ -5,12 +5,17 @@ import time
 from typing import Any
 from uuid import UUID
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.dashboard.components.job_words import headline, reason, timeline
-from penstock.dashboard.frame import action, backend, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    Request,
+    Response,
+    action,
+    backend,
+    go,
+    page,
+    render,
+)
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import LIVE
 from penstock.errors import NotFound
@@ -30,8 +35,7 @@ _PARTS = ("payload", "result")
 
 
 @page("/jobs/{job_id:uuid}")
-async def show(request: Request) -> Response:
-    job_id: UUID = request.path_params["job_id"]
+async def show(request: Request, job_id: UUID) -> Response:
     engine = backend(request).engine
     try:
         job = await engine.rows.inspect(job_id)
@@ -66,9 +70,8 @@ async def show(request: Request) -> Response:
 
 
 @page("/jobs/{job_id:uuid}/{part:str}")
-async def show_body(request: Request) -> Response:
+async def show_body(request: Request, job_id: UUID, part: str) -> Response:
     """A payload or result, for a page that asks for it; as a page of its own without a script."""
-    job_id, part = request.path_params["job_id"], request.path_params["part"]
     name = part.removesuffix(".json")
     if name not in _PARTS:
         return render(request, "errors/not_there.html", status=404)
@@ -95,16 +98,15 @@ async def show_body(request: Request) -> Response:
 
 
 @page("/uploads/{upload_id:uuid}")
-async def show_file(request: Request) -> Response:
+async def show_file(request: Request, upload_id: UUID) -> Response:
     """A file that a payload or result refers to, as a download."""
     behind = backend(request)
-    upload = await behind.engine.uploads.find(request.path_params["upload_id"])
+    upload = await behind.engine.uploads.find(upload_id)
     return uploads.sent(request, behind, upload)
 
 
 @action("/jobs/{job_id:uuid}/retry")
-async def retry(request: Request, _form: FormData) -> Response:
-    job_id: UUID = request.path_params["job_id"]
+async def retry(request: Request, _form: FormData, job_id: UUID) -> Response:
     job = await retry_job(backend(request), job_id)
     if job.id == job_id:
         notice = "It is due now."
@@ -116,9 +118,8 @@ async def retry(request: Request, _form: FormData) -> Response:
 
 
 @action("/jobs/{job_id:uuid}/cancel")
-async def cancel(request: Request, form: FormData) -> Response:
+async def cancel(request: Request, form: FormData, job_id: UUID) -> Response:
     """What waits ends at once; to stop what runs is asked for twice."""
-    job_id: UUID = request.path_params["job_id"]
     engine = backend(request).engine
     job = await engine.rows.inspect(job_id)
     if job.status in ("running", "awaiting") and form.get("confirm") != "yes":

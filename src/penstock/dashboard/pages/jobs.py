@@ -5,14 +5,19 @@ import re
 from typing import Any
 from uuid import UUID
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.base.wording import count, place
 from penstock.dashboard.components.filters import Filter, read_filter, read_id
 from penstock.dashboard.components.words import STATUSES
-from penstock.dashboard.frame import action, backend, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    Request,
+    Response,
+    action,
+    backend,
+    go,
+    page,
+    render,
+)
 from penstock.engine.engine import Engine
 from penstock.engine.queries.rows import MOST_COUNTED, RowPage
 from penstock.errors import Invalid, NotFound, Refused
@@ -46,9 +51,7 @@ async def show(request: Request) -> Response:
         # While jobs are ticked the page stays where it is: nothing newer pushes them away.
         before = UUID(int=min(newest.int + 1, 2**128 - 1))
     try:
-        rows = await engine.rows.page(
-            wanted.jobs, batch=wanted.batch, limit=PAGE_ROWS, before=before
-        )
+        rows = await engine.rows.page(wanted, batch=wanted.batch, limit=PAGE_ROWS, before=before)
     except NotFound as error:
         fault, rows = error, RowPage([], None, seen=False)  # a kind or queue that is gone
     cursor = cursors.write(rows.after)
@@ -82,7 +85,7 @@ async def _total(engine: Engine, wanted: Filter, rows: RowPage) -> str:
         # To three digits: more would look as if it were counted.
         about = round(about, 3 - len(str(about)))
         return f"About {about:,} jobs (an estimate: to count them all would take long)"
-    counted = await engine.rows.count(wanted.jobs, batch=wanted.batch, most=MOST_COUNTED)
+    counted = await engine.rows.count(wanted, batch=wanted.batch, most=MOST_COUNTED)
     if counted.exact:
         return count(counted.jobs, "job")
     if counted.jobs >= MOST_COUNTED:
@@ -111,17 +114,16 @@ async def _search(engine: Engine, text: str) -> str | list[tuple[str, str]]:
     except (NotFound, Invalid):
         pass
     topic = Filter(topic=text)
-    if (await engine.rows.page(topic.jobs, limit=1)).items:
+    if (await engine.rows.page(topic, limit=1)).items:
         offers.append((f"Jobs of topic {text}", topic.address()))
     return offers[0][1] if len(offers) == len(jobs) == 1 else offers
 
 
 @page("/batches/{batch_id:uuid}")
-async def show_batch(request: Request) -> Response:
-    batch_id: UUID = request.path_params["batch_id"]
+async def show_batch(request: Request, batch_id: UUID) -> Response:
     after = cursors.read(request.query_params.get("cursor") or None)
     try:
-        batch = await _read_batch(request)
+        batch = await _read_batch(request, batch_id)
     except NotFound:
         return render(request, "jobs/batch_gone.html", status=404, batch_id=batch_id)
     rows = await backend(request).engine.rows.of_batch(batch_id, limit=PAGE_ROWS, after=after)
@@ -141,10 +143,9 @@ async def show_batch(request: Request) -> Response:
 
 
 @action("/batches/{batch_id:uuid}/cancel")
-async def cancel_batch(request: Request, form: FormData) -> Response:
-    batch_id: UUID = request.path_params["batch_id"]
+async def cancel_batch(request: Request, form: FormData, batch_id: UUID) -> Response:
     if form.get("confirm") != "yes":
-        return render(request, "jobs/batch_cancel.html", batch=await _read_batch(request))
+        return render(request, "jobs/batch_cancel.html", batch=await _read_batch(request, batch_id))
     text, _ = await backend(request).patient.texts.cancel_batch(batch_id, limit=1)
     batch = json.loads(text)
     stopping = f", {batch['running']:,} told to stop" if batch["running"] else ""
@@ -155,9 +156,8 @@ async def cancel_batch(request: Request, form: FormData) -> Response:
     )
 
 
-async def _read_batch(request: Request) -> dict[str, Any]:
-    texts = backend(request).patient.texts
-    text, _ = await texts.batch(request.path_params["batch_id"], limit=1)
+async def _read_batch(request: Request, batch_id: UUID) -> dict[str, Any]:
+    text, _ = await backend(request).patient.texts.batch(batch_id, limit=1)
     batch: dict[str, Any] = json.loads(text)
     return batch
 

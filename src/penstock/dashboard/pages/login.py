@@ -1,15 +1,14 @@
 """Signing in and out: with the operator's secret, an admin key, or the link printed once."""
 
-from http import HTTPStatus
 from urllib.parse import quote, unquote
-
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from penstock.dashboard.frame import (
     ROUTES,
+    FormData,
+    HTTPStatus,
+    Request,
+    Response,
+    Route,
     action,
     backend,
     came_from_us,

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.dashboard.components import options
 from penstock.dashboard.components.alerts import alerts
 from penstock.dashboard.components.charts import Chart, stacked
-from penstock.dashboard.components.queue_state import BUSY, QueueState, queue_states, total
+from penstock.dashboard.components.queue_state import BUSY, queue_states, total
 from penstock.dashboard.components.words import CLASSES
-from penstock.dashboard.frame import backend, page, render
+from penstock.dashboard.frame import (
+    Request,
+    Response,
+    backend,
+    page,
+    render,
+)
 from penstock.engine.engine import Engine
 from penstock.errors import PenstockError
 from penstock.http.batching import Batcher
@@ -46,13 +49,10 @@ class Overviews:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._batcher = Batcher(self._read, most=1_000)
+        self.reads = Batcher(self._read, most=1_000)
         self._ahead: timedelta | None = None
         self._ahead_due = 0.0
         self._adding: asyncio.Task[None] | None = None
-
-    async def read(self, hours: int) -> dict[str, Any]:
-        return await self._batcher.ask(hours)
 
     async def partitions_ahead(self) -> timedelta | None:
         """For how long history has partitions; read now and then."""
@@ -88,9 +88,12 @@ async def show(request: Request) -> Response:
     if not hasattr(state, "overviews"):
         state.overviews = Overviews(backend(request).engine)
     overviews: Overviews = state.overviews
-    answer = await overviews.read(hours)
+    answer = await overviews.reads.ask(hours)
     rows = queue_states(answer["queues"], answer["now"])
-    shown = _shown(rows)
+    # How many rows of the table are not folded away: few queues all, else those that matter.
+    shown = len(rows)
+    if shown > SHOWN_QUEUES:
+        shown = min(SHOWN_QUEUES, sum(row.rank <= BUSY for row in rows))
     lines = alerts(answer, rows, ahead=await overviews.partitions_ahead())
     workers = sorted(answer["workers"], key=lambda worker: not worker["alive"])
     statuses = ("queued", "scheduled", "running", "awaiting")
@@ -113,13 +116,6 @@ async def show(request: Request) -> Response:
         ranges=RANGES,
         options={option.key: option for option in options.QUEUE},
     )
-
-
-def _shown(rows: Sequence[QueueState]) -> int:
-    """How many rows of the table are not folded away: few queues all, else those that matter."""
-    if len(rows) <= SHOWN_QUEUES:
-        return len(rows)
-    return min(SHOWN_QUEUES, sum(row.rank <= BUSY for row in rows))
 
 
 def _failures(answer: dict[str, Any]) -> Chart:

@@ -1,17 +1,23 @@
 """Plans: what accounts may use, as declared and as in force; changed while they use it."""
 
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.base.wording import count
 from penstock.dashboard.components import options
-from penstock.dashboard.frame import action, backend, confirm, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    HTTPStatus,
+    Request,
+    Response,
+    action,
+    backend,
+    confirm,
+    go,
+    page,
+    render,
+)
 from penstock.errors import NotFound
 
 
@@ -22,13 +28,13 @@ async def show_all(request: Request) -> Response:
 
 
 @page("/plans/{name}")
-async def show(request: Request) -> Response:
-    return _page(request, await _read(request))
+async def show(request: Request, name: str) -> Response:
+    return _page(request, await _read(request, name))
 
 
 @action("/plans/{name}/edit")
-async def edit(request: Request, form: FormData) -> Response:
-    plan = await _read(request)
+async def edit(request: Request, form: FormData, name: str) -> Response:
+    plan = await _read(request, name)
     edit = options.read(options.PLAN, plan, form)
     await edit.save(partial(backend(request).patient.accounts.edit_plan, plan["name"]))
     if edit.problems:
@@ -39,8 +45,8 @@ async def edit(request: Request, form: FormData) -> Response:
 
 
 @action("/plans/{name}/reset")
-async def reset(request: Request, form: FormData) -> Response:
-    plan = await _read(request)
+async def reset(request: Request, form: FormData, name: str) -> Response:
+    plan = await _read(request, name)
     if not plan["overrides"]:
         return _back(request, "Nothing was edited: the plan is as declared.")
     if form.get("confirm") != "yes":
@@ -60,8 +66,7 @@ async def reset(request: Request, form: FormData) -> Response:
     return _back(request, f"Plan {plan['name']} is as declared again.")
 
 
-async def _read(request: Request) -> dict[str, Any]:
-    name = request.path_params["name"]
+async def _read(request: Request, name: str) -> dict[str, Any]:
     for plan in await backend(request).engine.accounts.plans():
         if plan["name"] == name:
             return plan

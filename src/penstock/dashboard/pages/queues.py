@@ -1,19 +1,24 @@
 """All queues, and which need somebody; one closely: changed while it runs, stopped, let go on."""
 
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.dashboard.components import options
 from penstock.dashboard.components.queue_state import QueueState, queue_states
-from penstock.dashboard.frame import action, backend, confirm, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    HTTPStatus,
+    Request,
+    Response,
+    action,
+    backend,
+    confirm,
+    go,
+    page,
+    render,
+)
 
 # Fewer than that are seen at a glance.
 FILTER_FROM = 10
@@ -47,34 +52,34 @@ async def show_all(request: Request) -> Response:
 
 
 @page("/queues/{name}")
-async def show(request: Request) -> Response:
-    return await _page(request, await _read(request))
+async def show(request: Request, name: str) -> Response:
+    return await _page(request, await _read(request, name))
 
 
 @action("/queues/{name}/edit")
-async def edit(request: Request, form: FormData) -> Response:
+async def edit(request: Request, form: FormData, name: str) -> Response:
     """Limits, changed while it runs; a problem is shown beside its field."""
-    queue, engine = await _read(request), backend(request).engine
+    queue, engine = await _read(request, name), backend(request).engine
     edit = options.read(options.QUEUE, queue, form)
-    await edit.save(partial(engine.queues.edit, queue["name"]))
+    await edit.save(partial(engine.queues.edit, name))
     if edit.problems:
         return await _page(request, queue, edit)
     if not edit.changed:
         return _back(request, "Nothing was changed.")
-    await engine.jobs.wake([queue["name"]])
+    await engine.jobs.wake([name])
     return _back(request, f"{edit.words(options.QUEUE)}. It counts at once, and over restarts.")
 
 
 @action("/queues/{name}/reset")
-async def reset(request: Request, form: FormData) -> Response:
-    queue, engine = await _read(request), backend(request).engine
+async def reset(request: Request, form: FormData, name: str) -> Response:
+    queue, engine = await _read(request, name), backend(request).engine
     if not queue["overrides"]:
         return _back(request, "Nothing was edited: the queue is as declared.")
     if form.get("confirm") != "yes":
         return confirm(
             request,
             section="Queues",
-            heading=f"Go back to what is declared for queue {queue['name']}?",
+            heading=f"Go back to what is declared for queue {name}?",
             effects=[
                 *options.changes_back(options.QUEUE, queue, queue["in_force"]),
                 "It counts at once for what waits; jobs that run go on.",
@@ -83,59 +88,57 @@ async def reset(request: Request, form: FormData) -> Response:
             button="Go back to what is declared",
             back=_at(request),
         )
-    await engine.queues.reset(queue["name"])
-    await engine.jobs.wake([queue["name"]])
-    return _back(request, f"Queue {queue['name']} is as declared again.")
+    await engine.queues.reset(name)
+    await engine.jobs.wake([name])
+    return _back(request, f"Queue {name} is as declared again.")
 
 
 @action("/queues/{name}/pause")
-async def pause(request: Request, form: FormData) -> Response:
-    queue = await _read(request)
-    await backend(request).engine.queues.pause(queue["name"], reason=_reason(form))
+async def pause(request: Request, form: FormData, name: str) -> Response:
+    queue = await _read(request, name)
+    await backend(request).engine.queues.pause(name, reason=_reason(form))
     state = _state(queue)
     return _back(
         request,
-        f"Queue {queue['name']} is paused: {state.queued} queued, "
+        f"Queue {name} is paused: {state.queued} queued, "
         f"{state.running + state.awaiting} still running. Nothing starts until you resume it.",
     )
 
 
 @action("/queues/{name}/resume")
-async def resume(request: Request, _form: FormData) -> Response:
-    name = (await _read(request))["name"]
+async def resume(request: Request, _form: FormData, name: str) -> Response:
     await backend(request).engine.queues.resume(name)
     await backend(request).engine.jobs.wake([name])
-    queue = await _read(request)
+    queue = await _read(request, name)
     if queue["circuit"]["state"] == "open":
         return _back(request, f"The pause is over, but jobs still wait: {queue['message']}.")
     return _back(request, f"Queue {name} goes on: {_state(queue).queued} queued.")
 
 
 @action("/queues/{name}/open")
-async def open_circuit(request: Request, form: FormData) -> Response:
-    queue = await _read(request)
-    await backend(request).engine.circuits.open(queue["name"], reason=_reason(form))
+async def open_circuit(request: Request, form: FormData, name: str) -> Response:
+    await backend(request).engine.circuits.open(name, reason=_reason(form))
     return _back(
         request,
-        f"The circuit of queue {queue['name']} is open: nothing starts, and no job tries the"
+        f"The circuit of queue {name} is open: nothing starts, and no job tries the"
         " provider, until you close it.",
     )
 
 
 @action("/queues/{name}/close")
-async def close_circuit(request: Request, _form: FormData) -> Response:
-    queue = await _read(request)
-    await backend(request).engine.circuits.close(queue["name"])
+async def close_circuit(request: Request, _form: FormData, name: str) -> Response:
+    queue = await _read(request, name)
+    await backend(request).engine.circuits.close(name)
     if queue["paused_at"]:
         return _back(request, "The circuit is closed. The queue is still paused: resume it, too.")
     return _back(
         request,
-        f"The circuit of queue {queue['name']} is closed: jobs start as its limits allow.",
+        f"The circuit of queue {name} is closed: jobs start as its limits allow.",
     )
 
 
-async def _read(request: Request) -> dict[str, Any]:
-    return await backend(request).engine.lists.queue(request.path_params["name"])
+async def _read(request: Request, name: str) -> dict[str, Any]:
+    return await backend(request).engine.lists.queue(name)
 
 
 async def _page(
@@ -166,33 +169,18 @@ async def _page(
     )
 
 
-@dataclass(slots=True)
-class Hour:
-    """What finished in an hour."""
+def _by_hour(throughput: list[dict[str, Any]]) -> list[tuple[str, Counter[str]]]:
+    """What finished in each hour, the latest first; an hour in which nothing did has no row.
 
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    again: int = 0
-    """Attempts after which the job went on: tried again, put off, released."""
-    succeeded_ms: int = 0
-
-    @property
-    def average_seconds(self) -> float | None:
-        """How long what succeeded took, from the start of its last attempt."""
-        return self.succeeded_ms / self.succeeded / 1000 if self.succeeded else None
-
-
-def _by_hour(throughput: list[dict[str, Any]]) -> list[tuple[str, Hour]]:
-    """The latest first; an hour in which nothing finished has no row."""
-    hours: dict[str, Hour] = {}
+    `again`: attempts after which the job went on: tried again, put off, released. `succeeded_ms`:
+    how long what succeeded took, from the start of its last attempt.
+    """
+    hours: dict[str, Counter[str]] = defaultdict(Counter)
     for row in throughput:
-        hour = hours.setdefault(row["hour"], Hour())
-        final = row["outcome"] in ("succeeded", "failed", "cancelled")
-        name = row["outcome"] if final else "again"
-        setattr(hour, name, getattr(hour, name) + row["count"])
-        if name == "succeeded":
-            hour.succeeded_ms += row["total_duration_ms"]
+        is_final = row["outcome"] in ("succeeded", "failed", "cancelled")
+        hours[row["hour"]][row["outcome"] if is_final else "again"] += row["count"]
+        if row["outcome"] == "succeeded":
+            hours[row["hour"]]["succeeded_ms"] += row["total_duration_ms"]
     return sorted(hours.items(), reverse=True)
 
 

@@ -2,12 +2,18 @@
 
 from uuid import UUID
 
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.dashboard.components.words import short
-from penstock.dashboard.frame import action, backend, confirm, go, page, render
+from penstock.dashboard.frame import (
+    FormData,
+    Request,
+    Response,
+    action,
+    backend,
+    confirm,
+    go,
+    page,
+    render,
+)
 from penstock.engine.states import FINISHED
 
 MOST = 100
@@ -20,8 +26,7 @@ async def show(request: Request) -> Response:
 
 
 @action("/stuck/{job_id:uuid}/cancel")
-async def cancel(request: Request, form: FormData) -> Response:
-    job_id: UUID = request.path_params["job_id"]
+async def cancel(request: Request, form: FormData, job_id: UUID) -> Response:
     jobs = backend(request).engine.jobs
     job = await jobs.read(job_id)
     if job.status in FINISHED:

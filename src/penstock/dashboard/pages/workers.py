@@ -3,11 +3,14 @@
 from collections import Counter
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from penstock.base.wording import count
-from penstock.dashboard.frame import backend, page, render
+from penstock.dashboard.frame import (
+    Request,
+    Response,
+    backend,
+    page,
+    render,
+)
 
 # What the jobs of a lost worker are called by the state that they are in now, in this order.
 _NOW = {
