@@ -109,7 +109,7 @@ async def test_one_that_succeeded_says_how_long_it_took(operator: Visitor, scene
     answer = await operator.get(f"/jobs/{job}")
     assert "Succeeded after 12 s" in text(answer)
     assert "Attempt 1 succeeded after 12 s" in text(answer)
-    assert 'hx-trigger="told"' not in answer.text  # nothing of it changes any more
+    assert 'hx-trigger="refresh"' not in answer.text  # nothing of it changes any more
 
 
 async def test_one_that_was_cancelled_while_it_waited(operator: Visitor, scene: Scene) -> None:
@@ -357,7 +357,7 @@ async def test_webhooks_are_listed_with_how_they_went(operator: Visitor, scene: 
     job = await scene.succeeded(webhook_url="https://app.example/done")
     answer = await operator.get(f"/jobs/{job}")
     assert "https://app.example/done To be sent" in text(answer)
-    assert 'hx-trigger="told"' in answer.text  # somebody is still to be told
+    assert 'hx-trigger="refresh"' in answer.text  # somebody is still to be told
     [row] = await scene.conn.fetch(
         "select id, try from penstock.claim_deliveries(1, interval '1 minute')"
     )
