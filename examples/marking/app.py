@@ -104,7 +104,7 @@ async def correct(request: Request, _teacher: session.Teacher, assignment: str) 
     if out_of is None:
         raise Wrong("submission_id", "There is no such answer here.", status=404)
     if given.score > out_of:
-        raise Wrong("score", f"score may be a whole number from 0 to {out_of}.")
+        raise Wrong("score", f"The points must be a whole number from 0 to {out_of}.")
     return JSONResponse({"ok": True, **await _assignment(request, assignment)})
 
 

@@ -25,9 +25,10 @@ async def read_correction(request: Request) -> Correction:
     fields = await _read_fields(request, ("submission_id", "score", "feedback"), CORRECTION_BYTES)
     score, feedback = fields.get("score"), fields.get("feedback", "")
     if type(score) is not int or score < 0:
-        raise Wrong("score", "score must be a whole number, 0 or more.")
+        raise Wrong("score", "The points must be a whole number, 0 or more.")
     if not isinstance(feedback, str) or "\0" in feedback or len(feedback) > LONGEST_FEEDBACK:
-        raise Wrong("feedback", f"feedback may be a text of up to {LONGEST_FEEDBACK:,} characters.")
+        longest = f"{LONGEST_FEEDBACK:,}"
+        raise Wrong("feedback", f"The feedback may be a text of up to {longest} characters.")
     return Correction(_id(fields.get("submission_id")), score, feedback.strip())
 
 

@@ -84,6 +84,7 @@ async def large(scene: Scene) -> System:
         await scene.scheduled("queue-05")
         await scene.awaiting("elsewhere")
     await scene.cancelled("essays", account="ben")
+    await scene.failed("essays", account="ben", message="data:image/png;base64," + "A" * 120)
     await scene.stale("scanner", minutes=9, account="ben")
     await scene.conn.execute("select penstock.pause_queue('queue-07')")
     await scene.count_hours()

@@ -215,7 +215,9 @@ async def test_words_in_tables_stay_whole_on_a_narrow_desk(
 ) -> None:
     """At 1024 px a queue was "scanne r" and a stage "generati ng"."""
     for kind in ("scanner-of-packages", "give_feedback"):
-        await scene.queue(kind, stale_after_seconds=60, timeout_seconds=7_200)
+        await scene.queue(
+            kind, concurrency=40, rate="120/min", stale_after_seconds=60, timeout_seconds=7_200
+        )
         async with scene.earlier(minutes=9):
             await scene.running(kind, stage="generating", label="Generating", account="customer-4")
         await scene.queued(kind, account="customer-4", topic="assignment-17")

@@ -72,7 +72,7 @@ async def test_wrong_keys_are_counted_together_with_those_of_the_api(
         assert wrong.status_code == 401
     refused = await visitor.send("/login", {"form_token": form, "key": "nonsense"})
     assert refused.status_code == 429
-    assert "too many wrong keys" in text(refused)
+    assert "Too many wrong keys" in text(refused)
     elsewhere = Visitor(site, address="192.0.2.8")
     assert (await elsewhere.sign_in("nonsense")).status_code == 401
 

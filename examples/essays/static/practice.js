@@ -122,19 +122,19 @@ async function send(event) {
     return;
   }
   if (signedOut(answer)) return;
-  const said = await saidIn(answer);
-  if (!said.ok) {
+  const reply = await bodyOf(answer);
+  if (!reply.ok) {
     setRunning(false);
-    showWrong(said.field ?? "form", said.error);
-    by(said.field)?.focus();
+    showWrong(reply.field ?? "form", reply.error);
+    by(reply.field)?.focus();
     return;
   }
-  history.pushState(null, "", `?submission=${said.submission_id}`);
-  show(said.submission);
+  history.pushState(null, "", `?submission=${reply.submission_id}`);
+  show(reply.submission);
   by("outcome").scrollIntoView({ block: "nearest" });
 }
 
-async function saidIn(answer) {
+async function bodyOf(answer) {
   try {
     return await answer.json();
   } catch {
@@ -158,16 +158,16 @@ async function ask(id) {
   clearTimeout(timer);
   const answer = await fetch(`/api/essay-status?id=${encodeURIComponent(id)}`).catch(() => null);
   if (answer && signedOut(answer)) return;
-  const said = answer?.status < 500 ? await saidIn(answer) : null;
-  by("outcome").hidden = said?.ok === false;
-  if (said === null) {
-    say("The server does not answer at the moment. Your essay is safe; this page keeps asking.");
+  const reply = answer?.status < 500 ? await bodyOf(answer) : null;
+  by("outcome").hidden = reply?.ok === false;
+  if (reply === null) {
+    setText("The server does not answer at the moment. Your essay is safe; this page keeps asking.");
     timer = setTimeout(ask, AGAIN_MS, id);
-  } else if (said.ok) {
-    show(said.submission);
+  } else if (reply.ok) {
+    show(reply.submission);
   } else {
     setRunning(false);
-    showWrong("form", said.error);
+    showWrong("form", reply.error);
   }
 }
 
@@ -180,7 +180,7 @@ function show(submission) {
   watchJob(submission.job);
   by("outcome").hidden = false;
   by("outcome").dataset.status = status;
-  say(ended ? submission.message : "");
+  setText(ended ? submission.message : "");
   by("facts").textContent = facts(submission);
   by("result").hidden = status !== "done";
   by("failure").hidden = status !== "failed";
@@ -262,7 +262,7 @@ function watchJob(opened) {
 }
 
 // Written only when it changes, or a screen reader would read it out again.
-function say(sentence) {
+function setText(sentence) {
   if (by("message").textContent !== sentence) by("message").textContent = sentence;
 }
 

@@ -42,24 +42,24 @@ async function ask() {
   asking = true;
   news = false;
   let answer;
-  let said;
+  let reply;
   try {
     answer = await fetch("/api/klasse");
-    said = await answer.json();
+    reply = await answer.json();
   } catch {
-    said = { ok: false, error: "Die Seite ist gerade nicht verbunden; wir versuchen es weiter." };
+    reply = { ok: false, error: "Die Seite ist gerade nicht verbunden; wir versuchen es weiter." };
   }
   if (answer?.status === 401) {
     location.reload();
     return;
   }
-  complain(said.ok ? "" : said.error);
+  complain(reply.ok ? "" : reply.error);
   asking = false;
-  if (said.ok) {
-    show(said);
-    listen(said.live);
+  if (reply.ok) {
+    show(reply);
+    listen(reply.live);
   }
-  askIn(!said.ok ? AGAIN_MS : news ? NEWS_MS : LOOK_MS);
+  askIn(!reply.ok ? AGAIN_MS : news ? NEWS_MS : LOOK_MS);
 }
 
 function listen({ src, token }) {
@@ -67,8 +67,8 @@ function listen({ src, token }) {
 }
 
 async function renew() {
-  const said = await (await fetch("/api/klasse")).json();
-  return said.live?.token;
+  const reply = await (await fetch("/api/klasse")).json();
+  return reply.live?.token;
 }
 
 function complain(text) {
@@ -148,9 +148,9 @@ async function command(button, path) {
   button.disabled = true;
   try {
     const answer = await fetch(path, { method: "POST", headers: HEADERS });
-    const said = await answer.json();
+    const reply = await answer.json();
     await ask();
-    if (!said.ok) complain(said.error);
+    if (!reply.ok) complain(reply.error);
   } catch {
     complain("Das kam nicht an. Versuch es noch einmal.");
   } finally {

@@ -18,7 +18,7 @@ function newKey() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-function say(element, text) {
+function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
   element.hidden = text === "";
 }
@@ -90,17 +90,17 @@ class Card {
     body.set("task", this.task);
     body.set("answer", this.text.value);
     body.set("submission_key", this.key);
-    const said = await call("/api/abgaben", { method: "POST", headers: HEADERS, body });
+    const reply = await call("/api/abgaben", { method: "POST", headers: HEADERS, body });
     this.sending(false);
-    if (said === null) {
+    if (reply === null) {
       this.complain("Das kam nicht an. Dein Text ist noch da: Drück noch einmal auf Abgeben.");
-    } else if (!said.ok) {
-      this.complain(said.error);
+    } else if (!reply.ok) {
+      this.complain(reply.error);
       this.text.focus();
     } else {
       this.rewriting = null;
       this.keep("");
-      this.show(said.submission);
+      this.show(reply.submission);
       this.outcome.scrollIntoView({ block: "nearest" });
     }
   }
@@ -126,7 +126,7 @@ class Card {
     this.watch(job);
     const message = job ? "" : submission.message;
     if (this.message.textContent !== message) this.message.textContent = message;
-    if (!job) say(this.feedback, submission.feedback ?? "");
+    if (!job) setText(this.feedback, submission.feedback ?? "");
     this.outcome.querySelector(".answer").textContent = submission.answer;
     this.again.hidden = !ENDED.has(status);
   }
@@ -148,9 +148,9 @@ class Card {
     // The result is ours to show.
     job.render = () => {};
     job.renew = async () => {
-      const said = await call(`/api/abgaben/${this.submission.id}`);
-      if (said === null) throw new Error("not now");
-      return said.submission?.job?.token;
+      const reply = await call(`/api/abgaben/${this.submission.id}`);
+      if (reply === null) throw new Error("not now");
+      return reply.submission?.job?.token;
     };
     job.addEventListener("chunk", ({ detail }) => this.hear(detail));
     job.addEventListener("change", ({ detail }) => {
@@ -164,12 +164,12 @@ class Card {
     if (attempt !== this.attempt) this.hush();
     this.attempt = attempt;
     this.soFar += data;
-    say(this.feedback, words(this.soFar));
+    setText(this.feedback, words(this.soFar));
   }
 
   hush() {
     this.soFar = "";
-    say(this.feedback, "");
+    setText(this.feedback, "");
   }
 
   rewrite() {
@@ -196,11 +196,11 @@ async function call(path, options) {
 
 async function ask() {
   clearTimeout(timer);
-  const said = await call("/api/abgaben");
-  say(offline, said?.ok ? "" : UNREACHABLE);
-  const found = said?.ok ? said.submissions : [];
+  const reply = await call("/api/abgaben");
+  setText(offline, reply?.ok ? "" : UNREACHABLE);
+  const found = reply?.ok ? reply.submissions : [];
   for (const submission of found) cards.get(submission.task)?.show(submission);
-  if (!said?.ok || found.some(isForgotten)) timer = setTimeout(ask, AGAIN_MS);
+  if (!reply?.ok || found.some(isForgotten)) timer = setTimeout(ask, AGAIN_MS);
 }
 
 // The queue has been taken away for a while, and its jobs with it: there is nothing to watch.

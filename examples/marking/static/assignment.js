@@ -2,7 +2,7 @@
 // all rows and the page itself hear of it by one stream.
 
 import { watch } from "/static/penstock.js";
-import { by, call, rest, rests, say, show } from "./elements.js";
+import { by, call, disable, isDisabled, setText, show } from "./elements.js";
 
 const AGAIN_MS = 3000; // after an answer that did not come
 const GATHER_MS = 150; // changes that come together are read once
@@ -50,14 +50,14 @@ function place(answer) {
   badge.dataset.status = answer.status;
   show(badge, isWatched ? "" : (WORDS[answer.status] ?? ""));
   show(row.querySelector(".message"), isWatched ? "" : (answer.feedback ?? answer.message));
-  say(row.querySelector(".reason"), answer.status === "failed" ? answer.message : "");
-  say(row.querySelector(".mark"), answer.status === "marked" ? `${answer.score} / ${answer.out_of}` : "");
+  setText(row.querySelector(".reason"), answer.status === "failed" ? answer.message : "");
+  setText(row.querySelector(".mark"), answer.status === "marked" ? `${answer.score} / ${answer.out_of}` : "");
   const button = row.querySelector("button");
   const may = answer.status === "unmarked" || answer.status === "failed";
   // What is hidden cannot have the focus.
   if (!may && document.activeElement === button) by("all").focus({ preventScroll: true });
   button.hidden = !may;
-  say(button, answer.status === "failed" ? "Retry" : "Mark with AI");
+  setText(button, answer.status === "failed" ? "Retry" : "Mark with AI");
   button.setAttribute("aria-label", `${button.textContent}: ${answer.pupil}`);
   const correct = row.querySelector(".correct");
   correct.hidden = answer.status !== "marked" && answer.status !== "failed";
@@ -68,8 +68,8 @@ function place(answer) {
 
 function newRow(answer) {
   const row = document.importNode(by("row").content, true).firstElementChild;
-  say(row.querySelector("th"), answer.pupil);
-  say(row.querySelector(".answer"), answer.answer);
+  setText(row.querySelector("th"), answer.pupil);
+  setText(row.querySelector(".answer"), answer.answer);
   row.querySelector("button").addEventListener("click", () => mark(row, answer.id));
   // The mark is the page's to show.
   Object.assign(row.querySelector("penstock-job"), { texts: JOB_WORDS, renew, render: () => {} });
@@ -91,21 +91,21 @@ function follow(element, { job }) {
   return true;
 }
 
-function take(said) {
-  if (!said.ok || said.number < shown) return;
-  shown = said.number;
-  said.answers.forEach(place);
-  const { totals } = said;
-  for (const name of Object.keys(WORDS)) say(by(name), String(totals[name]));
-  by("bar").style.width = `${(100 * totals.marked) / said.answers.length}%`;
+function take(reply) {
+  if (!reply.ok || reply.number < shown) return;
+  shown = reply.number;
+  reply.answers.forEach(place);
+  const { totals } = reply;
+  for (const name of Object.keys(WORDS)) setText(by(name), String(totals[name]));
+  by("bar").style.width = `${(100 * totals.marked) / reply.answers.length}%`;
   const working = totals.pending + totals.marking > 0;
   const left = totals.unmarked + totals.failed;
-  if (!rests(by("all"))) say(by("all"), left === said.answers.length ? "Mark all with AI" : `Mark ${left} with AI`);
+  if (!isDisabled(by("all"))) setText(by("all"), left === reply.answers.length ? "Mark all with AI" : `Mark ${left} with AI`);
   by("all").hidden = left === 0;
   by("clear").hidden = working || totals.marked + totals.failed === 0;
-  const first = said.answers.find((one) => one.status === "pending" && one.position === 1);
+  const first = reply.answers.find((one) => one.status === "pending" && one.position === 1);
   show(by("held-up"), first ? first.message.replace(/^#1 in the queue\. ?/, "") : "");
-  say(by("said"), working ? "" : `${totals.marked} marked, ${totals.failed} failed.`);
+  setText(by("said"), working ? "" : `${totals.marked} marked, ${totals.failed} failed.`);
 }
 
 // --- asking ---------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ async function ask() {
   clearTimeout(timer);
   timer = null;
   const number = (asked += 1);
-  const said = await call(PATH);
-  take({ ...said, number });
-  complain(said.ok ? "" : said.error, "connection");
-  if (!said.ok) later(AGAIN_MS);
+  const reply = await call(PATH);
+  take({ ...reply, number });
+  complain(reply.ok ? "" : reply.error, "connection");
+  if (!reply.ok) later(AGAIN_MS);
 }
 
 // A look that is due sooner stays.
@@ -135,17 +135,17 @@ let about = null;
 function complain(text, what) {
   if (!text && about !== what) return;
   about = text ? what : null;
-  say(by("wrong"), text);
+  setText(by("wrong"), text);
 }
 
 // --- watching -------------------------------------------------------------------------------
 
 // A new token, when the time of the one before is over. Who is not signed in any more gets none.
 async function renew() {
-  const said = await call(`${PATH}/live`);
-  if (said.status === 0 || said.status >= 500) throw new Error(said.error);
-  if (said.ok) topic = said;
-  return said.ok ? said.token : null;
+  const reply = await call(`${PATH}/live`);
+  if (reply.status === 0 || reply.status >= 500) throw new Error(reply.error);
+  if (reply.ok) topic = reply;
+  return reply.ok ? reply.token : null;
 }
 
 async function listen() {
@@ -172,7 +172,7 @@ function onchange({ id, status, waiting_for: why }) {
 function onstate(state) {
   const [lamp, words] = LAMPS[state] ?? ["unknown", "Connecting …"];
   by("lamp").dataset.lamp = lamp;
-  say(by("lamp"), words);
+  setText(by("lamp"), words);
   // What else happened in between, other tabs' clicks for one, is not told.
   if (state === "live" || state === "polling") later(0);
   // Until an answer comes, it is said that none does.
@@ -182,14 +182,14 @@ function onstate(state) {
 // --- clicks ---------------------------------------------------------------------------------
 
 async function send(button, path, body) {
-  if (rests(button)) return;
-  rest(button);
+  if (isDisabled(button)) return;
+  disable(button);
   const number = (asked += 1);
-  const said = await call(path, body);
-  take({ ...said, number });
-  complain(said.ok ? "" : said.error, "click");
-  later(said.ok ? QUIET_MS : GATHER_MS);
-  setTimeout(() => rest(button, false), said.ok ? QUIET_MS : 0);
+  const reply = await call(path, body);
+  take({ ...reply, number });
+  complain(reply.ok ? "" : reply.error, "click");
+  later(reply.ok ? QUIET_MS : GATHER_MS);
+  setTimeout(() => disable(button, false), reply.ok ? QUIET_MS : 0);
 }
 
 function mark(row, id) {
@@ -202,13 +202,13 @@ let corrected = null; // the answer in the dialog
 
 function openCorrection(answer) {
   corrected = answer;
-  say(by("correct-title"), `${answer.pupil}'s mark`);
-  say(by("correct-answer"), answer.answer);
-  say(by("out-of"), answer.out_of === null ? "" : `(of ${answer.out_of})`);
+  setText(by("correct-title"), `${answer.pupil}'s mark`);
+  setText(by("correct-answer"), answer.answer);
+  setText(by("out-of"), answer.out_of === null ? "" : `(of ${answer.out_of})`);
   by("score").max = answer.out_of ?? "";
   by("score").value = answer.score ?? "";
   by("feedback").value = answer.feedback ?? "";
-  say(by("correct-wrong"), "");
+  setText(by("correct-wrong"), "");
   by("correct").showModal();
   by("score").focus();
 }
@@ -217,16 +217,16 @@ async function sendCorrection(event) {
   event.preventDefault();
   const score = by("score").value.trim() === "" ? null : Number(by("score").value);
   if (!by("score").checkValidity()) {
-    say(by("correct-wrong"), `Points may be a whole number from 0 to ${by("score").max || "the most there are"}.`);
+    setText(by("correct-wrong"), `Points may be a whole number from 0 to ${by("score").max || "the most there are"}.`);
     by("score").focus();
     return;
   }
   const number = (asked += 1);
   const body = { submission_id: corrected.id, score, feedback: by("feedback").value };
-  const said = await call(`${PATH}/correct`, body);
-  take({ ...said, number });
-  say(by("correct-wrong"), said.ok ? "" : said.error);
-  if (said.ok) by("correct").close();
+  const reply = await call(`${PATH}/correct`, body);
+  take({ ...reply, number });
+  setText(by("correct-wrong"), reply.ok ? "" : reply.error);
+  if (reply.ok) by("correct").close();
 }
 
 by("correction").addEventListener("submit", sendCorrection);

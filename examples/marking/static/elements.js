@@ -7,22 +7,22 @@ export const UNREACHABLE = "The page is not connected at the moment; it keeps as
 export const by = (id) => document.getElementById(id);
 
 // Written only when it changes, or a screen reader would read it out each time.
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 export function show(element, text) {
-  say(element, text);
+  setText(element, text);
   element.hidden = !text;
 }
 
-// A button that rests keeps the focus, which a disabled one would lose; clicks on it do nothing.
-export function rests(button) {
+// A disabled button here keeps the focus, which `disabled` would lose; clicks on it do nothing.
+export function isDisabled(button) {
   return button.getAttribute("aria-disabled") === "true";
 }
 
-export function rest(button, resting = true) {
-  if (resting) button.setAttribute("aria-disabled", "true");
+export function disable(button, disabled = true) {
+  if (disabled) button.setAttribute("aria-disabled", "true");
   else button.removeAttribute("aria-disabled");
 }
 
@@ -30,14 +30,14 @@ export function rest(button, resting = true) {
 export async function call(path, body = null) {
   const sent = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
   let answer;
-  let said;
+  let reply;
   try {
     const signal = AbortSignal.timeout(ANSWER_MS);
     answer = await fetch(path, { ...sent, signal, cache: "no-store", headers: HEADERS });
-    said = await answer.json();
+    reply = await answer.json();
   } catch {
     return { ok: false, status: 0, error: UNREACHABLE };
   }
   if (answer.status === 401) location.reload();
-  return { ...said, ok: said.ok === true, status: answer.status };
+  return { ...reply, ok: reply.ok === true, status: answer.status };
 }

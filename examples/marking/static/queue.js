@@ -1,6 +1,6 @@
 // The queue as a table, with totals; and the switches of the function. Asks every 3 s.
 
-import { by, call, rest, rests, say, show } from "./elements.js";
+import { by, call, disable, isDisabled, setText, show } from "./elements.js";
 
 const POLL_MS = 3000;
 const WORDS = {
@@ -48,15 +48,15 @@ function row(job) {
   }
   const line = rows.get(job.id);
   const [status, words] = WORDS[job.status];
-  say(line.querySelector("th"), job.pupil ?? "–");
+  setText(line.querySelector("th"), job.pupil ?? "–");
   // Whose marks were cleared since has no pupil any more.
-  say(line.querySelector(".assignment"), titles.get(job.assignment) ?? "marks were cleared");
+  setText(line.querySelector(".assignment"), titles.get(job.assignment) ?? "marks were cleared");
   line.querySelector(".badge").dataset.status = status;
-  say(line.querySelector(".badge"), words);
-  say(line.querySelector(".attempts"), job.attempt ? String(job.attempt) : "");
-  say(line.querySelector(".asked"), time(job.created_at));
-  say(line.querySelector(".took"), took(job));
-  say(line.querySelector(".error"), job.error?.message ?? "");
+  setText(line.querySelector(".badge"), words);
+  setText(line.querySelector(".attempts"), job.attempt ? String(job.attempt) : "");
+  setText(line.querySelector(".asked"), time(job.created_at));
+  setText(line.querySelector(".took"), took(job));
+  setText(line.querySelector(".error"), job.error?.message ?? "");
   line.querySelector("button").hidden = !job.may_retry;
   line.querySelector("button").setAttribute("aria-label", `Retry: ${job.pupil}`);
   return line;
@@ -64,26 +64,26 @@ function row(job) {
 
 async function ask() {
   clearTimeout(timer);
-  const said = await call("/api/ai-queue");
-  say(by("wrong"), said.ok ? "" : said.error);
-  if (said.ok) take(said);
+  const reply = await call("/api/ai-queue");
+  setText(by("wrong"), reply.ok ? "" : reply.error);
+  if (reply.ok) take(reply);
   timer = setTimeout(ask, POLL_MS);
 }
 
-function take(said) {
-  say(by("pending"), String(said.pending));
-  say(by("processing"), String(said.processing));
-  say(by("failed"), String(said.failed_today));
-  say(by("average"), seconds(said.avg_processing_seconds));
-  show(by("held-up"), said.message ?? "");
-  say(by("there"), said.function.there ? "it answers" : "it does not answer");
-  by("there").dataset.there = said.function.there;
-  by("switches").hidden = !said.function.switch;
-  by("switches").querySelector("[data-order=stop]").hidden = !said.function.there;
-  by("switches").querySelector("[data-order=start]").hidden = said.function.there;
-  by("empty").hidden = said.jobs.length > 0;
-  by("table").hidden = said.jobs.length === 0;
-  const wanted = said.jobs.map(row);
+function take(reply) {
+  setText(by("pending"), String(reply.pending));
+  setText(by("processing"), String(reply.processing));
+  setText(by("failed"), String(reply.failed_today));
+  setText(by("average"), seconds(reply.avg_processing_seconds));
+  show(by("held-up"), reply.message ?? "");
+  setText(by("there"), reply.function.there ? "it answers" : "it does not answer");
+  by("there").dataset.there = reply.function.there;
+  by("switches").hidden = !reply.function.switch;
+  by("switches").querySelector("[data-order=stop]").hidden = !reply.function.there;
+  by("switches").querySelector("[data-order=start]").hidden = reply.function.there;
+  by("empty").hidden = reply.jobs.length > 0;
+  by("table").hidden = reply.jobs.length === 0;
+  const wanted = reply.jobs.map(row);
   const there = by("rows").children;
   if (wanted.some((line, at) => there[at] !== line) || there.length !== wanted.length) {
     by("rows").replaceChildren(...wanted);
@@ -92,23 +92,23 @@ function take(said) {
 
 async function retry(line, id) {
   const button = line.querySelector("button");
-  if (rests(button)) return;
-  rest(button);
-  const said = await call(`/api/ai-queue/${id}/retry`, {});
+  if (isDisabled(button)) return;
+  disable(button);
+  const reply = await call(`/api/ai-queue/${id}/retry`, {});
   await ask();
-  if (!said.ok) say(by("wrong"), said.error);
-  rest(button, false);
+  if (!reply.ok) setText(by("wrong"), reply.error);
+  disable(button, false);
 }
 
 for (const button of by("switches").children) {
   button.addEventListener("click", async () => {
-    if (rests(button)) return;
-    rest(button);
+    if (isDisabled(button)) return;
+    disable(button);
     const { order } = button.dataset;
-    const said = await call(`/api/function/${order}`, {});
-    say(by("told"), said.ok ? TOLD[order] : said.error);
+    const reply = await call(`/api/function/${order}`, {});
+    setText(by("told"), reply.ok ? TOLD[order] : reply.error);
     await ask();
-    rest(button, false);
+    disable(button, false);
   });
 }
 

@@ -2,7 +2,7 @@
 // The secret comes behind the # of the printed link, which no server and no log sees, and stays in
 // this tab.
 
-import { line, say, STATES } from "./elements.js";
+import { line, setText, STATES } from "./elements.js";
 import { time } from "./times.js";
 
 const POLL_MS = 3000;
@@ -32,11 +32,11 @@ async function ask() {
       ["queue/status", "submissions", "queue/metrics?hours=24"].map(call),
     );
     sessionStorage.setItem("scanner-secret", secret);
-    say(by("wrong"), "");
+    setText(by("wrong"), "");
     show(status, list, metrics);
   } catch (failed) {
     if (failed.status === UNAUTHORIZED) return enter();
-    say(by("wrong"), AWAY);
+    setText(by("wrong"), AWAY);
   }
   setTimeout(ask, POLL_MS);
 }
@@ -44,17 +44,17 @@ async function ask() {
 function enter() {
   by("board").hidden = true;
   by("enter").hidden = false;
-  say(by("enter-wrong"), secret ? "This is not the operator's secret." : "");
+  setText(by("enter-wrong"), secret ? "This is not the operator's secret." : "");
   by("secret").focus();
 }
 
 function show(status, { submissions }, { timeouts, throughput }) {
   by("enter").hidden = true;
   by("board").hidden = false;
-  say(by("pending"), String(status.pending));
-  say(by("processing"), String(status.processing));
-  say(by("stuck-count"), String(status.stuck.length));
-  say(by("workers"), String(status.workers.length));
+  setText(by("pending"), String(status.pending));
+  setText(by("processing"), String(status.processing));
+  setText(by("stuck-count"), String(status.stuck.length));
+  setText(by("workers"), String(status.workers.length));
   fill("stuck", status.stuck.map(({ submissionId, name, stage, classification, since, recovery }) => [
     submissionId ? { text: name, href: `/submit/${submissionId}` } : { text: "–" },
     { text: STATES[stage] ?? stage, state: stage },
@@ -71,7 +71,7 @@ function show(status, { submissions }, { timeouts, throughput }) {
   fill("timeouts", timeouts.map(({ hour, classification, count, totalDurationMs }) => [
     { text: time(hour) },
     { text: CLASSES[classification] ?? classification },
-    { text: `${count} times, after ${seconds(totalDurationMs / count)} on average` },
+    { text: `${count === 1 ? "once" : `${count} times`}, after ${seconds(totalDurationMs / count)} on average` },
   ]));
   fill("throughput", throughput.map(({ hour, outcome, count, totalDurationMs }) => [
     { text: time(hour) },

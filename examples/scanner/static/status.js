@@ -2,7 +2,7 @@
 // is read when something has changed, until the end.
 
 import "/penstock/static/penstock.js";
-import { rest, rests, say } from "./elements.js";
+import { disable, isDisabled, setText } from "./elements.js";
 import { remember } from "./mine.js";
 import { time } from "./times.js";
 
@@ -39,9 +39,9 @@ async function call(url, options = {}) {
   try {
     const signal = AbortSignal.timeout(ANSWER_MS);
     const answer = await fetch(url, { ...options, signal, cache: "no-store" });
-    return { status: answer.status, said: await answer.json() };
+    return { status: answer.status, reply: await answer.json() };
   } catch {
-    return { status: 0, said: {} };
+    return { status: 0, reply: {} };
   }
 }
 
@@ -54,11 +54,11 @@ function later(ms) {
 let asked = 0; // how many questions: an older answer may come later
 async function ask() {
   const number = (asked += 1);
-  const { status, said } = await call(path);
+  const { status, reply } = await call(path);
   if (number < asked) return;
   const away = status === 0 || status >= 500;
-  if (status === 200) show(said);
-  else if (!away || by("job").hidden) say(by("message"), away ? AWAY : said.error);
+  if (status === 200) show(reply);
+  else if (!away || by("job").hidden) setText(by("message"), away ? AWAY : reply.error);
   if (away) later(AGAIN_MS);
 }
 
@@ -73,9 +73,9 @@ by("job").addEventListener("change", ({ detail: job }) => {
 });
 by("job").addEventListener("error", () => later(0)); // it is not there any more, perhaps
 by("job").renew = async () => {
-  const { status, said } = await call(path);
+  const { status, reply } = await call(path);
   if (status !== 200) throw new Error(AWAY);
-  return said.job?.token ?? null;
+  return reply.job?.token ?? null;
 };
 
 function follow(job) {
@@ -95,11 +95,11 @@ function show(told) {
   by("now").classList.toggle("stale", staleness.stale);
   showStages(state, told.stage);
   follow(told.job);
-  say(by("message"), ended ? told.message : "");
+  setText(by("message"), ended ? told.message : "");
   const recovery = recoveryWords(told);
   by("recovery").hidden = recovery === "";
-  say(by("recovery"), recovery);
-  say(by("facts"), facts(told));
+  setText(by("recovery"), recovery);
+  setText(by("facts"), facts(told));
   by("again").hidden = fault !== "platform";
   by("another").hidden = !ended;
   list("findings", told.findings, ({ line, what, rule }) =>
@@ -111,7 +111,7 @@ function show(told) {
 // `stage` is the last one it came to, also of one that has ended.
 function showStages(state, stage) {
   const items = [...by("stages").children];
-  say(by("end"), state === "REJECTED" ? "Rejected" : "Published");
+  setText(by("end"), state === "REJECTED" ? "Rejected" : "Published");
   const reached = items.findIndex((item) => item.dataset.stage === stage);
   const here = ENDED.has(state) ? items.length - 1 : reached;
   items.forEach((item, at) => {
@@ -150,23 +150,23 @@ function list(id, items, words) {
   const place = by(id).querySelector(".list");
   by(id).hidden = items.length === 0;
   items.forEach((one, at) => {
-    say(place.children[at] ?? place.appendChild(document.createElement("li")), words(one));
+    setText(place.children[at] ?? place.appendChild(document.createElement("li")), words(one));
   });
   [...place.children].slice(items.length).forEach((item) => item.remove());
 }
 
 by("again").addEventListener("click", async () => {
   const button = by("again");
-  if (rests(button)) return;
-  rest(button);
-  const { status, said } = await call(`${path}/again`, { method: "POST" });
-  if (said.id) {
-    remember(said);
-    location.assign(`/submit/${said.id}`);
+  if (isDisabled(button)) return;
+  disable(button);
+  const { status, reply } = await call(`${path}/again`, { method: "POST" });
+  if (reply.id) {
+    remember(reply);
+    location.assign(`/submit/${reply.id}`);
     return;
   }
-  rest(button, false);
-  say(by("wrong"), status === 0 ? AWAY : said.error);
+  disable(button, false);
+  setText(by("wrong"), status === 0 ? AWAY : reply.error);
 });
 
 ask();

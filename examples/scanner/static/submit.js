@@ -1,6 +1,6 @@
 // The form: sends a package once, and goes on to the page that follows it.
 
-import { newKey, rest, rests, say } from "./elements.js";
+import { newKey, disable, isDisabled, setText } from "./elements.js";
 import { remember } from "./mine.js";
 
 const UNSURE = "The scanner cannot be reached. Your package is still here: press Submit again.";
@@ -17,42 +17,42 @@ let key = null;
 function complain(sentence, field = null) {
   for (const one of FIELDS) {
     const here = one === field && sentence !== "";
-    say(by(`${one}-wrong`), here ? sentence : "");
+    setText(by(`${one}-wrong`), here ? sentence : "");
     by(one).setAttribute("aria-invalid", String(here));
   }
   const own = FIELDS.includes(field);
-  say(by("wrong"), own ? "" : sentence);
+  setText(by("wrong"), own ? "" : sentence);
   if (own && sentence) by(field).focus();
 }
 
 async function send(event) {
   event.preventDefault();
-  if (rests(button)) return;
+  if (isDisabled(button)) return;
   complain("");
-  rest(button);
-  say(button, "Sending …");
+  disable(button);
+  setText(button, "Sending …");
   key ??= newKey();
   const body = JSON.stringify(Object.fromEntries(new FormData(form)));
   let answer;
-  let said;
+  let reply;
   try {
     answer = await fetch("/api/v1/submissions", { method: "POST", headers: { "Idempotency-Key": key }, body });
-    said = await answer.json();
+    reply = await answer.json();
   } catch {
-    said = { error: UNSURE };
+    reply = { error: UNSURE };
   }
-  if (answer?.ok && said.id) {
-    remember(said);
-    location.assign(`/submit/${said.id}`);
+  if (answer?.ok && reply.id) {
+    remember(reply);
+    location.assign(`/submit/${reply.id}`);
     return;
   }
   stand();
-  complain(said.error, said.field);
+  complain(reply.error, reply.field);
 }
 
 function stand() {
-  rest(button, false);
-  say(button, "Submit");
+  disable(button, false);
+  setText(button, "Submit");
 }
 
 form.addEventListener("submit", send);

@@ -1,6 +1,6 @@
 // One order: how it goes on, as <penstock-job> shows it; a place for each picture; what it cost.
 
-import { say } from "./elements.js";
+import { setText } from "./elements.js";
 import { credits, localDay } from "./words.js";
 
 const TITLES = {
@@ -39,21 +39,21 @@ export class Card {
     const { status, prompt, message, images, quality } = generation;
     this.article.dataset.id = generation.job_id;
     this.article.setAttribute("aria-label", prompt);
-    say(this.part("h3"), prompt);
+    setText(this.part("h3"), prompt);
     const facts = [
       TITLES[generation.job_type], `${images} ${images === 1 ? "image" : "images"}`, `${quality} quality`,
     ];
     if (generation.jobs > 1) facts.push(`${generation.jobs} jobs`);
     facts.push(localDay(generation.completed_at ?? generation.created_at));
-    say(this.part(".facts"), facts.join(" · "));
+    setText(this.part(".facts"), facts.join(" · "));
     const list = this.part(".pictures");
     generation.pictures.forEach((picture, at) => {
       showPicture(list.children[at] ?? list.appendChild(document.createElement("li")), picture, prompt);
     });
-    say(this.part(".credits"), LIVE.has(status) ? reserved(generation.credits) : spent(generation.credits));
+    setText(this.part(".credits"), LIVE.has(status) ? reserved(generation.credits) : spent(generation.credits));
     if (status === "generating" && !generation.stopping) this.job.texts = { ...WORDS, running: message };
     // What holds it up: of an order's jobs together the app knows more than their batch says.
-    say(this.part(".note"), generation.note);
+    setText(this.part(".note"), generation.note);
     this.follow(generation.job, token);
     this.tell(status, message);
   }
@@ -77,8 +77,8 @@ export class Card {
   tell(status, message) {
     const isLive = LIVE.has(status);
     this.status = this.article.dataset.status = status;
-    say(this.part(".message"), isLive ? "" : message);
-    if (!isLive) say(this.part(".note"), "");
+    setText(this.part(".message"), isLive ? "" : message);
+    if (!isLive) setText(this.part(".note"), "");
     // What is hidden cannot have the focus.
     if (!isLive && this.job === document.activeElement) this.article.focus({ preventScroll: true });
     this.job.hidden = !isLive;

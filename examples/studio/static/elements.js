@@ -1,17 +1,17 @@
 // Small things that the page and its cards do with elements.
 
 // Written only when it changes, or a screen reader would read it out every 3 s.
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// A button that rests keeps the focus, which a disabled one would lose; clicks on it do nothing.
-export function rests(button) {
+// A disabled button here keeps the focus, which `disabled` would lose; clicks on it do nothing.
+export function isDisabled(button) {
   return button.getAttribute("aria-disabled") === "true";
 }
 
-export function rest(button, resting = true) {
-  if (resting) button.setAttribute("aria-disabled", "true");
+export function disable(button, disabled = true) {
+  if (disabled) button.setAttribute("aria-disabled", "true");
   else button.removeAttribute("aria-disabled");
 }
 

@@ -3,7 +3,7 @@
 
 import { watch } from "/penstock/static/penstock.js";
 import { Card } from "./card.js";
-import { putInOrder, rest, rests, say } from "./elements.js";
+import { putInOrder, disable, isDisabled, setText } from "./elements.js";
 import { credits, localTimeAfter } from "./words.js";
 
 const AGAIN_MS = 3000; // after an answer that did not come
@@ -32,7 +32,7 @@ let key = null;
 let another = false; // somebody else is signed in now
 let live = null; // what is watched, and a token for it
 let watching = null;
-let tooDear = false; // that is what was said last
+let tooDear = false; // that is what was reply last
 
 function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -52,22 +52,22 @@ async function call(path, body = null, headers = {}) {
   const sent = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
   const number = (asked += 1);
   let answer;
-  let said;
+  let reply;
   try {
     const signal = AbortSignal.timeout(ANSWER_MS);
     // Without the cache: there, a question would wait for the same one before it.
     answer = await fetch(path, { ...sent, signal, cache: "no-store", headers: { ...HEADERS, ...headers } });
-    said = await answer.json();
+    reply = await answer.json();
   } catch {
     return { ok: false, status: 0, number, error: UNSURE };
   }
   const { status } = answer;
   if (status === 401 && !path.startsWith("/api/operator")) location.assign("/sign-in");
-  if (status === 409 && said.code === "another_customer") {
+  if (status === 409 && reply.code === "another_customer") {
     leave();
     return { ok: false, status, number, error: ANOTHER };
   }
-  return { ...said, status, number };
+  return { ...reply, status, number };
 }
 
 const away = ({ status }) => status === 0 || status >= 500;
@@ -80,7 +80,7 @@ function leave() {
   for (const card of cards.values()) card.follow(null);
   const link = document.createElement("a");
   link.href = "/";
-  say(link, "Go on as this one");
+  setText(link, "Go on as this one");
   by("offline").replaceChildren(`${ANOTHER} `, link);
   by("offline").hidden = false;
 }
@@ -107,23 +107,23 @@ function showPrice() {
   const total = price(wanted);
   const { perJob } = document.body.dataset;
   const jobs = Math.ceil(wanted.images / Number(perJob));
-  say(by("images-shown"), String(wanted.images));
-  say(by("split"), jobs > 1 ? `Drawn as ${jobs} jobs of at most ${perJob} images, shown as one.` : "");
+  setText(by("images-shown"), String(wanted.images));
+  setText(by("split"), jobs > 1 ? `Drawn as ${jobs} jobs of at most ${perJob} images, shown as one.` : "");
   const each = wanted.images > 1 ? `${credits(total / wanted.images)} each, ` : "";
-  say(by("price"), `${each}${credits(total)} in all.`);
+  setText(by("price"), `${each}${credits(total)} in all.`);
   const left = balance === null ? "" : `You have ${balance}.`;
-  say(by("left"), balance !== null && total > balance ? `${left} That is not enough.` : left);
+  setText(by("left"), balance !== null && total > balance ? `${left} That is not enough.` : left);
   by("left").classList.toggle("short", balance !== null && total > balance);
   const example = form.querySelector('[name="job_type"]:checked').dataset.example;
   by("prompt").placeholder = `For example: ${example}`;
   if (tooDear && total <= balance) complain("");
-  if (!rests(by("generate"))) say(by("generate"), `Generate for ${credits(total)}`);
+  if (!isDisabled(by("generate"))) setText(by("generate"), `Generate for ${credits(total)}`);
 }
 
 function complain(text, field = null) {
   tooDear = false;
-  say(by("wrong"), field === "prompt" ? "" : text);
-  say(by("prompt-wrong"), field === "prompt" ? text : "");
+  setText(by("wrong"), field === "prompt" ? "" : text);
+  setText(by("prompt-wrong"), field === "prompt" ? text : "");
   by("prompt").setAttribute("aria-invalid", field === "prompt" ? "true" : "false");
   if (field === "prompt") by("prompt").focus();
 }
@@ -131,27 +131,27 @@ function complain(text, field = null) {
 async function send(event) {
   event.preventDefault();
   const button = by("generate");
-  if (rests(button)) return;
+  if (isDisabled(button)) return;
   complain("");
   const wanted = order();
   if (!wanted.prompt) {
     complain("Say what you would like to see.", "prompt");
     return;
   }
-  rest(button);
-  say(button, "Sending …");
-  const said = await deliver(wanted);
-  if (!said.ok) {
-    rest(button, false);
+  disable(button);
+  setText(button, "Sending …");
+  const reply = await deliver(wanted);
+  if (!reply.ok) {
+    disable(button, false);
     showPrice();
-    refuse(said);
+    refuse(reply);
     return;
   }
   complain("");
-  say(button, "Ordered");
-  later("generate", () => { rest(button, false); showPrice(); }, QUIET_MS);
-  await ask([said.job_id]);
-  const card = cards.get(said.job_id);
+  setText(button, "Ordered");
+  later("generate", () => { disable(button, false); showPrice(); }, QUIET_MS);
+  await ask([reply.job_id]);
+  const card = cards.get(reply.job_id);
   if (!card) load(); // the answer was lost: that one goes on asking
   else if (document.activeElement === button) card.article.focus({ preventScroll: true });
   card?.article.scrollIntoView({ block: "nearest" });
@@ -161,27 +161,27 @@ async function send(event) {
 async function deliver(wanted) {
   key ??= newKey();
   for (let tries = 1; ; tries += 1) {
-    const said = await call("/api/enqueue-generation", wanted, { "Idempotency-Key": key });
-    if (!away(said)) key = null;
-    if (said.status !== 0 || tries === TRIES) return said;
+    const reply = await call("/api/enqueue-generation", wanted, { "Idempotency-Key": key });
+    if (!away(reply)) key = null;
+    if (reply.status !== 0 || tries === TRIES) return reply;
     complain(`${UNSURE} It is sent again; it is ordered only once.`);
     await pause(AGAIN_MS);
   }
 }
 
-function refuse(said) {
-  if (said.status === 0) {
+function refuse(reply) {
+  if (reply.status === 0) {
     complain(`${UNSURE} Press Generate to send it again; it is ordered only once.`);
-  } else if (said.code === "idempotency_key_reused") {
+  } else if (reply.code === "idempotency_key_reused") {
     complain("The order before this one did arrive. Press Generate again for this one.");
   } else {
-    complain(withLocalTime(said), said.field);
+    complain(withLocalTime(reply), reply.field);
   }
   // Perhaps it is there.
-  if (away(said) || said.code === "idempotency_key_reused") load();
-  if (said.status !== 402) return;
+  if (away(reply) || reply.code === "idempotency_key_reused") load();
+  if (reply.status !== 402) return;
   tooDear = true;
-  if (isNewest(said)) showBalance(said.balance);
+  if (isNewest(reply)) showBalance(reply.balance);
 }
 
 // The server says a time in UTC; the reader's clock may say another one.
@@ -194,7 +194,7 @@ function withLocalTime({ error, next_at: next }) {
 
 function showBalance(now) {
   balance = now;
-  say(by("balance"), credits(now));
+  setText(by("balance"), credits(now));
   showPrice();
 }
 
@@ -204,22 +204,22 @@ function isNewest({ number }) {
   return true;
 }
 
-function showAccount(said) {
-  if (!isNewest(said)) return;
-  const { account } = said;
+function showAccount(reply) {
+  if (!isNewest(reply)) return;
+  const { account } = reply;
   showBalance(account.balance);
-  say(by("plan"), account.plan);
+  setText(by("plan"), account.plan);
   const { concurrency, per_hour: perHour, submitted_last_hour: used, priority } = account;
   const lines = [
     `${concurrency ?? "any number of"} ${concurrency === 1 ? "job" : "jobs"} at a time; ${account.running} running, ${account.queued} waiting`,
-    `${perHour ?? "any number of"} orders an hour; ${used} used`,
+    `${perHour ?? "any number of"} orders an hour; ${used} used (more than ${document.body.dataset.perJob} images count as two)`,
     `priority ${priority} (lower goes first)`,
   ];
   if (account.next_submit_at) lines.push(`the next order will pass at ${localTimeAfter(account.next_submit_at)}`);
   [...lines, ""].forEach((line, at) => {
     const list = by("limits");
     if (!line) { [...list.children].slice(lines.length).forEach((item) => item.remove()); return; }
-    say(list.children[at] ?? list.appendChild(document.createElement("li")), line);
+    setText(list.children[at] ?? list.appendChild(document.createElement("li")), line);
   });
 }
 
@@ -241,9 +241,9 @@ function tidy() {
   by("history").hidden = cards.size > 0 && by("past").children.length === 0;
 }
 
-function take(said) {
-  showAccount(said);
-  place(said.generation, said.number);
+function take(reply) {
+  showAccount(reply);
+  place(reply.generation, reply.number);
   tidy();
 }
 
@@ -259,10 +259,10 @@ function due(id) {
 async function ask(ids = [...changed]) {
   ids.forEach((id) => changed.delete(id));
   const answers = await Promise.all(ids.map((id) => call(`/api/generations/${id}`)));
-  answers.forEach((said, at) => {
-    if (said.ok) take(said);
-    if (said.status === 404) cards.get(ids[at])?.lose();
-    if (away(said)) changed.add(ids[at]);
+  answers.forEach((reply, at) => {
+    if (reply.ok) take(reply);
+    if (reply.status === 404) cards.get(ids[at])?.lose();
+    if (away(reply)) changed.add(ids[at]);
   });
   tidy();
   offline(answers.some(away));
@@ -270,18 +270,18 @@ async function ask(ids = [...changed]) {
 }
 
 async function refresh() {
-  const said = await call("/api/balance");
-  if (said.ok) showAccount(said);
-  else if (away(said)) later("refresh", refresh, AGAIN_MS);
+  const reply = await call("/api/balance");
+  if (reply.ok) showAccount(reply);
+  else if (away(reply)) later("refresh", refresh, AGAIN_MS);
 }
 
 // --- watching -------------------------------------------------------------------------------
 
 async function renew() {
-  const said = await call("/api/history");
-  if (away(said)) throw new Error(UNREACHABLE);
-  if (said.ok) live = said.live;
-  return said.ok ? live.token : null;
+  const reply = await call("/api/history");
+  if (away(reply)) throw new Error(UNREACHABLE);
+  if (reply.ok) live = reply.live;
+  return reply.ok ? live.token : null;
 }
 
 function listen() {
@@ -315,23 +315,23 @@ function onstate(state) {
 
 function offline(gone) {
   if (another) return;
-  say(by("offline"), gone ? UNREACHABLE : "");
+  setText(by("offline"), gone ? UNREACHABLE : "");
   by("offline").hidden = !gone;
 }
 
 async function load(before = null) {
-  const said = await call(before ? `/api/history?before=${before}` : "/api/history");
-  offline(away(said));
-  if (away(said)) later(before ? "older" : "look", () => load(before), AGAIN_MS);
-  if (!said.ok) return;
-  live ??= said.live;
-  showAccount(said);
+  const reply = await call(before ? `/api/history?before=${before}` : "/api/history");
+  offline(away(reply));
+  if (away(reply)) later(before ? "older" : "look", () => load(before), AGAIN_MS);
+  if (!reply.ok) return;
+  live ??= reply.live;
+  showAccount(reply);
   // Where none of the newest is known yet, those between them and the known ones are older.
-  const known = by("older").dataset.before !== undefined && said.items.some((one) => cards.has(one.job_id));
-  for (const generation of said.items) place(generation, said.number);
+  const known = by("older").dataset.before !== undefined && reply.items.some((one) => cards.has(one.job_id));
+  for (const generation of reply.items) place(generation, reply.number);
   if (before || !known) {
-    by("older").hidden = said.before === null;
-    by("older").dataset.before = said.before ?? "";
+    by("older").hidden = reply.before === null;
+    by("older").dataset.before = reply.before ?? "";
   }
   tidy();
   listen();
@@ -346,20 +346,20 @@ function look() {
 
 function operate(button, path, body, told) {
   button?.addEventListener("click", async () => {
-    if (rests(button)) return;
-    rest(button);
-    const said = await call(path, body());
-    say(by("operator-said"), said.ok ? told(said) : said.error);
-    later(button.id, () => rest(button, false), said.ok ? QUIET_MS : 0);
+    if (isDisabled(button)) return;
+    disable(button);
+    const reply = await call(path, body());
+    setText(by("operator-said"), reply.ok ? told(reply) : reply.error);
+    later(button.id, () => disable(button, false), reply.ok ? QUIET_MS : 0);
   });
 }
 
 // One reference for one purchase: it stays until an answer says that it was bought.
 let purchase = null;
-operate(by("buy"), "/api/operator/credits", () => ({ reference: purchase ??= newKey() }), (said) => {
+operate(by("buy"), "/api/operator/credits", () => ({ reference: purchase ??= newKey() }), (reply) => {
   purchase = null;
   refresh();
-  return `Bought. The balance is ${credits(said.balance)}.`;
+  return `Bought. The balance is ${credits(reply.balance)}.`;
 });
 for (const button of [by("break"), by("refuse")]) {
   operate(button, "/api/operator/fault", () => ({ fault: button.dataset.fault }),

@@ -1,11 +1,10 @@
 """What every page has: who may see it, where it lies, its headers, its template.
 
 A page registers with `@page`, a form's target with `@action`, so none can forget to ask who is
-there, and no form its token. Only the way in (login.py) and the pulse (live.py) judge themselves.
+there, and no form its token. Only the way in (login.py) and the pulse (app.py) check themselves.
 """
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,32 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from penstock.dashboard.components import words
+from penstock.dashboard.components import job_words, options, words
 from penstock.dashboard.session import Session, doors, remember, signed_in
 from penstock.errors import PenstockError, Refused, Unavailable
 from penstock.http.backend import Backend
 from penstock.http.schemas.body import read_body
 
+__all__ = [  # all that a page needs of the web, in one import
+    "ROUTES",
+    "FormData",
+    "HTTPStatus",
+    "Request",
+    "Response",
+    "Route",
+    "action",
+    "backend",
+    "came_from_us",
+    "confirm",
+    "go",
+    "here",
+    "page",
+    "read_form",
+    "refusals_as_pages",
+    "refuse_form",
+    "render",
+    "with_headers",
+]
 ROUTES: list[Route] = []
 HEADERS = {
     "Content-Security-Policy": (
@@ -40,8 +59,10 @@ NOTICE_SECONDS = 30
 # No address of ours has more slashes: the name of an account may have 200 characters.
 _DEEPEST = 300
 
-Page = Callable[[Request], Awaitable[Response]]
-Action = Callable[[Request, FormData], Awaitable[Response]]
+Page = Callable[..., Awaitable[Response]]
+"""It takes the request, and what its path names as arguments of these names."""
+Action = Callable[..., Awaitable[Response]]
+"""The same with the fields of the form behind the request."""
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -50,23 +71,19 @@ _templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.globals.update(words=words, quote=lambda text: quote(str(text), safe=""))
-_templates.filters.update(words.FILTERS)
+_templates.globals.update(
+    words=words, show=options.show, quote=lambda text: quote(str(text), safe="")
+)
+_templates.filters.update(words.FILTERS, note=job_words.note, took=job_words.took)
 
 
 def page(path: str) -> Callable[[Page], Page]:
     """A page at this path, for those who are signed in; others are asked to."""
 
     def register(show: Page) -> Page:
-        @wraps(show)
-        async def guarded(request: Request) -> Response:
-            session = await signed_in(request)
-            if session is None:
-                return ask_who(request)
-            request.state.session = session
-            return await told(request, show(request))
-
-        ROUTES.append(Route(path, outside(guarded), methods=["GET"], name=f"page {path}"))
+        ROUTES.append(
+            Route(path, with_headers(_guarded(show)), methods=["GET"], name=f"page {path}")
+        )
         return show
 
     return register
@@ -76,36 +93,44 @@ def action(path: str) -> Callable[[Action], Action]:
     """Where a form is sent to: signed in, and with the token of this session's pages."""
 
     def register(act: Action) -> Action:
-        @wraps(act)
-        async def guarded(request: Request) -> Response:
-            session = await signed_in(request)
-            if session is None:
-                return ask_who(request)
-            request.state.session = session
+        async def check_token(request: Request, **_path: object) -> Response:
+            form = await read_form(request)
+            given = str(form.get("form_token", ""))
+            if not came_from_us(request) or not doors(request).fits(
+                request.state.session.nonce, given
+            ):
+                return refuse_form(request)
+            return await act(request, form, **request.path_params)
 
-            async def judged() -> Response:
-                form = await read_form(request)
-                given = str(form.get("form_token", ""))
-                if not came_from_us(request) or not doors(request).fits(session.nonce, given):
-                    return await refuse_form(request)
-                return await act(request, form)
-
-            return await told(request, judged())
-
-        ROUTES.append(Route(path, outside(guarded), methods=["POST"], name=f"action {path}"))
+        ROUTES.append(
+            Route(
+                path, with_headers(_guarded(check_token)), methods=["POST"], name=f"action {path}"
+            )
+        )
         return act
 
     return register
 
 
-def outside(show: Page) -> Page:
-    """Its headers, whatever it answers; and a page where the database is away."""
+def _guarded(show: Page) -> Page:
+    async def guarded(request: Request) -> Response:
+        request.state.session = await signed_in(request)
+        if request.state.session is None:
+            return _ask_to_sign_in(request)
+        return await refusals_as_pages(show)(request, **request.path_params)
+
+    return guarded
+
+
+def with_headers(show: Page) -> Page:
+    """Add the headers, whatever it answers; and answer where the database is unavailable."""
 
     async def answer(request: Request) -> Response:
         try:
             response = await show(request)
         except Unavailable:
-            response = _away(request)
+            response = render(request, "errors/away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
+            response.headers["Retry-After"] = "2"
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
@@ -113,12 +138,16 @@ def outside(show: Page) -> Page:
     return answer
 
 
-async def told(request: Request, work: Awaitable[Response]) -> Response:
-    """What is refused is said on a page, with what can be done."""
-    try:
-        return await work
-    except Refused as error:
-        return render(request, "errors/refused.html", status=error.status, error=error)
+def refusals_as_pages(show: Page) -> Page:
+    """What is refused is shown on a page, with what can be done."""
+
+    async def answer(request: Request, **path: object) -> Response:
+        try:
+            return await show(request, **path)
+        except Refused as error:
+            return render(request, "errors/refused.html", status=error.status, error=error)
+
+    return answer
 
 
 async def read_form(request: Request) -> FormData:
@@ -136,7 +165,7 @@ def came_from_us(request: Request) -> bool:
     return request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 
-async def refuse_form(request: Request) -> Response:
+def refuse_form(request: Request) -> Response:
     error = PenstockError(
         "This form did not come from a page of yours that is still good, so nothing was done."
     )
@@ -146,14 +175,14 @@ async def refuse_form(request: Request) -> Response:
 def render(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
     """A page, with the notice that the last action left for it."""
     session: Session | None = getattr(request.state, "session", None)
-    said = request.cookies.get(NOTICE)
-    notice = doors(request).read_notice(said) if said else None
+    cookie = request.cookies.get(NOTICE)
+    notice = doors(request).read_notice(cookie) if cookie else None
     text = _templates.get_template(template).render(
         request=request,
         base=base(request),
         here=here(request),
         session=session,
-        form_token=doors(request).form_token(session.nonce) if session else "",
+        form_token=doors(request).form_tokens(session.nonce)[0] if session else "",
         notice=notice,
         **context,
     )
@@ -163,13 +192,42 @@ def render(request: Request, template: str, *, status: int = 200, **context: Any
     return response
 
 
-def go(request: Request, where: str, *, notice: str | None = None, bad: bool = False) -> Response:
-    """On to another page; `where` counts from the dashboard's root, as `jobs/…`."""
+def confirm(  # noqa: PLR0913  # one per part of the page
+    request: Request,
+    *,
+    heading: str,
+    effects: Sequence[str],
+    button: str,
+    fields: Mapping[str, str] | None = None,
+    section: str,
+    target: str,
+    back: str,
+) -> Response:
+    """Asked before what takes something away: `effects` says what will happen, a sentence each.
+
+    `section` of the menu; the `target` of the form and the way `back`, counted from the dashboard's
+    root.
+    """
+    return render(
+        request,
+        "parts/confirm.html",
+        heading=heading,
+        effects=effects,
+        button=button,
+        fields=fields or {},
+        section=section,
+        target=target,
+        back=back,
+    )
+
+
+def go(request: Request, path: str, *, notice: str | None = None, bad: bool = False) -> Response:
+    """On to another page; `path` counts from the dashboard's root, as `jobs/…`."""
     response = Response(status_code=HTTPStatus.SEE_OTHER)
-    response.headers["Location"] = base(request) + where
+    response.headers["Location"] = base(request) + path
     if notice is not None:
-        said = doors(request).make_notice(notice[:1_000], NOTICE_SECONDS, bad=bad)
-        remember(request, response, NOTICE, said, NOTICE_SECONDS)
+        cookie = doors(request).make_notice(notice[:1_000], NOTICE_SECONDS, bad=bad)
+        remember(request, response, NOTICE, cookie, NOTICE_SECONDS)
     return response
 
 
@@ -190,11 +248,11 @@ def here(request: Request) -> str:
 
 
 def backend(request: Request) -> Backend:
-    found: Backend = request.app.state.backend
-    return found
+    behind: Backend = request.app.state.backend
+    return behind
 
 
-def ask_who(request: Request) -> Response:
+def _ask_to_sign_in(request: Request) -> Response:
     """To the page that asks; who is signed in comes back here."""
     after = here(request) if request.method == "GET" else ""
     return go(request, f"login?next={quote(after, safe='')}" if after else "login")
@@ -204,9 +262,3 @@ def _raw_path(request: Request) -> str:
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.split(b"?")[0].decode("latin-1")
     return path.removeprefix(request.scope.get("root_path", ""))
-
-
-def _away(request: Request) -> Response:
-    response = render(request, "errors/away.html", status=HTTPStatus.SERVICE_UNAVAILABLE)
-    response.headers["Retry-After"] = "2"
-    return response

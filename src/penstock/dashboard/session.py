@@ -19,7 +19,6 @@ from starlette.responses import Response
 from penstock.engine.accounts.sessions import Grant
 from penstock.http.auth import signed
 from penstock.http.auth.caller import Auth, Principal, know_caller
-from penstock.http.backend import Backend
 from penstock.security.roots import Roots
 
 SESSION_SECONDS = 12 * 3_600
@@ -47,10 +46,6 @@ class Session:
         """Names the session where others may read it: its forms cannot be signed with it."""
         return hashlib.sha256(self.nonce.encode()).hexdigest()[:_ID_LENGTH]
 
-    @property
-    def grant(self) -> Grant:
-        return Grant(session=self.id)
-
 
 class Doors:
     """Makes and reads what opens the dashboard: cookies, tokens of forms, one-time links."""
@@ -61,31 +56,33 @@ class Doors:
         self._forms = roots.keys(_FORM)
         self._notices = roots.keys(_NOTICE)
         # Two installations on one host differ by port, which cookies do not.
-        told = hashlib.sha256(self._sessions[-1]).hexdigest()[:8]
-        self.cookie = f"penstock_session_{told}"
+        installation = hashlib.sha256(self._sessions[-1]).hexdigest()[:8]
+        self.cookie = f"penstock_session_{installation}"
         self._used: dict[str, int] = {}
 
     def open(self, key: str | None) -> tuple[Session, str]:
         """A new session, and its cookie."""
         session = Session(key, _nonce(), int(time.time()) + SESSION_SECONDS)
-        said = {"k": session.key, "n": session.nonce, "x": session.expires}
-        return session, signed.sign(self._sessions[0], said)
+        claims = {"k": session.key, "n": session.nonce, "x": session.expires}
+        return session, signed.sign(self._sessions[0], claims)
 
     def read(self, cookie: str) -> Session | None:
-        said = signed.verify(self._sessions, cookie)
-        return None if said is None else Session(said["k"], said["n"], said["x"])
+        claims = signed.verify(self._sessions, cookie)
+        return None if claims is None else Session(claims["k"], claims["n"], claims["x"])
 
-    def form_token(self, nonce: str) -> str:
-        """What a form has to bring: who cannot read our pages cannot know it."""
-        return _form_token(self._forms[0], nonce)
+    def form_tokens(self, nonce: str) -> list[str]:
+        """What a form may bring, the newest first: who cannot read our pages cannot know it."""
+        macs = (hmac.digest(key, nonce.encode(), hashlib.sha256) for key in self._forms)
+        return [signed.text(mac) for mac in macs]
 
     def fits(self, nonce: str, given: str) -> bool:
-        return _fits(self._forms, nonce, given)
+        tokens = self.form_tokens(nonce)
+        return any(hmac.compare_digest(token.encode(), given.encode()) for token in tokens)
 
     def make_notice(self, text: str, seconds: int, *, bad: bool) -> str:
         """Signed: a site beside ours, on the same domain, can set a cookie that we get."""
-        said = {"text": text, "bad": bad, "x": int(time.time()) + seconds}
-        return signed.sign(self._notices[0], said)
+        claims = {"text": text, "bad": bad, "x": int(time.time()) + seconds}
+        return signed.sign(self._notices[0], claims)
 
     def read_notice(self, cookie: str) -> dict[str, Any] | None:
         return signed.verify(self._notices, cookie)
@@ -97,13 +94,13 @@ class Doors:
 
     def use_link(self, code: str) -> bool:
         """Whether it is one of ours, and the first time."""
-        said = signed.verify(self._links, code)
-        if said is None or said["p"] != _PROCESS or said["n"] in self._used:
+        claims = signed.verify(self._links, code)
+        if claims is None or claims["p"] != _PROCESS or claims["n"] in self._used:
             return False
         now = time.time()
         if len(self._used) >= _MOST_USED:
             self._used = {nonce: until for nonce, until in self._used.items() if until > now}
-        self._used[said["n"]] = said["x"]
+        self._used[claims["n"]] = claims["x"]
         return True
 
 
@@ -126,11 +123,11 @@ def fits_visit(cookie: str, given: str) -> bool:
 
 
 def doors(request: Request) -> Doors:
-    found: Doors | None = getattr(request.app.state, "doors", None)
-    if found is None:
-        behind: Backend = request.app.state.backend
-        found = request.app.state.doors = Doors(behind.roots)
-    return found
+    state = request.app.state
+    if not hasattr(state, "doors"):
+        state.doors = Doors(state.backend.roots)
+    kept: Doors = state.doors
+    return kept
 
 
 async def signed_in(request: Request) -> Session | None:
@@ -141,7 +138,7 @@ async def signed_in(request: Request) -> Session | None:
     auth: Auth = request.app.state.backend.auth
     if session.key is not None and not await auth.is_operators(session.key):
         return None
-    if await auth.is_over(session.grant):
+    if await auth.is_over(Grant(session=session.id)):
         return None
     know_caller(request.scope, Principal(who="admin", holder="session", key=session.key))
     return session
@@ -151,42 +148,27 @@ async def sign_out(request: Request) -> None:
     """End the session of a request, if it has one: copies of its cookie open nothing either."""
     session = _session_of(request)
     if session is not None:
-        behind: Backend = request.app.state.backend
-        await behind.engine.grants.end_session(session.id, session.expires)
+        grants = request.app.state.backend.engine.grants
+        await grants.end_session(session.id, session.expires)
 
 
 def _session_of(request: Request) -> Session | None:
     """What its cookie says, if we signed it."""
-    cookie = request.cookies.get(doors(request).cookie, "")
-    return doors(request).read(cookie) if cookie else None
+    return doors(request).read(request.cookies.get(doors(request).cookie, ""))
 
 
 def remember(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
     """A cookie for our own pages only, and never for their scripts."""
+    public = request.app.state.backend.settings.public_url or ""
     response.set_cookie(
         name,
         value,
         max_age=seconds,
         httponly=True,
         samesite="lax",
-        secure=_is_secure(request),
+        secure=request.url.scheme == "https" or public.startswith("https:"),
     )
-
-
-def _is_secure(request: Request) -> bool:
-    behind: Backend = request.app.state.backend
-    public = behind.settings.public_url or ""
-    return request.url.scheme == "https" or public.startswith("https:")
 
 
 def _nonce() -> str:
     return secrets.token_urlsafe(_NONCE_BYTES)
-
-
-def _form_token(key: bytes, nonce: str) -> str:
-    return signed.text(hmac.digest(key, nonce.encode(), hashlib.sha256))
-
-
-def _fits(keys: list[bytes], nonce: str, given: str) -> bool:
-    known = (_form_token(key, nonce).encode() for key in keys)
-    return any(hmac.compare_digest(one, given.encode()) for one in known)

@@ -147,7 +147,7 @@ async def test_a_wrong_new_account_is_said_beside_its_field(
 async def test_an_account_that_is_not_there_is_said_to_be_missing(operator: Visitor) -> None:
     answer = await operator.get("/accounts/nobody")
     assert answer.status_code == 404
-    assert "there is no account nobody" in text(answer)
+    assert "There is no account nobody" in text(answer)
     for verb in ("grant", "deduct", "refund", "plan", "erase", "revoke"):
         answer = await move(
             operator, verb, "nobody", amount="5", ref="r", plan="free", confirm="yes"
@@ -179,7 +179,7 @@ async def test_a_plan_is_changed_and_counts_at_once(
     assert await conn.fetchval("select concurrency from penstock.account where name = 'u1'") == 9
     answer = await move(operator, "plan", "u1", plan="gold")
     assert answer.status_code == 404
-    assert "there is no plan gold" in text(answer)
+    assert "There is no plan gold" in text(answer)
 
 
 async def test_credits_are_granted_once_for_a_reference(

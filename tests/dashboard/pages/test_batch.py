@@ -31,7 +31,7 @@ async def test_a_batch_says_how_far_it_is(operator: Visitor, scene: Scene, site:
     assert '<progress max="4" value="1' in answer.text
     assert shown(answer) == jobs
     assert "score" not in said
-    assert 'hx-trigger="told"' in answer.text
+    assert 'hx-trigger="refresh"' in answer.text
 
 
 async def test_its_jobs_are_in_pages(operator: Visitor, scene: Scene, site: Site) -> None:
@@ -72,7 +72,7 @@ async def test_one_whose_jobs_have_all_ended_offers_nothing_to_cancel(
     answer = await operator.get(f"/batches/{batch}")
     assert "All have ended; 1 failed" in text(answer)
     assert "Cancel what is left" not in text(answer)
-    assert 'hx-trigger="told"' not in answer.text
+    assert 'hx-trigger="refresh"' not in answer.text
 
 
 async def test_a_batch_that_is_not_there_says_so(operator: Visitor) -> None:

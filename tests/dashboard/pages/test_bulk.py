@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from browser.scene import Scene
-from penstock.dashboard.pages.jobs import bulk
+from penstock.dashboard.pages import bulk
 from support.dashboard.visitor import Visitor, text
 
 

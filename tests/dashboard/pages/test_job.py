@@ -20,7 +20,7 @@ async def test_a_job_that_waits_says_its_place_and_why(operator: Visitor, scene:
     job = await scene.queued()
     said = await operator.read(f"/jobs/{job}")
     assert "Queued: #2 in queue" in said
-    assert "All places of its queue are taken." in said
+    assert "Jobs ahead of it take all slots of its queue." in said
     assert "0 attempts; 0 of 3 failures used" in said
 
 
@@ -109,7 +109,7 @@ async def test_one_that_succeeded_says_how_long_it_took(operator: Visitor, scene
     answer = await operator.get(f"/jobs/{job}")
     assert "Succeeded after 12 s" in text(answer)
     assert "Attempt 1 succeeded after 12 s" in text(answer)
-    assert 'hx-trigger="told"' not in answer.text  # nothing of it changes any more
+    assert 'hx-trigger="refresh"' not in answer.text  # nothing of it changes any more
 
 
 async def test_one_that_was_cancelled_while_it_waited(operator: Visitor, scene: Scene) -> None:
@@ -320,7 +320,7 @@ async def test_a_running_job_cannot_be_retried_and_the_page_says_why(
     job = await scene.running()
     answer = await operator.post(f"/jobs/{job}/retry")
     assert answer.status_code == 409
-    assert "the job has not finished" in text(answer)
+    assert "The job has not finished" in text(answer)
     assert "Retry" not in await operator.read(f"/jobs/{job}")
 
 
@@ -357,7 +357,7 @@ async def test_webhooks_are_listed_with_how_they_went(operator: Visitor, scene: 
     job = await scene.succeeded(webhook_url="https://app.example/done")
     answer = await operator.get(f"/jobs/{job}")
     assert "https://app.example/done To be sent" in text(answer)
-    assert 'hx-trigger="told"' in answer.text  # somebody is still to be told
+    assert 'hx-trigger="refresh"' in answer.text  # somebody is still to be told
     [row] = await scene.conn.fetch(
         "select id, try from penstock.claim_deliveries(1, interval '1 minute')"
     )
@@ -385,7 +385,7 @@ async def test_the_scripts_token_opens_this_job_and_no_other(
 async def test_only_the_end_of_a_long_output_is_read(
     operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.dashboard.pages.jobs.job.MOST_CHUNKS", 3)
+    monkeypatch.setattr("penstock.dashboard.pages.job.MOST_CHUNKS", 3)
     job = await scene.running(chunks=("one ", "two ", "three ", "four "))
     said = await operator.read(f"/jobs/{job}")
     assert "The end of it; there was more before. two three four" in said
@@ -395,7 +395,7 @@ async def test_of_much_output_the_end_is_shown(
     operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few pieces it came in: the page is asked for again with every change."""
-    monkeypatch.setattr("penstock.dashboard.pages.jobs.job.SHOWN_OUTPUT", 9)
+    monkeypatch.setattr("penstock.dashboard.pages.job.SHOWN_OUTPUT", 9)
     job = await scene.running(chunks=("one two ", "three four"))
     said = await operator.read(f"/jobs/{job}")
     assert "The end of it; there was more before. hree four" in said

@@ -68,7 +68,7 @@ async def test_a_full_queue_and_a_full_account_are_told_apart(
     await scene.running(account="u2")
     other = await scene.queued(account="u3")
     rows = rows_of(await operator.get("/jobs"))
-    assert "all places of its queue are taken" in rows[str(other)]
+    assert "jobs ahead of it take all slots of its queue" in rows[str(other)]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,8 @@ async def test_a_filter_that_cannot_be_meant_is_said_so(operator: Visitor, scene
     assert "There is no batch “xyz”: that is not an id." in await operator.read("/jobs?batch=xyz")
     assert "There is no job kind nope" in await operator.read("/jobs?kind=nope")
     assert "There is no queue nope" in await operator.read("/jobs?queue=nope")
+    page = await operator.get("/jobs?status=broken")
+    assert 'hx-trigger="refresh"' not in page.text, "a refresh would lose the sentence"
 
 
 async def test_kinds_and_queues_to_choose_from_are_those_that_exist(
@@ -211,7 +213,7 @@ async def test_older_ones_are_on_the_next_page_and_only_the_first_is_live(
     while address:
         answer = await operator.get(address)
         seen += rows_of(answer)
-        assert ('hx-trigger="told"' in answer.text) == (pages == 0)
+        assert ('hx-trigger="refresh"' in answer.text) == (pages == 0)
         pages += 1
         address = next_of(answer)
     assert seen == sorted(ids, reverse=True)
@@ -232,7 +234,7 @@ async def test_while_jobs_are_ticked_no_newer_one_pushes_them_away(
 async def test_a_cursor_of_another_list_is_refused_in_words(operator: Visitor) -> None:
     answer = await operator.get("/jobs?cursor=nonsense")
     assert answer.status_code == 422
-    assert "cursor is none of this list" in text(answer)
+    assert "ursor is none of this list" in text(answer)
 
 
 async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_not(
@@ -255,8 +257,8 @@ async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_n
 async def test_many_jobs_are_estimated(
     operator: Visitor, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.dashboard.pages.jobs.jobs.MOST_COUNTED", 1_000)
-    monkeypatch.setattr("penstock.dashboard.pages.jobs.jobs._ESTIMATED_FROM", 1_100)
+    monkeypatch.setattr("penstock.dashboard.pages.jobs.MOST_COUNTED", 1_000)
+    monkeypatch.setattr("penstock.dashboard.pages.jobs._ESTIMATED_FROM", 1_100)
     await scene.many(1_234)
     assert "More than 1,000 jobs" in await operator.read("/jobs")
     await scene.conn.execute("analyze penstock.job")

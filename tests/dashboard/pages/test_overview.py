@@ -166,20 +166,20 @@ async def test_a_full_queue_says_that_its_places_are_taken(operator: Visitor, sc
     await scene.many(2)
     said = await row(operator, "line")
     assert "2 1 of 1" in said
-    assert "Its only place is taken; the next job starts when that one ends." in said
+    assert "Its only slot is taken; the next job starts when that one ends." in said
     assert "The oldest has been due for" in said
 
 
 async def test_what_awaits_its_callback_takes_a_place_as_what_runs_does(
     operator: Visitor, scene: Scene
 ) -> None:
-    """It said "0 of 1" beside "Its only place is taken"."""
+    """It said "0 of 1" beside "Its only slot is taken"."""
     await scene.queue(concurrency=1)
     await scene.awaiting()
     await scene.queued()
     said = await row(operator, "line")
     assert "1 1 of 1 1 awaiting" in said
-    assert "Its only place is taken" in said
+    assert "Its only slot is taken" in said
     assert 'href="./jobs?queue=line&amp;status=awaiting">1</a>' in (await operator.get("/")).text
 
 
@@ -392,10 +392,10 @@ async def test_ten_tabs_that_look_at_once_ask_twice(
 
     await eventually(first_asks, "the first look")
     rest = [asyncio.create_task(operator.get("/")) for _ in range(9)]
-    looks = operator.site.api.state.looks
+    overviews = operator.site.api.state.overviews
 
     async def rest_wait() -> bool:
-        return len(looks._batcher._waiting) == 9
+        return len(overviews.reads._waiting) == 9
 
     await eventually(rest_wait, "nine that wait for the next answer")
     # What has changed after the first has begun to look is not missed by the others.

@@ -85,7 +85,7 @@ async def test_a_plan_that_is_not_there_or_a_form_without_token_changes_nothing(
     assert (await operator.get("/plans/nowhere")).status_code == 404
     for verb in ("edit", "reset"):
         answer = await operator.post(f"/plans/nowhere/{verb}", {"confirm": "yes"})
-        assert "there is no plan nowhere" in text(answer)
+        assert "There is no plan nowhere" in text(answer)
         answer = await operator.send(f"/plans/free/{verb}", {"concurrency": "9"})
         assert answer.status_code == 403
     assert await overrides(scene.conn) == {}

@@ -100,7 +100,7 @@ async def test_an_edited_queue_is_marked_in_the_list(operator: Visitor, scene: S
 async def test_a_queue_that_is_not_there_is_said_to_be_missing(operator: Visitor) -> None:
     answer = await operator.get("/queues/nowhere")
     assert answer.status_code == 404
-    assert "there is no queue nowhere" in text(answer)
+    assert "There is no queue nowhere" in text(answer)
 
 
 async def test_one_queue_shows_its_kinds_its_jobs_and_its_hours(
@@ -114,7 +114,7 @@ async def test_one_queue_shows_its_kinds_its_jobs_and_its_hours(
     said = text(page)
     assert "../jobs?queue=line&amp;status=failed" in page.text
     assert "../jobs?kind=line" in page.text
-    assert "the oldest since" in said
+    assert "the oldest for" in said
     assert "1 \N{MULTIPLICATION SIGN} the answer of the model is not usable" in said
     assert "Worked by workers" in said
     hours = said[said.index("The last 24 hours") :]
@@ -347,7 +347,7 @@ async def test_a_queue_held_by_its_provider_is_let_go_on_by_resume(
     await scene.outage("model", cls="quota")
     page = await operator.read("/queues/model")
     assert "The provider's quota or credit is used up" in page
-    assert "Held until somebody acts" in page
+    assert "until somebody acts" in page
     answer = await operator.post("/queues/model/resume")
     assert "Queue model goes on" in text(answer)
 
@@ -421,7 +421,7 @@ async def test_nothing_is_done_to_a_queue_without_a_token_or_that_is_not_there(
     assert answer.status_code == 403
     answer = await operator.post(f"/queues/nowhere/{verb}", form)
     assert answer.status_code == 404
-    assert "there is no queue nowhere" in text(answer)
+    assert "There is no queue nowhere" in text(answer)
     assert await scene.conn.fetchrow("select overrides, paused_at from penstock.queue") == before
     assert await scene.conn.fetchval("select state from penstock.circuit") == "closed"
 
@@ -438,4 +438,4 @@ async def test_the_oldest_that_waits_is_told(operator: Visitor, scene: Scene, cl
     await scene.queued()
     await clock.advance("3m")
     await scene.queued()
-    assert "2 queued, the oldest since" in await operator.read("/queues/line")
+    assert "2 queued, the oldest for" in await operator.read("/queues/line")

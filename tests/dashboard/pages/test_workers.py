@@ -82,7 +82,7 @@ async def test_who_blocks_the_event_loop_of_a_worker_is_named_wherever_an_operat
     worker = await conn.fetchval("select worker_id from penstock.job where id = $1", job)
     await conn.execute(BLOCKED, worker, False, job)
     said = text(await operator.get("/workers"))
-    assert "gpu-1 Blocked Its event loop has stood still since" in said
+    assert "gpu-1 Blocked Its event loop has stood still for" in said
     assert "14 s, and still does call /app/marks.py:12" in said
     here = "blocked the event loop of worker gpu-1 for 14 s, at /app/marks.py:12."
     assert f"A handler of kind call has {here}" in text(await operator.get("/"))

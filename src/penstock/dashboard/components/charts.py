@@ -4,7 +4,7 @@ Lengths are in units of the drawing, which is as wide as it has bars; words stay
 that they keep their size on a phone.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,7 +40,6 @@ class Bar:
     """Tells it from the others: an id of its own."""
     label: str
     x: float
-    width: float
     counts: Sequence[int]
     """One for each series."""
     parts: Sequence[Part]
@@ -60,7 +59,7 @@ class Chart:
 
     @property
     def total(self) -> int:
-        return sum(one.total for one in self.series)
+        return sum(series.total for series in self.series)
 
 
 def stacked(
@@ -75,19 +74,20 @@ def stacked(
 
     `series`: by its key the name and the style of each, from the bottom up.
     """
-    found: dict[datetime, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    sums = Counter[tuple[datetime, str]]()
     for moment, key, count in counts:
-        found[datetime.fromisoformat(moment)][key] += count
-    moments = _moments(datetime.fromisoformat(begins), datetime.fromisoformat(now), step)
-    rows = [[found[at][key] for key in series] for at in moments]
+        sums[datetime.fromisoformat(moment), key] += count
+    first = datetime.fromisoformat(begins)
+    steps = int((datetime.fromisoformat(now) - first).total_seconds()) // step + 1
+    moments = [first + timedelta(seconds=n * step) for n in range(steps)]
+    rows = [[sums[at, key] for key in series] for at in moments]
     top = nice(max((sum(row) for row in rows), default=0))
     styles = [style for _, style in series.values()]
     bars = [
         Bar(
             begins=f"{at:%Y%m%d%H}",
-            label=_label(at, step),
+            label=f"{at:%d %b}" if step >= _DAY_SECONDS else f"{at:%d %b %H:%M}",
             x=n * BAR + _GAP,
-            width=BAR - 2 * _GAP,
             counts=row,
             parts=_parts(row, styles, top),
             running=n == len(rows) - 1,
@@ -124,15 +124,6 @@ def _parts(row: Sequence[int], styles: Sequence[str], top: int) -> list[Part]:
             y = round(max(0.0, y - height), 2)
             parts.append(Part(style, y, height))
     return parts
-
-
-def _moments(begins: datetime, now: datetime, step: int) -> list[datetime]:
-    bars = int((now - begins).total_seconds()) // step + 1
-    return [begins + timedelta(seconds=n * step) for n in range(bars)]
-
-
-def _label(at: datetime, step: int) -> str:
-    return f"{at:%d %b}" if step >= _DAY_SECONDS else f"{at:%d %b %H:%M}"
 
 
 def _axis(moments: Sequence[datetime], step: int) -> list[str]:

@@ -15,32 +15,16 @@ FIELDS = ("status", "kind", "queue", "account", "topic", "batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(JobFilter):
     """None is any. What a form leaves empty is not asked for."""
 
-    status: JobStatus | None = None
-    kind: str | None = None
-    queue: str | None = None
-    account: str | None = None
-    topic: str | None = None
     batch: UUID | None = None
-
-    @property
-    def jobs(self) -> JobFilter:
-        """The part of it that every list of jobs knows."""
-        return JobFilter(
-            status=self.status,
-            kind=self.kind,
-            queue=self.queue,
-            account=self.account,
-            topic=self.topic,
-        )
 
     @property
     def fields(self) -> dict[str, str]:
         """What is asked for, by the name of its field."""
-        found = {name: getattr(self, name) for name in FIELDS}
-        return {name: str(value) for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in FIELDS}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     def address(self, **more: str) -> str:
         """The page that shows these, from the dashboard's root."""
@@ -49,33 +33,25 @@ class Filter:
 
     def words(self) -> str:
         """`failed jobs of kind mark in queue ollama`."""
-        said = ["jobs"]
-        if self.status is not None:
-            said.insert(0, STATUSES[self.status].lower())
-        for name, how in (
-            ("kind", "of kind"),
-            ("queue", "in queue"),
-            ("account", "of account"),
-            ("topic", "of topic"),
-            ("batch", "of batch"),
-        ):
-            if (value := getattr(self, name)) is not None:
-                said.append(f"{how} {value}")
-        return " ".join(said)
+        words = "jobs" if self.status is None else f"{STATUSES[self.status].lower()} jobs"
+        for name, value in self.fields.items():
+            if name != "status":
+                words += f" {'in' if name == 'queue' else 'of'} {name} {value}"
+        return words
 
 
 def read_filter(given: Mapping[str, Any]) -> Filter:
     """What a query or a form asks for; Invalid where it cannot be meant."""
-    found = {name: str(given.get(name, "")) for name in FIELDS}
-    status = found["status"].strip()
+    texts = {name: str(given.get(name, "")) for name in FIELDS}
+    status, batch = texts["status"].strip(), texts["batch"].strip()
     return Filter(
         status=_status(status) if status else None,
-        kind=found["kind"].strip() or None,
-        queue=found["queue"].strip() or None,
+        kind=texts["kind"].strip() or None,
+        queue=texts["queue"].strip() or None,
         # As they are: the name of an account may begin with a blank.
-        account=found["account"] or None,
-        topic=found["topic"] or None,
-        batch=_batch(found["batch"]),
+        account=texts["account"] or None,
+        topic=texts["topic"] or None,
+        batch=_batch(batch) if batch else None,
     )
 
 
@@ -99,15 +75,13 @@ def _status(text: str) -> JobStatus:
         ) from None
 
 
-def _batch(text: str) -> UUID | None:
-    if not text.strip():
-        return None
-    found = read_id(text)
-    if found is None:
+def _batch(text: str) -> UUID:
+    batch = read_id(text)
+    if batch is None:
         raise Invalid(
-            f"There is no batch “{text.strip()[:100]}”: that is not an id.",
+            f"There is no batch “{text[:100]}”: that is not an id.",
             code="invalid_filter",
             field="batch",
             hint="They look like 0199f0a4-6c1e-7d3a-9b52-2f6d8a7c1e05.",
         )
-    return found
+    return batch

@@ -48,7 +48,7 @@ REASONS = {
 }
 
 WAITING = {
-    "queue_limit": "all places of its queue are taken",
+    "queue_limit": "jobs ahead of it take all slots of its queue",
     "account_limit": "its account runs as many jobs as its plan allows",
     "rate_limit": "the queue's rate limit; it goes on by itself",
     "circuit_open": "the provider is not available; it goes on by itself when it is back",
@@ -83,14 +83,23 @@ def short(identity: object) -> str:
     return str(identity)[-8:]
 
 
+def refusal(error: Exception) -> str:
+    """What was refused and what to do, as sentences: errors end with a full stop or not."""
+    text = str(error)
+    return capital(text if text.endswith((".", "!", "?")) else f"{text}.")
+
+
+def capital(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def sentence(text: str) -> Markup:
     """With a capital at its beginning, and `commands` set as such."""
-    parts = f"{text[:1].upper()}{text[1:]}".split("`")
-    marked = (
-        Markup("<code>{}</code>").format(part) if n % 2 else escape(part)
-        for n, part in enumerate(parts)
+    parts = enumerate(capital(text).split("`"))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in parts
     )
-    return Markup("").join(marked)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -99,8 +108,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
     "short": short,
     "seconds": lambda value: wording.seconds(value) or "",
+    "age": lambda at: wording.age(at) or "",
     "ahead": wording.ahead,
-    "between": lambda begun, ended: wording.between(begun, ended) or "",
     "count": wording.count,
     "sentence": sentence,
 }

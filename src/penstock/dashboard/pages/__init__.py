@@ -1,1 +1,1 @@
-"""One module per page: it reads what the page shows and renders one template."""
+"""The pages by noun: each module reads what its pages show and renders their templates."""

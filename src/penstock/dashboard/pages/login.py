@@ -1,24 +1,23 @@
 """Signing in and out: with the operator's secret, an admin key, or the link printed once."""
 
-from http import HTTPStatus
 from urllib.parse import quote, unquote
-
-from starlette.datastructures import FormData
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from penstock.dashboard.frame import (
     ROUTES,
+    FormData,
+    HTTPStatus,
+    Request,
+    Response,
+    Route,
     action,
     backend,
     came_from_us,
     go,
-    outside,
     read_form,
+    refusals_as_pages,
     refuse_form,
     render,
-    told,
+    with_headers,
 )
 from penstock.dashboard.session import (
     SESSION_SECONDS,
@@ -29,7 +28,6 @@ from penstock.dashboard.session import (
     signed_in,
     visit_token,
 )
-from penstock.http.auth.caller import Auth
 
 # Before anybody is signed in a form has a token all the same: no other site signs people in here.
 _VISIT = "penstock_visit"
@@ -42,7 +40,8 @@ NOT_OPERATORS = (
 )
 
 
-async def ask(request: Request) -> Response:
+@refusals_as_pages
+async def _ask(request: Request) -> Response:
     """The form; or straight in, by a link that signs in once."""
     wanted = _next(request.query_params.get("next", ""))
     code = request.query_params.get("code")
@@ -52,27 +51,24 @@ async def ask(request: Request) -> Response:
         return go(request, wanted)
     if is_good:
         return await _enter(request, None, wanted)
-    if code is not None:
-        return _form(request, wanted, said=USED, status=HTTPStatus.UNAUTHORIZED)
-    return _form(request, wanted)
+    return _form(request, wanted) if code is None else _form(request, wanted, problem=USED)
 
 
-async def enter(request: Request) -> Response:
+@refusals_as_pages
+async def _sign_in(request: Request) -> Response:
     form = await read_form(request)
     wanted = _next(str(form.get("next", "")))
-    visit = request.cookies.get(_VISIT, "")
-    fits = fits_visit(visit, str(form.get("form_token", "")))
+    fits = fits_visit(request.cookies.get(_VISIT, ""), str(form.get("form_token", "")))
     if not fits or not came_from_us(request):
-        return await refuse_form(request)
-    given = str(form.get("key", "")).strip()
-    auth: Auth = backend(request).auth
-    found = await auth.identify(request, given)  # refuses those who try too often
-    if found is None:
-        return _form(request, wanted, said=WRONG, status=HTTPStatus.UNAUTHORIZED)
-    if found.who != "admin":
-        said = NOT_OPERATORS.format(kind=found.who)
-        return _form(request, wanted, said=said, status=HTTPStatus.FORBIDDEN)
-    return await _enter(request, found.key, wanted)
+        return refuse_form(request)
+    key = str(form.get("key", "")).strip()
+    caller = await backend(request).auth.identify(request, key)  # refuses who tries too often
+    if caller is None:
+        return _form(request, wanted, problem=WRONG)
+    if caller.who != "admin":
+        problem = NOT_OPERATORS.format(kind=caller.who)
+        return _form(request, wanted, problem=problem, status=HTTPStatus.FORBIDDEN)
+    return await _enter(request, caller.key, wanted)
 
 
 @action("/logout")
@@ -91,7 +87,14 @@ async def _enter(request: Request, key: str | None, wanted: str) -> Response:
     return response
 
 
-def _form(request: Request, wanted: str, *, said: str | None = None, status: int = 200) -> Response:
+def _form(
+    request: Request,
+    wanted: str,
+    *,
+    problem: str | None = None,
+    status: int = HTTPStatus.UNAUTHORIZED,
+) -> Response:
+    """`status`: of the answer where there is a problem."""
     token = visit_token(request.cookies.get(_VISIT, ""))
     public = backend(request).settings.public_url or ""
     # Cookies are for https then: a browser that came another way would not keep them.
@@ -99,9 +102,9 @@ def _form(request: Request, wanted: str, *, said: str | None = None, status: int
     response = render(
         request,
         "login.html",
-        status=status,
+        status=HTTPStatus.OK if problem is None else status,
         wanted=wanted,
-        said=said,
+        problem=problem,
         visit_token=token,
         public=public if plainly else None,
     )
@@ -120,13 +123,7 @@ def _next(wanted: str) -> str:
     return quote(path, safe="/%") + (mark + quote(query, safe="=&%+") if query else "")
 
 
-async def _told_ask(request: Request) -> Response:
-    return await told(request, ask(request))
-
-
-async def _told_enter(request: Request) -> Response:
-    return await told(request, enter(request))
-
-
-ROUTES.append(Route("/login", outside(_told_ask), methods=["GET"], name="login"))
-ROUTES.append(Route("/login", outside(_told_enter), methods=["POST"], name="sign in"))
+ROUTES += [
+    Route("/login", with_headers(_ask), methods=["GET"], name="login"),
+    Route("/login", with_headers(_sign_in), methods=["POST"], name="sign in"),
+]

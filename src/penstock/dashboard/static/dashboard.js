@@ -1,11 +1,11 @@
 // Keeps an open page true: looks again when the server says that something has changed.
 //
-// #main asks for its own page on the event `told` (htmx), and is morphed into what comes, so that
+// #main asks for its own page on the event `refresh` (htmx), and is morphed into what comes, so that
 // nothing flickers and what somebody is doing (a ticked box, an open detail, half a word) stays.
 
 const FIRST_PAUSE_MS = 1000;
 // A page that takes long to make is asked for less often: a fifth of the time at most.
-const REST = 4;
+const PAUSE_FACTOR = 4;
 const AGAIN_MS = 2000;
 
 const main = () => document.getElementById("main");
@@ -14,79 +14,83 @@ const { live, login } = document.body.dataset;
 
 let source = null;
 let due = false;
-let busy = false;
+let isAsking = false;
 let begun = 0;
-let restUntil = 0;
+let pausedUntil = 0;
 let timer = null;
 
-function say(text) {
+function showConnection(text) {
   connection.hidden = text === "";
   if (connection.textContent !== text) connection.textContent = text;
 }
 
-function look() {
+function refresh() {
   due = true;
   clearTimeout(timer);
-  if (busy || document.hidden) return;
-  const wait = restUntil - performance.now();
+  if (isAsking || document.hidden) return;
+  const wait = pausedUntil - performance.now();
   if (wait > 0) {
-    timer = setTimeout(look, wait);
+    timer = setTimeout(refresh, wait);
     return;
   }
   due = false;
   begun = performance.now();
   // Drops it while a filter is asking for the page: what that brings is as new.
-  main().dispatchEvent(new CustomEvent("told"));
+  main().dispatchEvent(new CustomEvent("refresh"));
 }
 
-function ours(handle) {
+function forMain(handle) {
   return (event) => {
     if (event.detail.elt?.id === "main") handle(event.detail);
   };
 }
 
-function heard({ successful, xhr }) {
-  busy = false;
+function onAnswer({ successful, xhr }) {
+  isAsking = false;
   const now = performance.now();
-  restUntil = now + Math.max(FIRST_PAUSE_MS, REST * (now - begun));
+  pausedUntil = now + Math.max(FIRST_PAUSE_MS, PAUSE_FACTOR * (now - begun));
   // Not by its last word alone: an account may be called login.
   if (xhr.responseURL.split(/[?#]/)[0] === new URL(login, location.href).href) {
     location.assign(login);
   } else if (successful) {
-    say("");
+    showConnection("");
   } else if (xhr.status === 503) {
     // A page that came while it was away says so itself, and shows nothing of before.
     if (document.getElementById("away") === null) {
-      say("The database cannot be reached; this page shows how it was. Jobs are safe, and go on.");
+      showConnection(
+        "The database cannot be reached; this page shows how it was. Jobs are safe, and go on.",
+      );
     }
-    setTimeout(look, AGAIN_MS);
+    setTimeout(refresh, AGAIN_MS);
   }
-  if (due) look();
+  if (due) refresh();
 }
 
-function unreached() {
-  say("The server cannot be reached; this page shows how it was. It looks again by itself.");
-  setTimeout(look, AGAIN_MS);
+function onUnreachable() {
+  showConnection(
+    "The server cannot be reached; this page shows how it was. It looks again by itself.",
+  );
+  setTimeout(refresh, AGAIN_MS);
 }
 
 function listen() {
   if (source !== null || document.hidden) return;
   source = new EventSource(live);
-  source.addEventListener("change", look);
+  source.addEventListener("change", refresh);
   source.addEventListener("error", () => {
     // Where it does not come back by itself (a refusal, not a break), we do.
     if (source?.readyState === EventSource.CLOSED) {
       source = null;
       setTimeout(listen, AGAIN_MS);
     }
-    look(); // says what is the matter
+    refresh(); // says what is the matter
   });
 }
 
-function keepTrue() {
-  document.addEventListener("htmx:beforeRequest", ours(() => { busy = true; }));
-  document.addEventListener("htmx:afterRequest", ours(heard));
-  document.addEventListener("htmx:sendError", ours(unreached));
+function keepCurrent() {
+  document.addEventListener("htmx:beforeRequest", forMain(() => { isAsking = true; }));
+  document.addEventListener("htmx:afterRequest", forMain(onAnswer));
+  document.addEventListener("htmx:sendError", forMain(onUnreachable));
   // A tab that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
@@ -94,7 +98,7 @@ function keepTrue() {
       source = null;
     } else {
       listen();
-      look();
+      refresh();
     }
   });
   listen();
@@ -114,5 +118,5 @@ if (main().hasAttribute("hx-get")) {
     event.target.dataset.dirty = "";
   });
   // htmx reads the page at this moment, just before: what is told earlier, nobody would hear.
-  document.addEventListener("DOMContentLoaded", keepTrue);
+  document.addEventListener("DOMContentLoaded", keepCurrent);
 }

@@ -11,7 +11,7 @@ function isNew(chunk) {
   return chunk.attempt > attempt || (chunk.attempt === attempt && chunk.seq > seq);
 }
 
-function say(chunk) {
+function show(chunk) {
   if (!isNew(chunk)) return;
   const atEnd = tokens.scrollTop + tokens.clientHeight >= tokens.scrollHeight - 4;
   const text = typeof chunk.data === "string" ? chunk.data : `${JSON.stringify(chunk.data)}\n`;
@@ -30,4 +30,4 @@ async function renew() {
   return page.getElementById("tokens")?.dataset.token ?? null;
 }
 
-watch(tokens.dataset.watch, { token: tokens.dataset.token, onchunk: say, renew });
+watch(tokens.dataset.watch, { token: tokens.dataset.token, onchunk: show, renew });

@@ -10,10 +10,10 @@ export class Address {
   constructor(url) {
     this.url = new URL(url, document.baseURI);
     this.url.hash = "";
-    const found = PATH.exec(this.url.pathname);
-    this.root = found ? found[1] : null;
-    this.kind = found ? KINDS[found[2]] : "job";
-    this.id = decodeURIComponent(found ? found[3] : this.url.pathname.split("/").at(-1));
+    const match = PATH.exec(this.url.pathname);
+    this.root = match ? match[1] : null;
+    this.kind = match ? KINDS[match[2]] : "job";
+    this.id = decodeURIComponent(match ? match[3] : this.url.pathname.split("/").at(-1));
   }
 
   /** Whether it is about many jobs, which come and go: there is no end to it. */

@@ -6,7 +6,7 @@ const MOST_PAGES = 5;
 const FINAL = new Set(["succeeded", "failed", "cancelled"]);
 
 /** `memory` keeps the ETag between looks. Resolves with the last answer and `items`. */
-export async function look(address, token, memory, signal) {
+export async function fetchState(address, token, memory, signal) {
   if (!address.isScope) return await lookAtOne(address, token, memory, signal);
   const items = [];
   if (address.kind === "account") {

@@ -39,16 +39,16 @@ export async function send(url, { token, method = "GET", etag, signal } = {}) {
 
 /** The error that ends watching after this answer; null: it may be better in a moment. */
 export function finalError({ status, body }) {
-  const said = body?.detail;
+  const detail = body?.detail;
   if (status === 401) {
-    return new WatchError("unauthorized", said ?? "the token is not valid any more", status);
+    return new WatchError("unauthorized", detail ?? "the token is not valid any more", status);
   }
-  if (status === 403) return new WatchError("not_allowed", said ?? "this is not allowed", status);
+  if (status === 403) return new WatchError("not_allowed", detail ?? "this is not allowed", status);
   if (status === 404 || status === 410) {
     return new WatchError("gone", "this job is not there any more", status);
   }
   if (status >= 400 && status < 500 && status !== 408 && status !== 425 && status !== 429) {
-    return new WatchError(body?.code ?? "refused", said ?? `the answer was ${status}`, status);
+    return new WatchError(body?.code ?? "refused", detail ?? `the answer was ${status}`, status);
   }
   return null;
 }

@@ -11,12 +11,12 @@ const GRACE_MS = 3000;
 const open = new Map();
 
 /** `id`: of a job; null: all that is told.
-    `told`: event(type, data), up(), down(), cut(), look(), hasNews(). Returns `{leave, hurry}`. */
-export function joinStream(address, token, id, told) {
+    `callbacks`: event(type, data), up(), down(), cut(), refresh(), hasChanged(). Returns `{leave, hurry}`. */
+export function joinStream(address, token, id, callbacks) {
   const key = `${address.self}\n${token}`;
   if (!open.has(key)) open.set(key, new SharedStream(address, token, () => open.delete(key)));
   const stream = open.get(key);
-  const member = { id: id?.toLowerCase() ?? null, told, heard: false };
+  const member = { id: id?.toLowerCase() ?? null, callbacks, heard: false };
   stream.join(member);
   return { leave: () => stream.leave(member), hurry: () => stream.hurry() };
 }
@@ -42,7 +42,7 @@ class SharedStream {
     this.#members.add(member);
     if (this.#state === "closed") this.#open();
     else if (this.#state === "live") this.#greet(member);
-    else if (this.#state === "down") queueMicrotask(() => member.told.down());
+    else if (this.#state === "down") queueMicrotask(() => member.callbacks.down());
   }
 
   leave(member) {
@@ -67,7 +67,7 @@ class SharedStream {
     const stream = (this.#stream = new Stream(this.#address.events(this.#token), {
       opened: () => this.#goUp(),
       event: (type, data) => this.#hear(type, data),
-      cut: () => this.#tell("cut"),
+      cut: () => this.#callAll("cut"),
       down: () => {
         this.#close("down");
         this.#goDown();
@@ -91,31 +91,31 @@ class SharedStream {
     this.#state = "live";
     // Who hears everything had the snapshot.
     for (const member of this.#members) member.heard = member.id === null;
-    this.#tell("up");
+    this.#callAll("up");
     this.#after(SNAPSHOT_MS, () => {
-      for (const member of this.#members) if (!member.heard) member.told.look();
+      for (const member of this.#members) if (!member.heard) member.callbacks.refresh();
     });
   }
 
   #goDown() {
     this.#state = "down";
     this.#after(AGAIN_MS, () => this.#open());
-    this.#tell("down");
+    this.#callAll("down");
   }
 
   #greet(member) {
     queueMicrotask(() => {
-      member.told.up();
-      member.told.look();
+      member.callbacks.up();
+      member.callbacks.refresh();
     });
   }
 
   #hear(type, data) {
-    if (type === "resync") return this.#tell("look");
+    if (type === "resync") return this.#callAll("refresh");
     for (const member of [...this.#members]) {
       if (member.id !== null && (type !== "job" || member.id !== data.id.toLowerCase())) continue;
       member.heard = true;
-      member.told.event(type, data);
+      member.callbacks.event(type, data);
     }
   }
 
@@ -125,8 +125,8 @@ class SharedStream {
     const heard = stream.heard;
     this.#members.delete(member);
     this.#members.add(member);
-    const news = this.#state !== "live" || (await member.told.hasNews());
-    if (stream !== this.#stream || !news) return;
+    const changed = this.#state !== "live" || (await member.callbacks.hasChanged());
+    if (stream !== this.#stream || !changed) return;
     this.#after(this.#state === "live" ? GRACE_MS : 0, () => {
       if (stream.heard !== heard) return;
       this.#close("down");
@@ -142,7 +142,7 @@ class SharedStream {
     this.#timers.add(timer);
   }
 
-  #tell(what) {
-    for (const member of [...this.#members]) member.told[what]();
+  #callAll(name) {
+    for (const member of [...this.#members]) member.callbacks[name]();
   }
 }

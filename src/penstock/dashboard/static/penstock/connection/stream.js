@@ -11,13 +11,13 @@ const FIRST_MS = 10_000;
 
 export class Stream {
   #source;
-  #told;
+  #callbacks;
   #errors = [];
   #timer = null;
 
-  /** `told`: event(type, data), opened(), cut() it comes back by itself, down(), silent(). */
-  constructor(url, told) {
-    this.#told = told;
+  /** `callbacks`: event(type, data), opened(), cut() it comes back by itself, down(), silent(). */
+  constructor(url, callbacks) {
+    this.#callbacks = callbacks;
     this.last = "";
     this.heard = 0;
     this.opened = false;
@@ -27,7 +27,7 @@ export class Stream {
     }
     this.#source.addEventListener("open", () => {
       this.opened = true;
-      this.#told.opened?.();
+      this.#callbacks.opened?.();
     });
     this.#source.addEventListener("error", () => this.#fail());
     this.#wait(FIRST_MS);
@@ -36,7 +36,7 @@ export class Stream {
   close() {
     clearTimeout(this.#timer);
     this.#source.close();
-    this.#told = {};
+    this.#callbacks = {};
   }
 
   #hear(type, event) {
@@ -49,24 +49,24 @@ export class Stream {
     this.heard += 1;
     if (event.lastEventId) this.last = event.lastEventId;
     this.#wait(SILENT_MS);
-    this.#told.event?.(type, data);
+    this.#callbacks.event?.(type, data);
   }
 
   #fail() {
     // Closed: the answer was no stream. A status is not to be seen here, so somebody has to ask.
-    if (this.#source.readyState === EventSource.CLOSED) return this.#told.down?.();
+    if (this.#source.readyState === EventSource.CLOSED) return this.#callbacks.down?.();
     const now = Date.now();
     this.#errors = this.#errors.filter((at) => now - at < ERRORS_MS);
     this.#errors.push(now);
-    if (this.#errors.length >= MOST_ERRORS) this.#told.down?.();
-    else this.#told.cut?.();
+    if (this.#errors.length >= MOST_ERRORS) this.#callbacks.down?.();
+    else this.#callbacks.cut?.();
   }
 
   #wait(ms) {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.#wait(SILENT_MS);
-      this.#told.silent?.();
+      this.#callbacks.silent?.();
     }, ms);
   }
 }

@@ -2,17 +2,17 @@
 // tabs together: whoever takes them all keeps every other call waiting, also those of the app.
 
 const MOST = 4;
-const held = new Set();
+const taken = new Set();
 const waiting = new Set();
 
 /** Resolves with a function that gives the place back; null: there is none. */
 export async function takePlace() {
   for (let n = 1; n <= MOST; n++) {
-    if (held.has(n)) continue;
-    held.add(n);
+    if (taken.has(n)) continue;
+    taken.add(n);
     const unlock = await lock(`penstock stream ${n}`);
     if (unlock) return once(() => free(n, unlock));
-    held.delete(n);
+    taken.delete(n);
   }
   return null;
 }
@@ -24,7 +24,7 @@ export function whenFree(wake) {
 }
 
 function free(n, unlock) {
-  held.delete(n);
+  taken.delete(n);
   unlock();
   const [first] = waiting;
   if (first) {

@@ -2,18 +2,18 @@
 
 // Who comes later with the old one gets the new one too: they may share a stream by it.
 const KEPT_MS = 60_000;
-const asked = new Map();
+const requests = new Map();
 
 /** The new token; null where the page has none to give. Rejected where it could not be asked. */
 export function renewed(renew, old) {
   const key = old ?? renew;
-  if (!asked.has(key)) {
-    const forget = () => asked.delete(key);
+  if (!requests.has(key)) {
+    const forget = () => requests.delete(key);
     const answer = Promise.resolve()
       .then(renew)
       .then((token) => (typeof token === "string" && token ? token : null));
-    asked.set(key, answer);
+    requests.set(key, answer);
     answer.then(() => setTimeout(forget, KEPT_MS), forget);
   }
-  return asked.get(key);
+  return requests.get(key);
 }

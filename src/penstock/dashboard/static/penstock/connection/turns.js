@@ -23,7 +23,7 @@ export function later(ms, work) {
 function arrange() {
   clearTimeout(timer);
   if (waiting.size === 0 || running >= MOST_AT_ONCE) return;
-  const first = [...waiting].reduce((one, other) => (other.at < one.at ? other : one));
+  const first = [...waiting].reduce((a, b) => (b.at < a.at ? b : a));
   const at = Math.max(first.at, lastAt + GAP_MS);
   timer = setTimeout(() => run(first), Math.max(0, at - Date.now()));
 }

@@ -8,7 +8,7 @@
 
 import { Address } from "./address.js";
 import { later } from "./turns.js";
-import { isFinal, isGood, look, print } from "./poll.js";
+import { isFinal, isGood, fetchState, print } from "./poll.js";
 import { takePlace, whenFree } from "./stream_slots.js";
 import { attend, isHidden } from "./presence.js";
 import { finalError, send, WatchError } from "./request.js";
@@ -25,15 +25,15 @@ const MOST_SEEN = 2000;
 
 /** Watch a job, a batch, or all jobs of a topic or an account. See docs/howto/browser.md. */
 export function watch(url, options = {}) {
-  const one = new Watch(url, options);
+  const watching = new Watch(url, options);
   return {
-    stop: () => one.stop(),
-    cancel: () => one.cancel(),
+    stop: () => watching.stop(),
+    cancel: () => watching.cancel(),
     get job() {
-      return one.job;
+      return watching.job;
     },
     get token() {
-      return one.token;
+      return watching.token;
     },
   };
 }
@@ -83,7 +83,7 @@ class Watch {
     this.#over = true;
     this.#end();
     this.#leave();
-    this.#say("over");
+    this.#show("over");
   }
 
   async cancel() {
@@ -105,7 +105,7 @@ class Watch {
   sleep() {
     if (this.#over) return;
     this.#end();
-    this.#say("hidden");
+    this.#show("hidden");
   }
 
   wake() {
@@ -122,7 +122,7 @@ class Watch {
 
   async #begin() {
     const turn = this.#end();
-    this.#say("connecting");
+    this.#show("connecting");
     if (this.#shared) return this.#share(turn);
     if (!(await this.#listen(turn))) this.#poll(turn, 0);
   }
@@ -162,7 +162,7 @@ class Watch {
   #listens() {
     this.#failures = 0;
     this.#mayRenew = true;
-    this.#say("live");
+    this.#show("live");
   }
 
   #fallBack() {
@@ -174,10 +174,10 @@ class Watch {
   async #doubt(turn, stream) {
     const heard = stream.heard;
     const began = this.#address.isScope ? stream.opened : heard > 0;
-    const found = await this.#look(turn);
+    const result = await this.#refresh(turn);
     if (turn !== this.#turn) return;
-    if (!began || found.failed) return this.#fallBack();
-    if (!found.news) return;
+    if (!began || result.failed) return this.#fallBack();
+    if (!result.changed) return;
     const timer = setTimeout(() => {
       if (turn === this.#turn && stream.heard === heard) this.#fallBack();
     }, GRACE_MS);
@@ -197,10 +197,10 @@ class Watch {
       },
       down: () => this.#poll(turn, 0),
       cut: () => this.#lost(),
-      look: () => this.#lookSoon(turn, 0),
-      hasNews: async () => {
-        const found = await this.#look(turn);
-        return found.news || found.failed;
+      refresh: () => this.#refreshSoon(turn, 0),
+      hasChanged: async () => {
+        const result = await this.#refresh(turn);
+        return result.changed || result.failed;
       },
     });
     this.#closers.add(this.#sharing.leave);
@@ -212,11 +212,11 @@ class Watch {
     let on = true;
     const remove = later(ms, async () => {
       if (await this.#listen(turn)) return;
-      const found = await this.#look(turn);
+      const result = await this.#refresh(turn);
       if (turn !== this.#turn || !on) return;
-      if (!found.failed) this.#say("polling");
-      if (found.isBack) return this.#comeBack();
-      this.#poll(turn, found.ms);
+      if (!result.failed) this.#show("polling");
+      if (result.isBack) return this.#comeBack();
+      this.#poll(turn, result.ms);
     });
     const mayListen = !this.#shared && Date.now() >= this.#barredUntil;
     const forget = mayListen ? whenFree(() => this.#begin()) : () => {};
@@ -238,23 +238,23 @@ class Watch {
   // --- one look ----------------------------------------------------------------------------------
 
   /** Beside a stream, which does not tell everything: until it was answered. */
-  #lookSoon(turn, ms) {
+  #refreshSoon(turn, ms) {
     const remove = later(ms, async () => {
       this.#closers.delete(remove);
-      const found = await this.#look(turn);
+      const result = await this.#refresh(turn);
       if (turn !== this.#turn) return;
-      if (found.failed) this.#lookSoon(turn, found.ms);
+      if (result.failed) this.#refreshSoon(turn, result.ms);
       else this.#listens();
     });
     this.#closers.add(remove);
   }
 
-  async #look(turn) {
+  async #refresh(turn) {
     if (turn !== this.#turn) return {};
     const abort = new AbortController();
     const close = () => abort.abort();
     this.#closers.add(close);
-    const answer = await look(this.#address, this.#token, this.#memory, abort.signal);
+    const answer = await fetchState(this.#address, this.#token, this.#memory, abort.signal);
     this.#closers.delete(close);
     if (turn !== this.#turn) return {};
     if (isGood(answer)) return this.#take(answer);
@@ -277,9 +277,9 @@ class Watch {
     const isBack = this.#failures > 0;
     this.#failures = 0;
     this.#mayRenew = true;
-    let news = false;
-    for (const [type, data] of items) news = this.#hear(type, data, true) || news;
-    return { news, isBack, ms: Math.max(this.#interval, retryAfterMs) };
+    let changed = false;
+    for (const [type, data] of items) changed = this.#hear(type, data, true) || changed;
+    return { changed, isBack, ms: Math.max(this.#interval, retryAfterMs) };
   }
 
   #miss({ retryAfterMs }) {
@@ -304,11 +304,11 @@ class Watch {
 
   // --- what is told ------------------------------------------------------------------------------
 
-  /** Whether it was news. `looked`: it was read, and lists leave out place and wait. */
-  #hear(type, data, looked = false) {
+  /** Whether it was news. `isRead`: it was read, and lists leave out place and wait. */
+  #hear(type, data, isRead = false) {
     if (this.#over) return false;
     if (type === "chunk") return this.#hearChunk(data);
-    if (type === "resync") return void this.#lookSoon(this.#turn, 0);
+    if (type === "resync") return void this.#refreshSoon(this.#turn, 0);
     const many = this.#address.isScope;
     const key = `${type} ${data.id}`;
     const seen = this.#seen.get(key);
@@ -317,7 +317,7 @@ class Watch {
     // Of many jobs, results are not kept: what has ended does not change.
     const text = many && ended ? "ended" : JSON.stringify(data);
     // The same job in a list, without its place: we know more.
-    const isPoorer = looked && many && type === "job" && data.version === seen?.version;
+    const isPoorer = isRead && many && type === "job" && data.version === seen?.version;
     if (isPoorer || text === seen?.text) return false;
     const now = { version: data.version, text, print: print(data) };
     this.#remember(key, now);
@@ -343,25 +343,25 @@ class Watch {
   }
 
   #lost() {
-    this.#say(navigator.onLine === false ? "offline" : "reconnecting");
+    this.#show(navigator.onLine === false ? "offline" : "reconnecting");
   }
 
-  #finish(callback, told) {
+  #finish(callback, values) {
     if (this.#over) return;
     this.stop();
-    this.#call(callback, told);
+    this.#call(callback, values);
   }
 
-  #say(state) {
+  #show(state) {
     if (state === this.#state) return;
     this.#state = state;
     this.#call("onstate", state);
   }
 
   /** An error in a page's own code is the page's, and shall not stop us. */
-  #call(name, ...told) {
+  #call(name, ...values) {
     try {
-      this.#options[name]?.(...told);
+      this.#options[name]?.(...values);
     } catch (error) {
       reportError(error);
     }

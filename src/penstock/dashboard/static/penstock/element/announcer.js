@@ -8,11 +8,11 @@ const WORDS = ["status", "stage", "banner", "error", "note", "credits", "connect
 
 export class Announcer {
   #node;
-  #told = {};
+  #announced = {};
   #due = [];
   #speaks = null;
   #leaves = null;
-  #place = null;
+  #number = null;
   #quarter = null;
 
   constructor(node) {
@@ -24,10 +24,10 @@ export class Announcer {
       const words = view[name] ?? null;
       // Without numbers: "no news for 5 minutes" is no news after 4.
       const heard = words?.replace(/\d+/g, "") ?? null;
-      if (heard !== null && heard !== this.#told[name]) this.#due.push(words);
-      this.#told[name] = heard;
+      if (heard !== null && heard !== this.#announced[name]) this.#due.push(words);
+      this.#announced[name] = heard;
     }
-    this.#hearPlace(view);
+    this.#hearPosition(view);
     this.#hearProgress(view);
     if (this.#due.length && this.#speaks === null) {
       this.#speaks = setTimeout(() => this.#speak(), GATHER_MS);
@@ -41,12 +41,12 @@ export class Announcer {
   }
 
   /** When it is new, when it has halved, and when it is the first. */
-  #hearPlace({ position, place = null, wait }) {
-    const worth = this.#place === null || place <= this.#place / 2 || place > 2 * this.#place;
-    if (place !== null && place !== this.#place && worth) {
+  #hearPosition({ position, number = null, wait }) {
+    const worth = this.#number === null || number <= this.#number / 2 || number > 2 * this.#number;
+    if (number !== null && number !== this.#number && worth) {
       this.#due.push([position, wait].filter(Boolean).join(", "));
     }
-    if (place === null || worth) this.#place = place;
+    if (number === null || worth) this.#number = number;
   }
 
   #hearProgress({ progress }) {
@@ -58,7 +58,7 @@ export class Announcer {
   #speak() {
     // Each once: a stage may have the words of the state.
     const words = [...new Set(this.#due.splice(0))];
-    this.#node.textContent = words.map((one) => one.replace(/[.,;…\s]+$/, "")).join(". ");
+    this.#node.textContent = words.map((text) => text.replace(/[.,;…\s]+$/, "")).join(". ");
     this.#speaks = null;
     clearTimeout(this.#leaves);
     this.#leaves = setTimeout(() => (this.#node.textContent = ""), KEPT_MS);

@@ -5,23 +5,23 @@ const WAITS = new Set(["queued", "scheduled"]);
 
 /** Whether it stops, is late, why it failed: a batch leaves that to its jobs. What they wait for is
     not told with a batch. */
-export function asOne(told) {
-  if (!Array.isArray(told.items)) return told;
-  const runs = told.items.filter(({ status }) => RUNS.has(status));
-  const waits = told.items.filter(({ status }) => WAITS.has(status));
+export function asJob(batch) {
+  if (!Array.isArray(batch.items)) return batch;
+  const runs = batch.items.filter(({ status }) => RUNS.has(status));
+  const waits = batch.items.filter(({ status }) => WAITS.has(status));
   const live = [...runs, ...waits];
-  const stale = runs.find((one) => one.staleness?.stale);
-  const failed = told.items.find((one) => one.status === "failed");
+  const stale = runs.find((job) => job.staleness?.stale);
+  const failed = batch.items.find((job) => job.status === "failed");
   return {
-    ...told,
+    ...batch,
     // Some have begun, and none of them runs now: it waits again.
-    status: waits.length && !runs.length && told.running === 0 ? "queued" : told.status,
-    position: runs.length ? null : told.position,
-    cancel_requested: live.some((one) => one.cancel_requested),
-    started_at: runs.map((one) => one.started_at).sort()[0] ?? null,
+    status: waits.length && !runs.length && batch.running === 0 ? "queued" : batch.status,
+    position: runs.length ? null : batch.position,
+    cancel_requested: live.some((job) => job.cancel_requested),
+    started_at: runs.map((job) => job.started_at).sort()[0] ?? null,
     staleness: stale?.staleness ?? null,
     error: failed?.error ?? null,
-    progress: counted(told),
+    progress: counted(batch),
   };
 }
 

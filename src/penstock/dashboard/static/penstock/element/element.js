@@ -2,7 +2,7 @@
 
 import { Address } from "../connection/address.js";
 import { Announcer } from "./announcer.js";
-import { asOne } from "./batch.js";
+import { asJob } from "./batch.js";
 import { describe, isLive } from "./describe.js";
 import { Language, languageOf } from "./language.js";
 import { build, fill, isEmpty } from "./skeleton.js";
@@ -27,7 +27,7 @@ export class PenstockJob extends HTMLElement {
   #announcer;
   #watch = null;
   #job = null;
-  #told = null;
+  #latest = null;
   #failure = null;
   #link = null;
   #linkTimer = null;
@@ -52,7 +52,7 @@ export class PenstockJob extends HTMLElement {
 
   /** The job as it was told last, or null. */
   get job() {
-    return this.#told;
+    return this.#latest;
   }
 
   /** Own words: `{key: text}`, or `{de: {key: text}}`. */
@@ -143,7 +143,7 @@ export class PenstockJob extends HTMLElement {
         onchange: (job) => this.#change(job),
         onchunk: (chunk) => this.#hearChunk(chunk),
         onstate: (state) => this.#hearState(state),
-        ondone: (job) => this.#tell("done", job),
+        ondone: (job) => this.#dispatch("done", job),
         onerror: (error) => this.#fail(error),
       });
     }
@@ -160,7 +160,7 @@ export class PenstockJob extends HTMLElement {
   }
 
   #forget() {
-    this.#job = this.#told = this.#failure = this.#outageAt = this.#startedHere = null;
+    this.#job = this.#latest = this.#failure = this.#outageAt = this.#startedHere = null;
     this.#allowCancel();
     this.#wait = new Wait();
     this.#attempt = 0;
@@ -174,12 +174,12 @@ export class PenstockJob extends HTMLElement {
     this.#refusal = null;
   }
 
-  #change(told) {
+  #change(data) {
     const before = this.#job;
-    const job = asOne(told);
-    this.#told = told;
+    const job = asJob(data);
+    this.#latest = data;
     this.#job = job;
-    this.#wait.tell(job);
+    this.#wait.update(job);
     this.#noteOutage(before, job);
     // Seen here: the page's own clock is right, whatever the server's says.
     if (before && before.status !== "running" && job.status === "running") {
@@ -187,7 +187,7 @@ export class PenstockJob extends HTMLElement {
     }
     if (job.attempt > this.#attempt) this.#beginAttempt(job.attempt);
     this.#draw();
-    this.#tell("change", told);
+    this.#dispatch("change", data);
   }
 
   #noteOutage(before, job) {
@@ -203,7 +203,7 @@ export class PenstockJob extends HTMLElement {
   #hearChunk(chunk) {
     if (chunk.attempt > this.#attempt) this.#beginAttempt(chunk.attempt);
     if (typeof chunk.data === "string") this.#write(chunk.data);
-    this.#tell("chunk", chunk);
+    this.#dispatch("chunk", chunk);
   }
 
   /** A new start writes from the beginning. */
@@ -244,11 +244,11 @@ export class PenstockJob extends HTMLElement {
   #fail(error) {
     this.#failure = error;
     this.#draw();
-    this.#tell("error", error);
+    this.#dispatch("error", error);
   }
 
   async #cancel() {
-    if (this.#watch === null || this.#cancelling || this.#job?.cancel_requested) return this.#told;
+    if (this.#watch === null || this.#cancelling || this.#job?.cancel_requested) return this.#latest;
     this.#cancelling = true;
     this.#refusal = null;
     this.#draw();
@@ -257,7 +257,7 @@ export class PenstockJob extends HTMLElement {
     } catch (error) {
       this.#mayCancel = error.code === "unreachable";
       this.#refusal = this.#mayCancel ? "cancel_failed" : "cancel_refused";
-      return this.#told;
+      return this.#latest;
     } finally {
       this.#cancelling = false;
       this.#draw();
@@ -265,7 +265,7 @@ export class PenstockJob extends HTMLElement {
   }
 
   /** They do not bubble: a form around us would take `change` for one of its fields'. */
-  #tell(name, detail) {
+  #dispatch(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail }));
   }
 
@@ -291,7 +291,7 @@ export class PenstockJob extends HTMLElement {
     for (const name of ["position", "wait", "stage", "banner", "note", "credits"]) {
       fill(parts[name], view[name]);
     }
-    fill(parts.refusal, this.#refusal ? language.say(this.#refusal) : null);
+    fill(parts.refusal, this.#refusal ? language.text(this.#refusal) : null);
     fill(parts.reason, view.error);
     parts.error.hidden = !view.error;
     this.#drawProgress(view, language);
@@ -299,21 +299,21 @@ export class PenstockJob extends HTMLElement {
     this.#drawValues(language);
     this.#drawCancel(language);
     if (this.#job || this.#failure || this.#link) {
-      this.#announcer.hear({ ...view, place: this.#job?.position ?? null });
+      this.#announcer.hear({ ...view, number: this.#job?.position ?? null });
     }
   }
 
   #view(language) {
-    const connection = this.#link ? language.say(this.#link) : null;
+    const connection = this.#link ? language.text(this.#link) : null;
     if (this.#failure) {
       const code = language.knows(this.#failure.code) ? this.#failure.code : "unreadable";
-      return { mood: "quiet", status: language.say(code) };
+      return { mood: "quiet", status: language.text(code) };
     }
     if (this.#job === null) {
-      return { mood: "waiting", status: language.say("connecting"), connection };
+      return { mood: "waiting", status: language.text("connecting"), connection };
     }
-    const told = { now: Date.now(), wait: this.#wait.seconds, outageAt: this.#outageAt };
-    return { ...describe(this.#job, language, told), connection };
+    const context = { now: Date.now(), wait: this.#wait.seconds, outageAt: this.#outageAt };
+    return { ...describe(this.#job, language, context), connection };
   }
 
   #drawProgress({ progress }, language) {
@@ -322,7 +322,7 @@ export class PenstockJob extends HTMLElement {
     if (!progress) return;
     node.max = progress.total;
     node.value = Math.min(progress.done, progress.total);
-    node.setAttribute("aria-label", language.say("progress"));
+    node.setAttribute("aria-label", language.text("progress"));
     fill(count, progress.words);
   }
 
@@ -335,7 +335,7 @@ export class PenstockJob extends HTMLElement {
     if (since === null || this.#watch === null) return fill(elapsed, null);
     const tick = () => {
       const length = language.length((Date.now() - from) / 1000);
-      fill(elapsed, language.say("elapsed", { length }));
+      fill(elapsed, language.text("elapsed", { length }));
     };
     tick();
     if (this.#link === null) this.#clock = setInterval(tick, 1000);
@@ -346,16 +346,16 @@ export class PenstockJob extends HTMLElement {
     const job = this.#failure ? null : this.#job;
     const isDone = job?.status === "succeeded";
     const made = job?.progress?.partial ?? null;
-    const own = job !== null && this.#own.render?.(this.#told, rendered) !== false;
+    const own = job !== null && this.#own.render?.(this.#latest, rendered) !== false;
     const isOwn = own && Boolean(this.#own.render);
-    tokens.setAttribute("aria-label", language.say("tokens"));
+    tokens.setAttribute("aria-label", language.text("tokens"));
     tokens.hidden = !tokens.textContent || job === null || (isDone && this.#hasResult);
     rendered.hidden = !isOwn;
-    const told = { language, upload: (id) => this.#uploadAddress(id) };
-    put(resultValue, isDone && !isOwn ? job.result : null, told);
+    const context = { language, upload: (id) => this.#uploadAddress(id) };
+    put(resultValue, isDone && !isOwn ? job.result : null, context);
     result.hidden = isOwn || !isDone || isEmpty(this.#parts.resultSlot);
     const isPartial = job !== null && !this.#hasResult && made !== null && !isOwn;
-    put(partialValue, isPartial ? made : null, told);
+    put(partialValue, isPartial ? made : null, context);
     partial.hidden = !isPartial || isEmpty(this.#parts.partialSlot);
   }
 
@@ -370,7 +370,7 @@ export class PenstockJob extends HTMLElement {
       isLive(this.#job) && !this.#failure && this.#mayCancel && !this.hasAttribute("nocancel");
     // Who has just pressed it shall not be thrown to the beginning of the page.
     if (!isShown && this.shadowRoot.activeElement === cancel) status.focus();
-    fill(cancel, isShown ? language.say(isAsked ? "cancelling" : "cancel") : null);
+    fill(cancel, isShown ? language.text(isAsked ? "cancelling" : "cancel") : null);
     cancel.setAttribute("aria-disabled", String(isAsked));
     actions.hidden = !isShown && isEmpty(this.#parts.actionsSlot);
   }

@@ -5,7 +5,7 @@ const RISE = 1.15;
 export class Wait {
   seconds = null;
 
-  tell({ status, eta_seconds: eta }) {
+  update({ status, eta_seconds: eta }) {
     if (eta === null || eta === undefined || (status !== "queued" && status !== "scheduled")) {
       this.seconds = null;
     } else if (this.seconds === null || eta <= this.seconds || eta > this.seconds * RISE) {

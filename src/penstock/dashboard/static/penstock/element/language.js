@@ -17,7 +17,7 @@ export class Language {
     this.#sources = sources;
   }
 
-  say(key, values = {}) {
+  text(key, values = {}) {
     const text = this.#find(key);
     if (typeof text === "function") return String(text(values));
     const form = typeof text === "object" ? this.#plural(text, values.count) : text;
@@ -37,16 +37,16 @@ export class Language {
 
   /** A wait, as rough as it is known. */
   wait(seconds) {
-    if (seconds < 15) return this.say("time.seconds");
-    if (seconds < 50) return this.say("time.below_minute");
-    if (seconds < 1.5 * MINUTE) return this.say("time.minute");
+    if (seconds < 15) return this.text("time.seconds");
+    if (seconds < 50) return this.text("time.below_minute");
+    if (seconds < 1.5 * MINUTE) return this.text("time.minute");
     if (seconds < 10 * MINUTE) return this.#range(seconds / MINUTE, "time.minute");
     if (seconds < 55 * MINUTE) {
-      return this.say("time.minutes", { n: 5 * Math.round(seconds / MINUTE / 5) });
+      return this.text("time.minutes", { n: 5 * Math.round(seconds / MINUTE / 5) });
     }
-    if (seconds < 1.5 * HOUR) return this.say("time.hour");
+    if (seconds < 1.5 * HOUR) return this.text("time.hour");
     if (seconds < DAY) return this.#range(seconds / HOUR, "time.hour");
-    return this.say("time.day");
+    return this.text("time.day");
   }
 
   /** How long something has taken, exactly: it is looked at while it grows. */
@@ -59,14 +59,14 @@ export class Language {
 
   #range(n, key) {
     const near = Math.abs(n - Math.round(n)) <= 0.25;
-    if (near) return this.say(`${key}s`, { n: Math.round(n) });
-    return this.say(`${key}_range`, { n: Math.floor(n), m: Math.ceil(n) });
+    if (near) return this.text(`${key}s`, { n: Math.round(n) });
+    return this.text(`${key}_range`, { n: Math.floor(n), m: Math.ceil(n) });
   }
 
   #find(key) {
     for (const source of this.#sources) {
-      const found = source?.[this.name]?.[key] ?? source?.[key];
-      if (found !== undefined && found !== null) return found;
+      const text = source?.[this.name]?.[key] ?? source?.[key];
+      if (text !== undefined && text !== null) return text;
     }
     for (const source of this.#sources) if (source?.en?.[key]) return source.en[key];
     return "";
@@ -85,15 +85,15 @@ export class Language {
 /** The nearest `lang`, also outside of the shadow trees that this is in. */
 export function languageOf(element) {
   for (let at = element; at; at = at.getRootNode().host) {
-    const found = at.closest("[lang]");
-    if (found) return found.getAttribute("lang");
+    const element = at.closest("[lang]");
+    if (element) return element.getAttribute("lang");
   }
   return "en";
 }
 
 /** A page in "en" leaves it to its reader whether it is five o'clock or 17:00. */
 function regional(name) {
-  return navigator.languages.find((one) => one.toLowerCase().startsWith(`${name}-`)) ?? name;
+  return navigator.languages.find((tag) => tag.toLowerCase().startsWith(`${name}-`)) ?? name;
 }
 
 function isTag(tag) {

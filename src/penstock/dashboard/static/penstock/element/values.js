@@ -8,44 +8,45 @@ const MOST_ENTRIES = 100;
 const prints = new WeakMap();
 
 /** Not made anew while it is the same: a picture would flicker, a selection would be lost. */
-export function put(node, value, told) {
-  const print = `${told.language.name} ${JSON.stringify(value)}`;
+export function put(node, value, context) {
+  const print = `${context.language.name} ${JSON.stringify(value)}`;
   if (prints.get(node) === print) return;
   prints.set(node, print);
-  const shown = show(value, told);
+  const shown = show(value, context);
   node.replaceChildren(...(shown === null ? [] : [shown]));
 }
 
 /** The value as elements; null: it is nothing, or too deep for a page that does not know it. */
 function show(value, { language, upload }) {
   if (value === null || value === undefined || value === "") return null;
-  const told = { language, upload };
+  const context = { language, upload };
   return (
-    plain(value, told) ?? (Array.isArray(value) ? list(value, told) : definitions(value, told))
+    plain(value, context) ??
+    (Array.isArray(value) ? list(value, context) : definitions(value, context))
   );
 }
 
 function plain(value, { language, upload }) {
   if (typeof value === "string") return PICTURE.test(value) ? picture(value) : words(value);
   if (typeof value === "number") return text(new Intl.NumberFormat(language.name).format(value));
-  if (typeof value === "boolean") return text(language.say(value ? "yes" : "no"));
+  if (typeof value === "boolean") return text(language.text(value ? "yes" : "no"));
   const id = value?.upload;
   const isFile = typeof id === "string" && Object.keys(value).length === 1;
   return isFile ? file(upload(id), language) : null;
 }
 
-function list(values, told) {
-  const there = values.slice(0, MOST_ENTRIES).filter((one) => one !== null);
-  const parts = there.map((one) => plain(one, told));
+function list(values, context) {
+  const there = values.slice(0, MOST_ENTRIES).filter((entry) => entry !== null);
+  const parts = there.map((entry) => plain(entry, context));
   if (parts.length === 0 || parts.includes(null)) return null;
   return element("ul", ...parts.map((part) => element("li", part)));
 }
 
-function definitions(value, told) {
+function definitions(value, context) {
   const rows = [];
-  for (const [name, one] of Object.entries(value).slice(0, MOST_ENTRIES)) {
-    if (one === null || one === "") continue;
-    const shown = plain(one, told) ?? (Array.isArray(one) ? list(one, told) : null);
+  for (const [name, entry] of Object.entries(value).slice(0, MOST_ENTRIES)) {
+    if (entry === null || entry === "") continue;
+    const shown = plain(entry, context) ?? (Array.isArray(entry) ? list(entry, context) : null);
     if (shown === null) return null;
     rows.push(element("dt", name.replaceAll("_", " ")), element("dd", shown));
   }
@@ -72,8 +73,8 @@ function picture(src) {
 /** Most files are pictures; what turns out to be none is a link to it. */
 function file(url, language) {
   const shown = picture(url);
-  shown.alt = language.say("file");
-  shown.addEventListener("error", () => shown.replaceWith(link(url, language.say("file"))));
+  shown.alt = language.text("file");
+  shown.addEventListener("error", () => shown.replaceWith(link(url, language.text("file"))));
   return shown;
 }
 

@@ -1,1 +1,0 @@
-"""Pages about accounts: plans, credits, keys, erasure."""

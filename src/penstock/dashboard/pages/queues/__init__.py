@@ -1,1 +1,0 @@
-"""Pages about queues and workers: limits, circuits, stuck jobs."""
