@@ -101,7 +101,7 @@ async def what_has_time_left_is_left_alone(s: Scene) -> None:
     assert await factory.recover(s.conn) == []
 
 
-@catches("_recoverable: passed over", replace=("penstock._held_account(c.account_id)", "true"))
+@catches("_recoverable: passed over", replace=("penstock._try_lock_account(c.account_id)", "true"))
 async def a_job_that_cannot_be_had_takes_no_place_in_a_pass(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
