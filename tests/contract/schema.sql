@@ -502,6 +502,10 @@ CREATE FUNCTION penstock._eta_seconds(p_job penstock.job, p_queue penstock.queue
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._expire_leases(p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._extend_snapshots(p_queue integer, p_kinds integer[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -606,10 +610,6 @@ CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS tex
 
 CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
@@ -817,10 +817,6 @@ CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[], p
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._leave_webhooks(p_jobs uuid[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -854,7 +850,7 @@ CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp wi
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._move_to_finished(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], p_from penstock.job_status[] DEFAULT '{running,awaiting}'::penstock.job_status[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._move_to_finished(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], p_from penstock.job_status[] DEFAULT '{running,awaiting}'::penstock.job_status[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT started timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1077,6 +1073,10 @@ CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
+CREATE FUNCTION penstock._record_deliveries(p_jobs uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1190,7 +1190,7 @@ CREATE FUNCTION penstock._request_cancel(p_jobs uuid[]) RETURNS SETOF uuid
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._requeue_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[], p_retry_afters interval[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+CREATE FUNCTION penstock._requeue_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[], p_retry_afters interval[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT started timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 

@@ -395,7 +395,7 @@ async def _parked(s: Scene, account: str | None = None) -> Row:
     return row
 
 
-@catches("_requeue_jobs: parked")
+@catches("_requeue_jobs: last failure")
 async def only_the_last_failure_waits_for_an_outage(s: Scene) -> None:
     await _parked(s)
     await factory.queue(s.conn, "other")
@@ -417,7 +417,7 @@ async def a_parked_job_has_a_minute(s: Scene) -> None:
 OUT_OF_ATTEMPTS = Edit("_fail_parked", "'retry'", "'failed'")
 
 
-@catches("_fail_parked: parked", beside=[OUT_OF_ATTEMPTS])
+@catches("_fail_parked: last failure", beside=[OUT_OF_ATTEMPTS])
 async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     worker, row = await s.running()
     await end(s.conn, worker, [row], "interrupted", delay="30 seconds")
@@ -440,7 +440,9 @@ async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     assert await s.status(row["id"]) == "failed"
 
 
-@catches("stage_due_jobs: parked", raises=asyncpg.CheckViolationError, match="parked_is_scheduled")
+@catches(
+    "stage_due_jobs: last failure", raises=asyncpg.CheckViolationError, match="parked_is_scheduled"
+)
 async def a_parked_job_does_not_start_again(s: Scene) -> None:
     row = await _parked(s)
     await s.clock.advance("61s")

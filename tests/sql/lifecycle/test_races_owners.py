@@ -34,7 +34,7 @@ async def let_recoveries_settle_what_they_have_read(conn: asyncpg.Connection) ->
         "finish.sql:_requeue_jobs",
         ("and j.attempt = t.attempt", "and true"),
         ("and j.status in ('running', 'awaiting')", "and true"),
-        ("    from held h\n  )\n", "    from held h on conflict do nothing\n  )\n"),
+        ("    from locked h\n  )\n", "    from locked h on conflict do nothing\n  )\n"),
     )
 
 

@@ -1,7 +1,8 @@
--- Telling an app that a job of a hooked kind has ended. The end itself leaves a row here, whoever
--- brought it about: a worker, a callback, upkeep, a cancel. Who tells the app takes the row in the
--- transaction in which the app writes; so it is told once, and if its writes fail, later again.
--- A worker that ends such a job does both in one transaction.
+-- Calling an app's on_finish callback when a job has finished. The transaction that finishes the job
+-- writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it. The
+-- process that calls the app deletes the row in the transaction in which the app writes: so the
+-- callback takes effect once, and is called again later if its writes fail. A worker that finishes
+-- such a job does both in one transaction.
 
 -- A start is about to end: if that ends its job, and the start is the worker's, the job as it will
 -- be, held until the transaction ends. So the app can write first, and rows that others want (the

@@ -46,7 +46,7 @@ end
 $$;
 
 -- Jobs that have just ended: who wants to be told. Called with every end.
-create or replace function penstock._leave_webhooks(p_jobs uuid[]) returns void
+create or replace function penstock._record_deliveries(p_jobs uuid[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -60,7 +60,7 @@ begin
     return;
   end if;
   v_seed := penstock.new_id(v_now);
-  with told as (
+  with wanted as (
     delete from penstock.job_webhook w using unnest(p_jobs) u (id)
     where w.job_id = u.id
     returning w.job_id, w.url
@@ -76,7 +76,7 @@ begin
   cross join lateral (
     select k.webhook, true from penstock.kind k where k.id = f.kind_id and k.webhook is not null
     union all
-    select o.url, false from told o where o.job_id = f.id
+    select o.url, false from wanted o where o.job_id = f.id
   ) t (url, trusted);
 end
 $$;

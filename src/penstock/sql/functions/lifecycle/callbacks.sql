@@ -25,7 +25,7 @@ declare
   v_verdict text;
   -- Of the items that take effect, at their positions.
   v_queues integer[] := array_fill(null::integer, array[cardinality(p_jobs)]);
-  v_starts timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_jobs)]);
+  v_started timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_jobs)]);
   v_setting penstock.setting;
 begin
   select * into v_setting from penstock.setting;
@@ -77,7 +77,7 @@ begin
         p_effects => array[v_item.effect], p_retry_afters => array[v_item.retry_after]) s;
       if v_verdict = 'done' then
         v_queues[v_item.n] := v_item.queue_id;
-        v_starts[v_item.n] := v_item.started_at;
+        v_started[v_item.n] := v_item.started_at;
       end if;
     end if;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
@@ -85,7 +85,7 @@ begin
     return next;
   end loop;
   -- Circuits after all gates: a finish of the same queues takes them in that order.
-  perform penstock._feel_ends(p_jobs, p_attempts, v_queues, v_starts, p_outcomes, p_errors,
+  perform penstock._feel_ends(p_jobs, p_attempts, v_queues, v_started, p_outcomes, p_errors,
     p_effects, p_retry_afters, null, penstock.clock());
 end
 $$;

@@ -62,10 +62,10 @@ as $$
 declare
   v_now timestamptz := penstock.clock();
   v_accounts bigint[] := penstock._lock_slots(p_jobs, p_accounts, p_wait);
-  v_ended record;
+  v_settled record;
   v_locked uuid[];
-  v_later record;
-  v_gone_on record;
+  v_finished record;
+  v_requeued record;
   v_all boolean;
 begin
   if p_outcomes && array['timed_out', 'stuck']
@@ -74,9 +74,9 @@ begin
     select * into p_outcomes, p_errors, p_effects
     from penstock._of_probes(p_jobs, p_attempts, p_outcomes, p_errors, p_effects);
   end if;
-  select * into v_ended from penstock._move_to_finished(p_worker, p_callback, p_jobs,
+  select * into v_settled from penstock._move_to_finished(p_worker, p_callback, p_jobs,
     p_attempts, p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, null);
-  v_all := cardinality(v_ended.ids) is not distinct from cardinality(p_jobs);
+  v_all := cardinality(v_settled.ids) is not distinct from cardinality(p_jobs);
   if not v_all then
     if p_accounts is not null then
       v_accounts := penstock._lock_slots(p_jobs, null);
@@ -90,22 +90,22 @@ begin
         and ((j.holds < 2 and j.reserved = 0)
           or j.account_id = any (v_accounts)) -- guard: account locked
       order by j.id for update of j skip locked);
-    select * into v_later from penstock._move_to_finished(p_worker, p_callback, p_jobs, p_attempts,
-      p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, v_locked);
-    select g.* into v_gone_on from penstock._requeue_jobs(p_worker, p_callback, p_jobs, p_attempts,
+    select * into v_finished from penstock._move_to_finished(p_worker, p_callback, p_jobs,
+      p_attempts, p_outcomes, p_results, p_errors, p_usages, p_units, v_accounts, v_now, v_locked);
+    select g.* into v_requeued from penstock._requeue_jobs(p_worker, p_callback, p_jobs, p_attempts,
       p_outcomes, p_errors, p_delays, p_usages, p_effects, p_retry_afters, v_accounts, v_now,
       v_locked) g
     -- Not called where all of them have ended.
-    where coalesce(cardinality(v_later.ids), 0) < cardinality(v_locked);
-    v_ended.ids := v_ended.ids || v_later.ids || v_gone_on.ids;
-    v_ended.attempts := v_ended.attempts || v_later.attempts || v_gone_on.attempts;
-    v_ended.statuses := v_ended.statuses || v_later.statuses || v_gone_on.statuses;
-    v_ended.queues := v_ended.queues || v_later.queues || v_gone_on.queues;
-    v_ended.starts := v_ended.starts || v_later.starts || v_gone_on.starts;
-    v_ended.gates := v_ended.gates || v_later.gates || v_gone_on.gates;
-    v_ended.accounts := v_ended.accounts || v_later.accounts || v_gone_on.accounts;
-    v_all := cardinality(v_ended.ids) is not distinct from cardinality(p_jobs);
-    if coalesce(cardinality(v_ended.ids), 0) = 0 then
+    where coalesce(cardinality(v_finished.ids), 0) < cardinality(v_locked);
+    v_settled.ids := v_settled.ids || v_finished.ids || v_requeued.ids;
+    v_settled.attempts := v_settled.attempts || v_finished.attempts || v_requeued.attempts;
+    v_settled.statuses := v_settled.statuses || v_finished.statuses || v_requeued.statuses;
+    v_settled.queues := v_settled.queues || v_finished.queues || v_requeued.queues;
+    v_settled.started := v_settled.started || v_finished.started || v_requeued.started;
+    v_settled.gates := v_settled.gates || v_finished.gates || v_requeued.gates;
+    v_settled.accounts := v_settled.accounts || v_finished.accounts || v_requeued.accounts;
+    v_all := cardinality(v_settled.ids) is not distinct from cardinality(p_jobs);
+    if coalesce(cardinality(v_settled.ids), 0) = 0 then
       -- Who is told that an end is there already forgets its result.
       perform penstock._await_standbys();
     end if;
@@ -122,7 +122,7 @@ begin
         where t.outcome = 'succeeded' -- guard: a result
           -- What took effect just now came out as reported; to know it spares a read of history.
           and not exists (
-            select from unnest(v_ended.ids, v_ended.attempts) d (id, attempt)
+            select from unnest(v_settled.ids, v_settled.attempts) d (id, attempt)
             where d.id = t.id and d.attempt = t.attempt)
           -- Nor is what is only locked over.
           and not exists (
@@ -145,15 +145,15 @@ begin
         select from penstock.orphan o where o.job_id = t.id and o.attempt = t.attempt);
     end if;
   end if;
-  perform penstock._free_slots(v_ended.gates, v_ended.accounts);
+  perform penstock._free_slots(v_settled.gates, v_settled.accounts);
   if p_feel then
     perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, p_effects,
-      p_retry_afters, p_addresses, v_ended.ids, v_ended.attempts, v_ended.queues, v_ended.starts,
-      v_now);
+      p_retry_afters, p_addresses, v_settled.ids, v_settled.attempts, v_settled.queues,
+      v_settled.started, v_now);
   end if;
   if v_all then
     return query
-    select u.id, 'done', u.status from unnest(v_ended.ids, v_ended.statuses) u (id, status);
+    select u.id, 'done', u.status from unnest(v_settled.ids, v_settled.statuses) u (id, status);
     return;
   end if;
   return query
@@ -168,7 +168,7 @@ begin
       else 'stale' end,
     coalesce(d.status, j.status)
   from unnest(p_jobs, p_attempts) u (id, attempt)
-  left join unnest(v_ended.ids, v_ended.attempts, v_ended.statuses) d (id, attempt, status)
+  left join unnest(v_settled.ids, v_settled.attempts, v_settled.statuses) d (id, attempt, status)
     on d.id = u.id
     and d.attempt = u.attempt -- guard: done, fence
   left join penstock.job j on j.id = u.id;
@@ -181,7 +181,7 @@ create or replace function penstock._requeue_jobs(
   p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[],
   p_retry_afters interval[], p_accounts bigint[], p_now timestamptz, p_locked uuid[],
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out queues integer[], out starts timestamptz[], out gates integer[], out accounts bigint[]
+  out queues integer[], out started timestamptz[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -191,7 +191,7 @@ declare
   v_kinds integer[];
   v_ranks bigint[];
 begin
-  with held as materialized (
+  with locked as materialized (
     select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
       t.outcome, penstock._plain_error(t.error) as error, t.usage,
       j.failures + case when t.outcome in ('retry', 'timed_out', 'provisional')
@@ -200,7 +200,7 @@ begin
       j.deferrals + case when t.outcome = 'deferred' then 1 else 0 end as deferrals,
       j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
       p_now + coalesce(case
-        when p.parked -- guard: parked
+        when p.parked -- guard: last failure
           then interval '1 minute' end, penstock._elapsed(t.delay), case
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
@@ -238,7 +238,7 @@ begin
         j.cancel_requested_at is not null) is null
     order by j.id for no key update of j
   ),
-  gone_on as (
+  requeued as (
     update penstock.job j set
       status = case when h.run_at <= p_now and not h.benched then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
@@ -258,7 +258,7 @@ begin
       parked = h.parked, error = coalesce(h.error, j.error), worker_id = null,
       callback_hash = null, holds = 0,
       timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
-    from held h where j.id = h.id
+    from locked h where j.id = h.id
     returning j.id, j.status, j.lane, j.rank, j.queue_id, j.kind_id
   ),
   logged as (
@@ -269,7 +269,7 @@ begin
         when 'lost_with_others' then 'lost'
         else h.outcome end,
       h.error, h.usage
-    from held h
+    from locked h
   )
   select array_agg(g.id), array_agg(h.attempt), array_agg(g.status), array_agg(h.queue_id),
     array_agg(h.started_at), array_agg(h.queue_id) filter (where h.holds & 1 = 1),
@@ -278,9 +278,9 @@ begin
     array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.kind_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.rank) filter (where g.lane >= 0 and g.status = 'queued')
-  into ids, attempts, statuses, queues, starts, gates, accounts, v_queues, v_lanes, v_kinds,
+  into ids, attempts, statuses, queues, started, gates, accounts, v_queues, v_lanes, v_kinds,
     v_ranks
-  from gone_on g join held h on h.id = g.id;
+  from requeued g join locked h on h.id = g.id;
   if v_lanes is not null then
     perform penstock._join_lanes(v_queues, v_lanes, v_kinds, v_ranks);
   end if;

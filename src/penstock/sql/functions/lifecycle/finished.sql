@@ -14,7 +14,7 @@ create or replace function penstock._move_to_finished(
   p_now timestamptz, p_locked uuid[],
   p_from penstock.job_status[] default '{running, awaiting}',
   out ids uuid[], out attempts integer[], out statuses penstock.job_status[],
-  out queues integer[], out starts timestamptz[], out gates integer[], out accounts bigint[]
+  out queues integer[], out started timestamptz[], out gates integer[], out accounts bigint[]
 )
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -77,7 +77,7 @@ begin
     -- What a waiting job's last attempt had delivered is paid for, too.
     array_agg(penstock._charged(e.final, e.reserved, e.units_total, e.delivered))
       filter (where e.reserved > 0)
-  into ids, attempts, statuses, queues, starts, gates, accounts, v_priced, v_payers, v_reserved,
+  into ids, attempts, statuses, queues, started, gates, accounts, v_priced, v_payers, v_reserved,
     v_charged
   from gone e;
   if v_priced is not null then
@@ -93,7 +93,7 @@ begin
       join penstock.kind k on k.id = f.kind_id
       where k.hooked; -- guard: callback wanted
     end if;
-    perform penstock._leave_webhooks(ids);
+    perform penstock._record_deliveries(ids);
   end if;
 end
 $$;

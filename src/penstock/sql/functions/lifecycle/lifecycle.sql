@@ -197,7 +197,7 @@ begin
     select j.id from penstock.job j
     where j.queue_id = p_queue and (p_job is null or j.id = p_job)
       and j.status = 'scheduled' -- guard: scheduled
-      and not j.parked -- guard: parked
+      and not j.parked -- guard: last failure
       and j.run_at <= v_now -- guard: due
       and (j.lane = -1 or penstock._try_lock_account(j.lane)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked
@@ -262,19 +262,19 @@ begin
   end if;
   -- As a finish, it does not wait for an app that has asked to cancel one of them: busy.
   return query
-  with held as materialized (
+  with locked as materialized (
     select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)
     join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
       and j.worker_id = p_worker -- guard: owner
     order by j.id for no key update of j skip locked
   ),
-  gone as (
+  handed_over as (
     update penstock.job j set
       status = 'awaiting', worker_id = null, callback_hash = sha256(convert_to(h.token, 'UTF8')),
       deadline_at = penstock._deadline('awaiting', j.timeout_at, q.stuck_after, penstock.clock()),
       progressed_at = penstock.clock(), updated_at = penstock.clock(), version = j.version + 1
-    from held h, penstock.queue q
+    from locked h, penstock.queue q
     where j.id = h.id and q.id = j.queue_id
     returning j.id
   )
@@ -284,6 +284,6 @@ begin
       then 'busy'
     else 'stale' end
   from unnest(p_jobs, p_attempts) t (id, attempt)
-  left join gone g on g.id = t.id left join penstock.job j on j.id = t.id;
+  left join handed_over g on g.id = t.id left join penstock.job j on j.id = t.id;
 end
 $$;

@@ -26,7 +26,7 @@ as $$
         and l.database = (select d.oid from pg_database d where d.datname = current_database())))
 $$;
 
-create or replace function penstock._give_up_workers(p_now timestamptz) returns void
+create or replace function penstock._expire_leases(p_now timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -134,7 +134,7 @@ declare
 begin
   select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts into v_due from (
     select j.id, j.account_id from penstock.job j
-    where j.parked -- guard: parked
+    where j.parked -- guard: last failure
       and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
       and ((j.lane = -1 and j.reserved = 0)
         or penstock._try_lock_account(j.account_id)) -- guard: lane held
@@ -180,7 +180,7 @@ begin
     return;
   end if;
   if p_judge then
-    perform penstock._give_up_workers(v_now);
+    perform penstock._expire_leases(v_now);
   end if;
   -- A job may be due twice over (lost, and past its deadline): the first reason counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,
