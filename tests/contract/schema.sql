@@ -52,6 +52,46 @@ CREATE FUNCTION penstock._add_ended(p_from timestamp with time zone, p_until tim
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE TABLE penstock.circuit (
+    queue_id integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    class text,
+    reason text,
+    changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
+    tries integer DEFAULT 0 NOT NULL,
+    probe_job uuid,
+    probe_attempt integer,
+    suspect bigint,
+    allowed integer,
+    resume integer DEFAULT 1 NOT NULL,
+    eased_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    in_row integer DEFAULT 0 NOT NULL,
+    row_trouble text,
+    row_job uuid,
+    row_mixed boolean DEFAULT false NOT NULL,
+    row_account bigint,
+    row_shared boolean DEFAULT false NOT NULL,
+    refused double precision DEFAULT 0 NOT NULL,
+    row_refused double precision DEFAULT 0 NOT NULL,
+    answered_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    address text,
+    reachable boolean DEFAULT false NOT NULL,
+    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
+    CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
+    CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
+    CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
+    CONSTRAINT shares_are_shares CHECK ((((refused >= (0)::double precision) AND (refused <= (1)::double precision)) AND ((row_refused >= (0)::double precision) AND (row_refused <= (1)::double precision)))),
+    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'ramping'::text])))
+)
+WITH (fillfactor='50');
+
+CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at timestamp with time zone, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.job (
     id uuid NOT NULL,
     rank bigint NOT NULL,
@@ -120,50 +160,6 @@ CREATE TABLE penstock.job (
     CONSTRAINT waiting_holds_nothing CHECK (((holds = 0) OR (status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status]))))
 )
 WITH (fillfactor='80', toast_tuple_target='512', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
-
-CREATE FUNCTION penstock._adopt_job(p_new uuid, p_old penstock.job) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE TABLE penstock.circuit (
-    queue_id integer NOT NULL,
-    state text DEFAULT 'closed'::text NOT NULL,
-    class text,
-    reason text,
-    changed_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    next_at timestamp with time zone,
-    tries integer DEFAULT 0 NOT NULL,
-    probe_job uuid,
-    probe_attempt integer,
-    suspect bigint,
-    allowed integer,
-    resume integer DEFAULT 1 NOT NULL,
-    eased_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    in_row integer DEFAULT 0 NOT NULL,
-    row_trouble text,
-    row_job uuid,
-    row_mixed boolean DEFAULT false NOT NULL,
-    row_account bigint,
-    row_shared boolean DEFAULT false NOT NULL,
-    refused double precision DEFAULT 0 NOT NULL,
-    row_refused double precision DEFAULT 0 NOT NULL,
-    answered_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    address text,
-    reachable boolean DEFAULT false NOT NULL,
-    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
-    CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
-    CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
-    CONSTRAINT ramp_is_positive CHECK ((((state = 'ramping'::text) = (allowed IS NOT NULL)) AND (allowed >= 1))),
-    CONSTRAINT shares_are_shares CHECK ((((refused >= (0)::double precision) AND (refused <= (1)::double precision)) AND ((row_refused >= (0)::double precision) AND (row_refused <= (1)::double precision)))),
-    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'ramping'::text])))
-)
-WITH (fillfactor='50');
-
-CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at timestamp with time zone, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -253,10 +249,6 @@ CREATE FUNCTION penstock._cancel_batch(p_batch uuid) RETURNS void
 CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._check_money() RETURNS TABLE(invariant text, subject text, detail text)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._check_printed() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -318,7 +310,7 @@ CREATE FUNCTION penstock._circuit_sentence(p_queue text, p_circuit penstock.circ
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._close_ramps(p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS penstock.circuit
@@ -389,7 +381,7 @@ CREATE FUNCTION penstock._counted_places() RETURNS integer
 CREATE FUNCTION penstock._counted_starts() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
+CREATE FUNCTION penstock._deadline(p_status penstock.job_status, p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._declarer(p_by text, p_in jsonb) RETURNS text
@@ -423,18 +415,15 @@ CREATE FUNCTION penstock._delivery_json(p_delivery penstock.delivery, p_own bool
 CREATE FUNCTION penstock._delivery_status(p_delivery penstock.delivery) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._delivery_wait(p_try integer) RETURNS interval
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._drive_stops(p_queue penstock.queue, OUT paused boolean, OUT held boolean) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._drop_range(p_name text) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._droppable(p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._due_hosts(p_now timestamp with time zone, p_after text) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -443,16 +432,6 @@ CREATE FUNCTION penstock._elapsed(p_length interval) RETURNS interval
 
 CREATE FUNCTION penstock._end_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
-CREATE FUNCTION penstock._end_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked boolean, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
 
 CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
     LANGUAGE sql STABLE;
@@ -497,10 +476,6 @@ CREATE FUNCTION penstock._ensure_class(p_kept interval) RETURNS smallint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._ensure_range(p_parent text, p_key text, p_start timestamp with time zone, p_end timestamp with time zone) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -508,23 +483,7 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
 CREATE FUNCTION penstock._entry_json(p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint, p_replayed boolean) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._erase_deliveries(p_account bigint, p_rows integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._erase_idempotency(p_account bigint) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._erase_jobs(p_account bigint, p_rows integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._erase_name(p_account bigint, p_receipt jsonb) RETURNS jsonb
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._erase_uploads(p_account bigint, p_rows integer) RETURNS integer
+CREATE FUNCTION penstock._erase_rows(p_account bigint, p_rows integer, OUT jobs integer, OUT webhooks integer, OUT uploads integer) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -541,6 +500,10 @@ WITH (fillfactor='20');
 
 CREATE FUNCTION penstock._eta_seconds(p_job penstock.job, p_queue penstock.queue, p_gate penstock.gate, p_account_limit integer, p_ahead bigint, p_work double precision, p_own_ahead bigint, p_own_work double precision, p_typical double precision, p_now timestamp with time zone) RETURNS double precision
     LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._expire_leases(p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._extend_snapshots(p_queue integer, p_kinds integer[]) RETURNS void
@@ -625,6 +588,13 @@ CREATE FUNCTION penstock._find_status(p_name text) RETURNS penstock.job_status
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._finish_waiting(p_jobs uuid[], p_outcome text, p_error jsonb, p_accounts bigint[]) RETURNS SETOF uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock._first_range(p_days integer, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
 
@@ -638,20 +608,8 @@ CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
 CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._give_back(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[], p_retry_afters interval[], p_accounts bigint[], p_now timestamp with time zone, OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT starts timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._held_account(p_account bigint) RETURNS boolean
-    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
@@ -690,9 +648,6 @@ CREATE TABLE penstock.plan (
 CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._host_limit() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._hour_bounds() RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -816,11 +771,11 @@ CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]) RETURNS void
-    LANGUAGE plpgsql
+CREATE FUNCTION penstock._jobs_without_lane() RETURNS SETOF penstock.job
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._keep_orphans(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_done uuid[], p_done_attempts integer[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -858,15 +813,7 @@ CREATE FUNCTION penstock._kinds_of_queue(p_queue integer, p_now timestamp with t
 CREATE FUNCTION penstock._last_balance(p_account bigint) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._leave_hooks(p_jobs uuid[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._leave_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._leave_webhooks(p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -899,17 +846,12 @@ CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_onl
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._measure_flows(p_now timestamp with time zone) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._measure_paces() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
-
 CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._move_to_finished(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], p_from penstock.job_status[] DEFAULT '{running,awaiting}'::penstock.job_status[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT started timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._moved_since(p_since timestamp with time zone) RETURNS TABLE(queue_id integer, account_id bigint)
@@ -924,10 +866,6 @@ CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timesta
 
 CREATE FUNCTION penstock._note_answers(p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_now timestamp with time zone) RETURNS void
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
-    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
@@ -1027,6 +965,10 @@ CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT r
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._partitioned() RETURNS TABLE(name text, key text, days integer, kept interval, is_finished boolean)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._pass_circuit(p_queue integer, p_limit integer, p_now timestamp with time zone, OUT free integer, OUT probe boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1065,10 +1007,6 @@ CREATE FUNCTION penstock._prints_for_ever(p_value jsonb) RETURNS boolean
 
 CREATE FUNCTION penstock._probe_wait(p_effect text, p_tries integer, p_retry_after interval, p_shared boolean DEFAULT true) RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
-CREATE FUNCTION penstock._prune_outside(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._prune_rows(p_now timestamp with time zone, p_rows integer) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql
@@ -1134,6 +1072,10 @@ CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._record_deliveries(p_jobs uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
@@ -1237,10 +1179,6 @@ CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_unknown_upload(p_upload uuid) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1248,14 +1186,18 @@ CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
 CREATE FUNCTION penstock._refused_after(p_refused double precision, p_is_refused boolean) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._request_cancel(p_jobs uuid[]) RETURNS SETOF uuid
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._requeue_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[], p_retry_afters interval[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT started timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved bigint[], p_charged bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
-
-CREATE FUNCTION penstock._return_lost_time(p_worker bigint, p_began timestamp with time zone, p_now timestamp with time zone, p_job uuid, p_attempt integer) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
@@ -1360,10 +1302,6 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
 CREATE FUNCTION penstock._stop(p_queue integer, p_kind integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._stop_account(p_account bigint, p_rows integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1395,10 +1333,6 @@ CREATE FUNCTION penstock._submitted_before(p_job uuid, OUT balance bigint, OUT b
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._take_snapshot(p_queue integer, p_kinds integer[], p_account bigint, p_typical double precision, p_lowest bigint) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text, p_kinds integer[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1417,6 +1351,10 @@ CREATE FUNCTION penstock._tries_after(p_circuit penstock.circuit, p_now timestam
 CREATE FUNCTION penstock._trouble(p_class text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._try_lock_account(p_account bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._typical_pace(p_queue integer) RETURNS TABLE(seconds double precision, mixed boolean)
     LANGUAGE sql STABLE;
 
@@ -1424,19 +1362,7 @@ CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zon
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._undriven(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._unhandled_kinds(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock._unkept(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1446,28 +1372,9 @@ CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
+CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(subject text, queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._unstaged(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock._unstarted(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._untold(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock._url_host(p_url text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -1507,6 +1414,10 @@ CREATE FUNCTION penstock._without_row(p_circuit penstock.circuit) RETURNS pensto
 
 CREATE FUNCTION penstock._write_circuit(p_circuit penstock.circuit) RETURNS void
     LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._wrong_counters() RETURNS TABLE(what text, id bigint, subject text, was integer, now integer)
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.accept_job(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_computed boolean DEFAULT false, p_own boolean DEFAULT false) RETURNS jsonb
@@ -1583,6 +1494,7 @@ CREATE FUNCTION penstock."check"() RETURNS TABLE(invariant text, subject text, d
 CREATE FUNCTION penstock.check_liveness(older_than interval DEFAULT '00:00:10'::interval) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
 CREATE FUNCTION penstock.claim_deliveries(p_limit integer, p_lease interval, p_after text DEFAULT ''::text) RETURNS TABLE(id uuid, try integer, job_id uuid, event text, url text, host text, trusted boolean, account text, created_at timestamp with time zone, job text)
@@ -1652,7 +1564,7 @@ CREATE FUNCTION penstock.delete_upload(p_upload uuid, p_account text DEFAULT NUL
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.drive_state(p_queue text, p_kinds text[] DEFAULT NULL::text[], OUT due bigint, OUT paused boolean, OUT held boolean, OUT soon_seconds double precision) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.driven_queues(p_kinds text[]) RETURNS SETOF text
@@ -1941,7 +1853,7 @@ CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::te
     SET lock_timeout TO '2s';
 
 CREATE FUNCTION penstock.postpone_starts(p_worker bigint, p_by interval, p_before timestamp with time zone) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABLE(what text, rows bigint)
@@ -2094,7 +2006,7 @@ CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.remember_callback(p_signature bytea) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.replay_delivery(p_id uuid, p_account text DEFAULT NULL::text) RETURNS jsonb
@@ -2115,7 +2027,7 @@ CREATE FUNCTION penstock.report_look(p_queue text, p_reachable boolean) RETURNS 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[], p_progress jsonb[], p_units bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(job_id uuid, verdict text, cancel boolean)
+CREATE FUNCTION penstock.report_progress(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[], p_progress jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_callbacks bytea[] DEFAULT NULL::bytea[]) RETURNS TABLE(job_id uuid, verdict text, cancel boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2206,7 +2118,7 @@ CREATE PROCEDURE penstock.submit_waking(IN p_kind text, IN p_payload jsonb, IN p
     LANGUAGE plpgsql;
 
 CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval, p_effect text DEFAULT NULL::text, p_retry_after interval DEFAULT NULL::interval, p_address text DEFAULT NULL::text) RETURNS text
@@ -2214,7 +2126,7 @@ CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token te
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.take_hook(p_kinds text[], p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.tell_change() RETURNS void

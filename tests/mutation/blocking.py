@@ -116,7 +116,7 @@ async def _time_left(s: Scene, job: Any) -> float:
     return left
 
 
-@catches("_return_lost_time: innocent")
+@catches("report_blocked_loop: innocent")
 async def the_lost_time_is_returned_but_not_to_who_took_it(s: Scene) -> None:
     worker, [blocker, other] = await blocked(s)
     await s.clock.advance("20s")
@@ -126,7 +126,7 @@ async def the_lost_time_is_returned_but_not_to_who_took_it(s: Scene) -> None:
     assert 39 < await _time_left(s, blocker["id"]) < 41
 
 
-@catches("_return_lost_time: its own")
+@catches("report_blocked_loop: its own")
 async def others_have_lost_no_time(s: Scene) -> None:
     worker, _ = await blocked(s)
     await factory.submit(s.conn)

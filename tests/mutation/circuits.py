@@ -395,7 +395,7 @@ async def _parked(s: Scene, account: str | None = None) -> Row:
     return row
 
 
-@catches("_give_back: parked")
+@catches("_requeue_jobs: last failure")
 async def only_the_last_failure_waits_for_an_outage(s: Scene) -> None:
     await _parked(s)
     await factory.queue(s.conn, "other")
@@ -413,7 +413,11 @@ async def a_parked_job_has_a_minute(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_fail_parked: parked")
+# As if each of them had no attempts left: or the finish leaves alone who has.
+OUT_OF_ATTEMPTS = Edit("_fail_parked", "'retry'", "'failed'")
+
+
+@catches("_fail_parked: last failure", beside=[OUT_OF_ATTEMPTS])
 async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     worker, row = await s.running()
     await end(s.conn, worker, [row], "interrupted", delay="30 seconds")
@@ -422,7 +426,7 @@ async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_fail_parked: lane held", replace=("penstock._held_account(j.account_id)", "true"))
+@catches("_fail_parked: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
 async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     row = await _parked(s, account="a")
@@ -436,7 +440,9 @@ async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     assert await s.status(row["id"]) == "failed"
 
 
-@catches("stage_due_jobs: parked", raises=asyncpg.CheckViolationError, match="parked_is_scheduled")
+@catches(
+    "stage_due_jobs: last failure", raises=asyncpg.CheckViolationError, match="parked_is_scheduled"
+)
 async def a_parked_job_does_not_start_again(s: Scene) -> None:
     row = await _parked(s)
     await s.clock.advance("61s")

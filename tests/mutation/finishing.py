@@ -6,17 +6,17 @@ from mutation.guards import Edit
 from mutation.scene import SIGN, Scene, catches
 from support import factory
 
-# Jobs that may be given back are picked and locked by two conditions that _give_back repeats.
-UNPICKED = ("_settle_jobs: theirs", "_settle_jobs: account held")
+# Jobs that may be given back are picked and locked by two conditions that _requeue_jobs repeats.
+UNPICKED = ("_settle_jobs: theirs", "_settle_jobs: account locked")
 # Takes away the pass that ends, under locks, what could not end at once.
 NO_SECOND_PASS = Edit(
     "_settle_jobs",
-    "v_rest.attempts, v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,",
-    "'{}', v_rest.outcomes, v_rest.results, v_rest.errors, v_rest.usages, v_rest.units,",
+    "p_usages, p_units, v_accounts, v_now, v_locked);",
+    "p_usages, p_units, v_accounts, v_now, '{}');",
 )
 
 
-@catches("_end_jobs: fence")
+@catches("_move_to_finished: fence")
 async def an_earlier_start_ends_nothing(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
@@ -25,7 +25,7 @@ async def an_earlier_start_ends_nothing(s: Scene) -> None:
     assert (row["verdict"], await s.status(first["id"])) == ("stale", "running")
 
 
-@catches("_give_back: fence", beside=UNPICKED)
+@catches("_requeue_jobs: fence", beside=UNPICKED)
 async def an_earlier_start_gives_nothing_back(s: Scene) -> None:
     worker, first = await s.running()
     await factory.finish(s.conn, worker, [first], "retry", delay="0")
@@ -34,7 +34,7 @@ async def an_earlier_start_gives_nothing_back(s: Scene) -> None:
     assert (row["verdict"], await s.status(first["id"])) == ("stale", "running")
 
 
-@catches("_end_jobs: started")
+@catches("_move_to_finished: expected status")
 async def upkeep_ends_no_start_that_has_ended(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
@@ -43,7 +43,7 @@ async def upkeep_ends_no_start_that_has_ended(s: Scene) -> None:
 
 
 @catches(
-    "_give_back: started",
+    "_requeue_jobs: started",
     beside=UNPICKED,
     raises=asyncpg.UniqueViolationError,
     match="attempt_.*_pkey",
@@ -55,28 +55,28 @@ async def upkeep_gives_no_start_back_twice(s: Scene) -> None:
     assert (await factory.read(s.conn, row["id"]))["recovery"]["count"] == 0
 
 
-@catches("_end_jobs: owner", "_settle_jobs: busy, owner")
+@catches("_move_to_finished: owner", "_settle_jobs: busy, owner")
 async def another_worker_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
     _, row = await s.running()
     [told] = await factory.finish(s.conn, await s.worker(), [row])
     assert (told["verdict"], await s.status(row["id"])) == ("stale", "running")
 
 
-@catches("_give_back: owner")
+@catches("_requeue_jobs: owner")
 async def another_worker_gives_nothing_back(s: Scene) -> None:
     _, row = await s.running()
     [told] = await factory.finish(s.conn, await s.worker(), [row], "retry")
     assert (told["verdict"], await s.status(row["id"])) == ("stale", "running")
 
 
-@catches("_end_jobs: token", "_settle_jobs: busy, token")
+@catches("_move_to_finished: token", "_settle_jobs: busy, token")
 async def a_wrong_token_ends_nothing_and_is_not_told_to_try_again(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, "another one") == "invalid"
     assert await s.status(row["id"]) == "awaiting"
 
 
-@catches("_give_back: token")
+@catches("_requeue_jobs: token")
 async def a_wrong_token_gives_nothing_back(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await factory.call_back(s.conn, row["id"], 1, "another one", "retry") == "invalid"
@@ -122,12 +122,12 @@ async def _with_its_account_held(s: Scene, outcome: str) -> None:
     assert told["verdict"] == "done"
 
 
-@catches("_end_jobs: account held", replace=("j.account_id = any (p_accounts)", "true"))
+@catches("_move_to_finished: account locked", replace=("j.account_id = any (p_accounts)", "true"))
 async def what_ends_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "succeeded")
 
 
-@catches("_give_back: account held", beside=UNPICKED)
+@catches("_requeue_jobs: account locked", beside=UNPICKED)
 async def what_goes_on_does_not_wait_for_its_account(s: Scene) -> None:
     await _with_its_account_held(s, "retry")
 
@@ -138,7 +138,7 @@ async def who_frees_a_slot_has_the_account_first(s: Scene) -> None:
     await _with_its_account_held(s, "succeeded")
 
 
-@catches("_settle_jobs: account held", replace=("j.account_id = any (v_accounts)", "true"))
+@catches("_settle_jobs: account locked", replace=("j.account_id = any (v_accounts)", "true"))
 async def a_job_whose_account_is_held_is_not_held_either(s: Scene) -> None:
     """A claim that has the account may come to want the job, and we the claim's gate."""
     await factory.plan(s.conn, concurrency=1)
@@ -161,7 +161,7 @@ async def a_stale_report_holds_nobodys_job(s: Scene) -> None:
         assert not await s.is_held(first["id"])
 
 
-@catches("_end_jobs: held by nobody")
+@catches("_move_to_finished: job not locked")
 async def a_finish_does_not_wait_for_an_app_that_asks_to_cancel(s: Scene) -> None:
     worker, row = await s.running()
     app, finisher = await s.connect(), await s.connect()
@@ -171,7 +171,7 @@ async def a_finish_does_not_wait_for_an_app_that_asks_to_cancel(s: Scene) -> Non
         assert told["verdict"] == "busy"
 
 
-@catches("_end_jobs: ends", raises=asyncpg.NotNullViolationError, match="status")
+@catches("_move_to_finished: final", raises=asyncpg.NotNullViolationError, match="status")
 async def what_goes_on_is_not_moved_to_history(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "retry")
@@ -179,7 +179,7 @@ async def what_goes_on_is_not_moved_to_history(s: Scene) -> None:
 
 
 @catches(
-    "_give_back: goes on",
+    "_requeue_jobs: goes on",
     beside=[NO_SECOND_PASS],
     raises=asyncpg.CheckViolationError,
     match="attempts_are_left",
@@ -220,7 +220,7 @@ async def two_starts_of_one_job_in_one_report_are_two(s: Scene) -> None:
     assert await s.value("select array_agg(attempt) from penstock.orphan") == [1]
 
 
-@catches("_keep_orphans: a result")
+@catches("_settle_jobs: a result")
 async def only_results_are_kept_aside(s: Scene) -> None:
     worker, row = await s.running()
     await s.settle(row["id"], 1, "timed_out")
@@ -228,7 +228,7 @@ async def only_results_are_kept_aside(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.orphan") == 0
 
 
-@catches("_keep_orphans: otherwise")
+@catches("_settle_jobs: otherwise")
 async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row])
@@ -238,7 +238,7 @@ async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.orphan") == 0
 
 
-@catches("_keep_orphans: once")
+@catches("_settle_jobs: once")
 async def a_late_result_is_kept_aside_once(s: Scene) -> None:
     worker, row = await s.running()
     await s.settle(row["id"], 1, "timed_out")

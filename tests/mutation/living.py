@@ -68,7 +68,7 @@ async def a_job_may_wait_a_moment(s: Scene) -> None:
     assert await found(s.conn) == []
 
 
-@catches("_oldest_startable: account locked", "_unstaged: lane locked")
+@catches("_oldest_startable: account locked", "check_liveness: lane locked")
 async def an_account_that_an_app_holds_is_passed_over(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
@@ -95,7 +95,7 @@ async def an_account_whose_slot_is_free_since_a_moment_may_wait(s: Scene) -> Non
     assert await found(s.conn) == []
 
 
-@catches("_unstarted: stopped", "_unstaged: paused")
+@catches("check_liveness: stopped", "check_liveness: paused")
 async def a_paused_queue_waits(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await standing(s.conn)
@@ -112,14 +112,14 @@ async def _away(s: Scene) -> int:
     return worker
 
 
-@catches("_unstarted: no probe while paused")
+@catches("check_liveness: no probe while paused")
 async def a_paused_queue_needs_no_probe(s: Scene) -> None:
     worker = await _away(s)
     await s.conn.execute("select penstock.pause_queue('q')")
     await _quiet(s, worker)
 
 
-@catches("_unstarted: probe due", "_unstaged: open")
+@catches("check_liveness: probe due", "check_liveness: open")
 async def a_provider_that_is_away_is_waited_for(s: Scene) -> None:
     worker = await _away(s)
     await factory.submit(s.conn, delay_seconds=5)
@@ -127,7 +127,7 @@ async def a_provider_that_is_away_is_waited_for(s: Scene) -> None:
     await _quiet(s, worker, 30)
 
 
-@catches("_unstarted: probe runs")
+@catches("check_liveness: probe runs")
 async def a_probe_that_runs_is_waited_for(s: Scene) -> None:
     """It has begun longer ago than anything is asked for."""
     worker = await _away(s)
@@ -137,7 +137,7 @@ async def a_probe_that_runs_is_waited_for(s: Scene) -> None:
     await _quiet(s, worker, 30)
 
 
-@catches("_unstarted: ramp")
+@catches("check_liveness: ramp")
 async def a_ramp_lets_a_few_start_only(s: Scene) -> None:
     worker = await _away(s)
     await s.clock.advance("2s")
@@ -148,7 +148,7 @@ async def a_ramp_lets_a_few_start_only(s: Scene) -> None:
     await _quiet(s, worker, 30)
 
 
-@catches("_unstarted: limits")
+@catches("check_liveness: limits")
 async def a_full_queue_waits(s: Scene) -> None:
     worker, _ = await s.running(concurrency=1)
     await s.conn.execute("update penstock.worker set locks = true")
@@ -156,7 +156,7 @@ async def a_full_queue_waits(s: Scene) -> None:
     await _quiet(s, worker)
 
 
-@catches("_unstarted: so for long")
+@catches("check_liveness: so for long")
 async def a_queue_that_was_full_or_paused_until_now_may_take_a_moment(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await standing(s.conn)
@@ -167,7 +167,7 @@ async def a_queue_that_was_full_or_paused_until_now_may_take_a_moment(s: Scene) 
     assert await found(s.conn) == []
 
 
-@catches("_unstarted: moved")
+@catches("check_liveness: moved")
 async def a_busy_queue_comes_to_every_job_in_its_turn(s: Scene) -> None:
     """One slot, jobs of three seconds each, and many that wait: at any moment it may be free."""
     await factory.queue(s.conn, concurrency=1)
@@ -180,7 +180,7 @@ async def a_busy_queue_comes_to_every_job_in_its_turn(s: Scene) -> None:
         assert await found(s.conn) == []
 
 
-@catches("_unkept: stands")
+@catches("check_liveness: stands")
 async def a_worker_that_has_just_come_has_a_moment_for_upkeep(s: Scene) -> None:
     await s.running(timeout_seconds=5)
     await s.conn.execute("update penstock.worker set stopped_at = penstock.clock(), locks = true")
@@ -189,7 +189,7 @@ async def a_worker_that_has_just_come_has_a_moment_for_upkeep(s: Scene) -> None:
     assert await found(s.conn) == []
 
 
-@catches("_unkept: nothing refused")
+@catches("check_liveness: nothing refused")
 async def a_ramp_lasts_while_calls_are_refused(s: Scene) -> None:
     worker = await _away(s)
     await passes(s.conn, s.clock, 2)
@@ -201,7 +201,7 @@ async def a_ramp_lasts_while_calls_are_refused(s: Scene) -> None:
     assert await found(s.conn) == []
 
 
-@catches("_untold: others are sent")
+@catches("check_liveness: others are sent")
 async def a_webhook_waits_while_others_are_sent(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.conn.execute(
@@ -225,13 +225,13 @@ async def _cancelled(s: Scene, kinds: list[str]) -> None:
     await passes(s.conn, s.clock, 20)
 
 
-@catches("_untold: handler")
+@catches("check_liveness: handler")
 async def a_callback_waits_for_a_worker_that_has_it(s: Scene) -> None:
     await _cancelled(s, ["other"])
     assert await found(s.conn) == []
 
 
-@catches("_untold: callback runs")
+@catches("check_liveness: callback runs")
 async def a_callback_that_takes_long_is_not_due(s: Scene) -> None:
     await _cancelled(s, ["q"])
     app = await s.connect()

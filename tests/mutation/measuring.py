@@ -103,7 +103,7 @@ async def what_has_just_begun_is_not_stale(s: Scene) -> None:
     assert (await _told(s, row["id"]))["staleness"] is None
 
 
-@catches("_measure_paces: ran to its end")
+@catches("measure_waits: ran to its end")
 async def a_cancelled_start_says_nothing_of_how_long_jobs_take(s: Scene) -> None:
     worker, row = await s.running()
     await factory.finish(s.conn, worker, [row], "cancelled")
@@ -111,7 +111,7 @@ async def a_cancelled_start_says_nothing_of_how_long_jobs_take(s: Scene) -> None
     assert await s.value("select count(*) from penstock.pace") == 0
 
 
-@catches("_measure_flows: not stopped")
+@catches("measure_waits: not stopped")
 async def a_paused_queue_that_runs_empty_says_nothing_of_its_slots(s: Scene) -> None:
     await s.running()
     await factory.submit(s.conn)

@@ -54,7 +54,7 @@ async def an_older_start_says_nothing_of_a_later_one(s: Scene) -> None:
     assert await _stage(s, row["id"]) is None
 
 
-@catches("report_progress: owner")
+@catches("report_progress: owner", replace=("j.worker_id = p_worker", "true"))
 async def nobody_reports_of_another_workers_start(s: Scene) -> None:
     """L3"""
     _, row = await s.running()
@@ -104,7 +104,7 @@ async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
     assert not await _alone(s.conn, worker, other)
 
 
-@catches("begin_alone: one by one", replace=("not v_is_first", "false"))
+@catches("begin_alone: one by one", replace=("v_worker_is_locked", "false"))
 async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
     worker, row = await s.running()
     await factory.submit(s.conn)
@@ -169,7 +169,7 @@ async def _hooked(s: Scene) -> None:
     await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
 
 
-@catches("_leave_hooks: wanted")
+@catches("_move_to_finished: callback wanted")
 async def only_who_asked_is_told_of_an_end(s: Scene) -> None:
     await _hooked(s)
     await s.conn.execute("select penstock.declare_kind('other', 'q')")
@@ -232,7 +232,7 @@ async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
     assert len(await s.conn.fetch("select * from penstock.take_hook(array['q'])")) == 1
 
 
-@catches("take_hook: taken once", replace=("for update of h skip locked", ""))
+@catches("take_hook: taken once", replace=("for update of o skip locked", ""))
 async def of_two_who_would_tell_one_does(s: Scene) -> None:
     """And the other one does not wait for it."""
     await _hooked(s)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import asyncpg
 
-from mutation.scene import SIGN, Scene, catches
+from mutation.scene import Scene, catches
 from support import factory
 from support.factory import Row
 
@@ -17,17 +17,7 @@ async def note(s: Scene, job: UUID, attempt: int, token: str) -> str:
     return said
 
 
-@catches("_note_progress: fence")
-async def progress_of_an_older_start_is_stale(s: Scene) -> None:
-    worker, row = await s.awaiting()
-    assert await s.settle(row["id"], 1, "released") == "done"
-    [again] = await s.start(worker)
-    assert await factory.hand_over(s.conn, worker, again, SIGN) == "done"
-    assert await note(s, row["id"], 1, SIGN) == "stale"
-    assert await note(s, row["id"], 2, SIGN) == "accepted"
-
-
-@catches("_note_progress: token")
+@catches("report_progress: token", replace=("j.callback_hash = t.callback", "true"))
 async def progress_by_a_stranger_is_invalid(s: Scene) -> None:
     _, row = await s.awaiting()
     assert await note(s, row["id"], 1, "a sign of a stranger") == "invalid"

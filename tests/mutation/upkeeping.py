@@ -5,13 +5,13 @@ from support import factory
 from support.interleave import Step
 
 
-@catches("_give_up_workers: lease over")
+@catches("_expire_leases: lease over")
 async def a_worker_that_beats_is_not_given_up(s: Scene) -> None:
     await s.running()
     assert await factory.recover(s.conn) == []
 
 
-@catches("_give_up_workers: once")
+@catches("_expire_leases: once")
 async def a_lost_worker_is_done_with_after_a_while(s: Scene) -> None:
     """The moment it was lost does not move on with every pass."""
     await s.worker(lease="15 seconds")
@@ -40,12 +40,12 @@ async def which_of_two_jobs_killed_their_worker_is_not_known(s: Scene) -> None:
     assert await _die_with(s, 2) == ["lost_with_others"] * 2
 
 
-@catches("_give_up_workers: gone")
+@catches("_expire_leases: gone")
 async def what_a_worker_holds_is_counted_when_it_is_lost_and_not_before(s: Scene) -> None:
     assert await _die_with(s, 2, passes=1) == ["lost_with_others"] * 2
 
 
-@catches("_give_up_workers: counted once")
+@catches("_expire_leases: counted once")
 async def what_a_lost_worker_held_is_not_counted_again(s: Scene) -> None:
     """One of its two jobs is given back; the other one, held by an app, was not alone for that."""
     await factory.queue(s.conn)
@@ -101,7 +101,7 @@ async def what_has_time_left_is_left_alone(s: Scene) -> None:
     assert await factory.recover(s.conn) == []
 
 
-@catches("_recoverable: passed over", replace=("penstock._held_account(c.account_id)", "true"))
+@catches("_recoverable: passed over", replace=("penstock._try_lock_account(c.account_id)", "true"))
 async def a_job_that_cannot_be_had_takes_no_place_in_a_pass(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)

@@ -7,21 +7,21 @@ from support import factory
 from support.interleave import Step
 
 
-@catches("_end_waiting: waits")
+@catches("_finish_waiting: waits", beside=["_move_to_finished: expected status"])
 async def what_runs_is_not_ended_as_if_it_waited(s: Scene) -> None:
     _, row = await s.running()
     await s.conn.fetch(
-        "select penstock._end_waiting($1, 'cancelled', '{}', array[-1])", [row["id"]]
+        "select penstock._finish_waiting($1, 'cancelled', '{}', array[-1])", [row["id"]]
     )
     assert await s.status(row["id"]) == "running"
 
 
-@catches("_end_waiting: lane held", replace=("j.account_id = any (p_accounts)", "true"))
+@catches("_finish_waiting: lane locked", replace=("j.account_id = any (p_accounts)", "true"))
 async def who_has_not_the_account_ends_nothing_in_its_lane(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, concurrency=1)
     job = await factory.submit(s.conn, account="a")
-    await s.conn.fetch("select penstock._end_waiting($1, 'cancelled', '{}', '{}')", [job])
+    await s.conn.fetch("select penstock._finish_waiting($1, 'cancelled', '{}', '{}')", [job])
     assert await s.status(job) == "queued"
 
 
@@ -37,7 +37,7 @@ async def a_cancel_not_committed_keeps_claims_off_its_lane(s: Scene) -> None:
         assert await s.does_not_wait(claimer, factory.claim(claimer, worker)) == []
 
 
-@catches("cancel_job: still runs")
+@catches("_request_cancel: still runs")
 async def a_cancel_that_meets_the_end_of_a_start_cancels_the_job(s: Scene) -> None:
     worker, row = await s.running()
     finisher, app = await s.connect(), await s.connect()
@@ -69,8 +69,8 @@ async def what_is_not_due_is_not_staged(s: Scene) -> None:
 
 
 @catches("stage_due_jobs: lane held")
-@catches("expire_jobs: lane held", replace=("penstock._held_account(j.account_id)", "true"))
-@catches("_held_account: locked", replace=("for no key update skip locked", ""))
+@catches("expire_jobs: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
+@catches("_try_lock_account: locked", replace=("for no key update skip locked", ""))
 async def upkeep_does_not_wait_for_a_held_account_and_serves_the_others(s: Scene) -> None:
     """With room for one in a pass, that one is not the one it cannot have."""
     await factory.queue(s.conn)

@@ -151,7 +151,7 @@ async def test_a_batch_that_was_cancelled_before_leaves_no_plan_that_reads_all(
     """What several calls share is planned by the first of them, whatever its settings."""
     job = await factory.submit(conn)
     await conn.execute("vacuum analyze penstock.job")
-    await plan(conn, f"select penstock._end_waiting('{{{job}}}', 'cancelled', null, null)")
+    await plan(conn, f"select penstock._finish_waiting('{{{job}}}', 'cancelled', null, null)")
     await fill(conn, 2_000)
 
     work = await measured(conn, f"select penstock.cancel_job('{job}')")

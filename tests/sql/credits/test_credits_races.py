@@ -123,7 +123,7 @@ async def test_a_zombie_of_the_same_worker_is_fenced_by_its_attempt(
     if naive:
         await spoil(
             conn,
-            "finish.sql:_end_jobs",
+            "finished.sql:_move_to_finished",
             ("      and j.attempt = t.attempt -- guard: fence\n", ""),
         )
         await spoil(

@@ -134,6 +134,16 @@ async def test_a_callback_of_an_older_attempt_is_stale_and_kept_for_people(
     assert await factory.call_back(conn, job, 1, FIRST, result="very late") == "stale"
 
 
+async def test_progress_of_an_older_attempt_is_stale(conn: asyncpg.Connection) -> None:
+    await factory.queue(conn, delay_seconds=0)
+    worker, job, _ = await handed(conn)
+    assert await factory.call_back(conn, job, 1, FIRST, "retry") == "accepted"
+    [again] = await factory.claim(conn, worker)
+    assert await factory.hand_over(conn, worker, again, FIRST) == "done"
+    assert await factory.call_back(conn, job, 1, FIRST, "progress") == "stale"
+    assert await factory.call_back(conn, job, 2, FIRST, "progress") == "accepted"
+
+
 async def test_a_callback_for_no_job_of_ours_is_unknown_and_leaves_nothing(
     conn: asyncpg.Connection,
 ) -> None:

@@ -99,7 +99,7 @@ async def test_a_job_given_back_stands_first_in_its_lane_again(
 ) -> None:
     """F12: a retry keeps its rank, and nobody behind it is forgotten."""
     if naive:  # the job is queued again, but its lane does not hear of it
-        await spoil(conn, "finish.sql:_give_back", ("if v_lanes is not null", "if false"))
+        await spoil(conn, "finish.sql:_requeue_jobs", ("if v_lanes is not null", "if false"))
     worker = await one_at_a_time(conn)
     first, second = [await factory.submit(conn, account="a") for _ in range(2)]
     started = await factory.claim(conn, worker)
@@ -150,7 +150,7 @@ async def test_a_delayed_job_that_falls_due_during_a_finish_finds_its_lane_open(
         await spoil(
             conn,
             "lifecycle.sql:stage_due_jobs",
-            ("(j.lane = -1 or penstock._held_account(j.lane))", "true"),
+            ("(j.lane = -1 or penstock._try_lock_account(j.lane))", "true"),
         )
     worker = await one_at_a_time(conn)
     await factory.submit(conn, account="a")

@@ -31,10 +31,10 @@ async def let_recoveries_settle_what_they_have_read(conn: asyncpg.Connection) ->
     )
     await spoil(
         conn,
-        "finish.sql:_give_back",
-        ("where j.attempt = t.attempt", "where true"),
+        "finish.sql:_requeue_jobs",
+        ("and j.attempt = t.attempt", "and true"),
         ("and j.status in ('running', 'awaiting')", "and true"),
-        ("    from held h\n  )\n", "    from held h on conflict do nothing\n  )\n"),
+        ("    from locked h\n  )\n", "    from locked h on conflict do nothing\n  )\n"),
     )
 
 
@@ -44,7 +44,7 @@ async def test_of_a_recovered_worker_and_its_successor_only_the_successor_counts
 ) -> None:
     """S12, M4: the first worker's report waits for the recovery, and comes too late."""
     if naive:  # ends a start by the job's id alone
-        await spoil(conn, "finish.sql:_end_jobs", *OPEN_FENCE)
+        await spoil(conn, "finished.sql:_move_to_finished", *OPEN_FENCE)
         await spoil(conn, "finish.sql:_settle_jobs", ("where j.attempt = t.attempt and", "where"))
     await factory.queue(conn)
     slow, successor = [await factory.worker(conn, name) for name in ("slow", "successor")]
@@ -162,8 +162,13 @@ async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_end(
     if naive:  # ends the job that it saw waiting
         await spoil(
             conn,
-            "lifecycle.sql:_end_waiting",
+            "lifecycle.sql:_finish_waiting",
             ("and j.status in ('scheduled', 'queued') -- guard: waits", ""),
+        )
+        await spoil(
+            conn,
+            "finished.sql:_move_to_finished",
+            ("and j.status = any (p_from) -- guard: expected status", ""),
         )
     await factory.queue(conn, concurrency=1)
     worker = await factory.worker(conn)

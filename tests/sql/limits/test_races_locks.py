@@ -146,7 +146,9 @@ async def test_a_report_and_a_recovery_of_the_same_jobs_do_not_deadlock(
 async def let_finishes_wait_for_jobs(conn: asyncpg.Connection) -> None:
     """A naive variant: who ends or gives back a start waits for whoever has its job."""
     await spoil(
-        conn, "finish.sql:_end_jobs", ("and (p_locked or j.xmax = '0' or j.xmax = j.xmin)", "")
+        conn,
+        "finished.sql:_move_to_finished",
+        ("j.xmax = '0' or j.xmax = j.xmin", "true"),
     )
     await spoil(conn, "finish.sql:_settle_jobs", ("order by j.id for update of j skip locked", ""))
 
@@ -160,7 +162,7 @@ async def test_expiring_a_job_does_not_deadlock_with_a_claim_of_it(
         await spoil(
             conn,
             "lifecycle.sql:expire_jobs",
-            ("or penstock._held_account(j.account_id))", "or true)"),
+            ("or penstock._try_lock_account(j.account_id))", "or true)"),
         )
     await factory.queue(conn, concurrency=5)
     await factory.plan(conn, concurrency=5)

@@ -17,27 +17,25 @@ as $$ select pg_advisory_unlock(1886413178, (penstock._find_queue(p_queue)).id) 
 create or replace function penstock._drive_stops(
   p_queue penstock.queue, out paused boolean, out held boolean
 )
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_circuit penstock.circuit;
-begin
-  select * into v_circuit from penstock.circuit c where c.queue_id = p_queue.id;
-  paused := penstock._stop_word(p_queue.paused_at is not null, true, true,
-    v_circuit.state, v_circuit.class) is not distinct from 'paused';
-  -- What has started has a deadline, and an index of its own.
-  held := paused or (
-    exists (
+  select p.paused, p.paused or (
+    c.state = 'closed'
+    -- What has started has a deadline, and an index of its own.
+    and exists (
       select from penstock.job j
       where j.deadline_at is not null and j.queue_id = p_queue.id and j.status = 'awaiting')
     and not exists (
       select from penstock.job j
       where j.deadline_at is not null and j.queue_id = p_queue.id and j.status = 'running')
-    and v_circuit.state = 'closed'
     and not exists (
       select from penstock.gate g where g.queue_id = p_queue.id
-        and p_queue.rate_count is not null and g.rate_next_at > penstock.clock()));
-end
+        and p_queue.rate_count is not null and g.rate_next_at > penstock.clock()))
+  from penstock.circuit c
+  cross join lateral penstock._stop_word(
+    p_queue.paused_at is not null, true, true, c.state, c.class) s (word)
+  cross join lateral (select s.word is not distinct from 'paused' as paused) p
+  where c.queue_id = p_queue.id
 $$;
 
 -- What is left to do. due: jobs that wait for a start. soon_seconds: until the next job that waits
@@ -46,23 +44,22 @@ create or replace function penstock.drive_state(
   p_queue text, p_kinds text[] default null, out due bigint, out paused boolean, out held boolean,
   out soon_seconds double precision
 )
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_queue penstock.queue := penstock._find_queue(p_queue);
-  v_now timestamptz := penstock.clock();
-  v_kinds integer[] := penstock._kinds_named(v_queue.id, p_kinds);
-begin
-  select count(*) into due from penstock.job j
-  where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'queued';
-  due := due + (select count(*) from penstock.job j
-    where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'scheduled'
-      and j.run_at <= v_now and not j.parked);
-  select date_part('epoch', min(j.run_at) - v_now) into soon_seconds from penstock.job j
-  where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'scheduled'
-    and j.run_at > v_now and not j.parked;
-  select s.paused, s.held into paused, held from penstock._drive_stops(v_queue) s;
-end
+  select (
+      select count(*) from penstock.job j
+      where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'queued'
+    ) + (
+      select count(*) from penstock.job j
+      where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'scheduled'
+        and j.run_at <= penstock.clock() and not j.parked),
+    s.paused, s.held, (
+      select date_part('epoch', min(j.run_at) - penstock.clock()) from penstock.job j
+      where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'scheduled'
+        and j.run_at > penstock.clock() and not j.parked)
+  from penstock._find_queue(p_queue) q
+  cross join lateral penstock._kinds_named(q.id, p_kinds) k (ids)
+  cross join lateral penstock._drive_stops(q) s
 $$;
 
 -- How long starts of each kind of the queue may take: nine of ten of the newest took less. Null

@@ -31,13 +31,12 @@ as $$
       select from penstock.batch b left join penstock.account a on a.id = b.account_id
       where b.id = w.name::uuid and (w.account is null or a.name = w.account))
     else exists (
-      select from penstock.job j left join penstock.account a on a.id = j.account_id
-      where j.id = w.name::uuid and (w.account is null or a.name = w.account)
-        and (w.topic is null or j.topic = w.topic)
-    ) or exists (
-      select from penstock.finished f left join penstock.account a on a.id = f.account_id
-      where f.id = w.name::uuid and (w.account is null or a.name = w.account)
-        and (w.topic is null or f.topic = w.topic)
+      select from (
+        select j.account_id, j.topic from penstock.job j where j.id = w.name::uuid
+        union all
+        select f.account_id, f.topic from penstock.finished f where f.id = w.name::uuid
+      ) o left join penstock.account a on a.id = o.account_id
+      where (w.account is null or a.name = w.account) and (w.topic is null or o.topic = w.topic)
     ) end
   from unnest(p_kinds, p_names, p_accounts, p_topics) with ordinality
     w (kind, name, account, topic, n)

@@ -1,23 +1,8 @@
--- Telling an app that a job of a hooked kind has ended. The end itself leaves a row here, whoever
--- brought it about: a worker, a callback, upkeep, a cancel. Who tells the app takes the row in the
--- transaction in which the app writes; so it is told once, and if its writes fail, later again.
--- A worker that ends such a job does both in one transaction.
-
-create or replace function penstock._leave_hooks(p_jobs uuid[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-begin
-  -- Most installations have no hooked kind: they pay one look at a small table.
-  if exists (select from penstock.kind k where k.hooked) then
-    insert into penstock.hook (job_id, kind_id, next_at)
-    select f.id, f.kind_id, penstock.clock()
-    from unnest(p_jobs) u (id)
-    join penstock.finished f on f.id = u.id
-    join penstock.kind k on k.id = f.kind_id
-    where k.hooked; -- guard: wanted
-  end if;
-end
-$$;
+-- Calling an app's on_finish callback when a job has finished. The transaction that finishes the job
+-- writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it. The
+-- process that calls the app deletes the row in the transaction in which the app writes: so the
+-- callback takes effect once, and is called again later if its writes fail. A worker that finishes
+-- such a job does both in one transaction.
 
 -- A start is about to end: if that ends its job, and the start is the worker's, the job as it will
 -- be, held until the transaction ends. So the app can write first, and rows that others want (the
@@ -38,19 +23,17 @@ begin
     case when e.final = 'succeeded' then p_result end,
     penstock._error_json(penstock._end_error(e.final, p_outcome, p_error)),
     j.created_at, penstock.clock()
-  from (
-    select h.* from penstock.job h
-    where h.id = p_job
-      and h.attempt = p_attempt -- guard: fence
-      and h.worker_id = p_worker -- guard: owner
-    for update skip locked
-  ) j
+  from penstock.job j
   join penstock.queue q on q.id = j.queue_id
   join penstock.kind k on k.id = j.kind_id
   left join penstock.account a on a.id = j.account_id
   cross join lateral (select penstock._final_status(p_outcome, j.failures, j.max_attempts,
     j.crashes, q.recovery, j.cancel_requested_at is not null)) e (final)
-  where e.final is not null; -- guard: ends
+  where j.id = p_job
+    and j.attempt = p_attempt -- guard: fence
+    and j.worker_id = p_worker -- guard: owner
+    and e.final is not null -- guard: ends
+  for update of j skip locked;
 end
 $$;
 
@@ -60,30 +43,23 @@ returns table (
   id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
   metadata jsonb, result jsonb, error jsonb, created_at timestamptz, finished_at timestamptz
 )
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
-declare
-  v_job uuid;
-begin
-  select h.job_id into v_job
-  from penstock.hook h join penstock.kind k on k.id = h.kind_id
-  where k.name = any (p_kinds)
-    and (p_job is null or h.job_id = p_job)
-    and (p_job is not null or h.next_at <= penstock.clock()) -- guard: due
-  order by h.next_at limit 1
-  for update of h skip locked; -- guard: taken once
-  if not found then
-    return;
-  end if;
-  delete from penstock.hook h where h.job_id = v_job;
-  return query
+  with taken as (
+    delete from penstock.hook h
+    where h.job_id = (
+      select o.job_id from penstock.hook o join penstock.kind k on k.id = o.kind_id
+      where k.name = any (p_kinds)
+        and (p_job is null or o.job_id = p_job)
+        and (p_job is not null or o.next_at <= penstock.clock()) -- guard: due
+      order by o.next_at limit 1
+      for update of o skip locked) -- guard: taken once
+    returning h.job_id
+  )
   select f.id, k.name, a.name, f.topic, f.status::text, f.attempt, f.payload, f.metadata,
     f.result, penstock._error_json(f.error), f.created_at, f.finished_at
-  from penstock.finished f
+  from taken t join penstock.finished f on f.id = t.job_id
   join penstock.kind k on k.id = f.kind_id left join penstock.account a on a.id = f.account_id
-  where f.id = v_job;
-end
 $$;
 
 -- The app could not be told: again later, after 1, 2, 4 … seconds, an hour at most.

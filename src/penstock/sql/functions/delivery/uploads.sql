@@ -52,8 +52,7 @@ begin
   if p_quota and v_account <> 0 then
     -- One after the other: two that fit each by itself may not fit together.
     perform pg_advisory_xact_lock(1886413179, hashint8(v_account));
-    select coalesce(sum(u.size), 0) into v_used from penstock.upload u
-    where u.account_id = v_account;
+    v_used := (penstock.upload_room(p_account)).used_bytes;
     if v_used + p_size > v_setting.upload_quota_bytes then
       perform penstock._refuse(413, 'upload_quota_exceeded',
         format('the files of account %s may have %s bytes together; there are %s', p_account,
@@ -75,15 +74,6 @@ returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ insert into penstock.upload_part (upload_id, n, data) values (p_upload, p_n, p_data) $$;
 
-create or replace function penstock._refuse_unknown_upload(p_upload uuid) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform penstock._refuse(404, 'unknown_upload', format('there is no upload %s', p_upload),
-    'upload', jsonb_build_object('upload', p_upload));
-end
-$$;
-
 -- Its description. p_account: whose it has to be ('': nobody's); null: anybody's.
 create or replace function penstock.find_upload(p_upload uuid, p_account text default null)
 returns table (id uuid, account text, content_type text, size bigint, sha256 bytea)
@@ -97,7 +87,8 @@ begin
   where u.id = p_upload
     and (p_account is null or p_account = case u.account_id when 0 then '' else a.name end);
   if not found then
-    perform penstock._refuse_unknown_upload(p_upload);
+    perform penstock._refuse(404, 'unknown_upload', format('there is no upload %s', p_upload),
+      'upload', jsonb_build_object('upload', p_upload));
   end if;
 end
 $$;
@@ -145,23 +136,19 @@ $$;
 
 -- Removes what no job took within a day, and what was last taken longer ago than is kept.
 create or replace function penstock.sweep_uploads(p_most integer default 500) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_now timestamptz := penstock.clock();
-  v_ids uuid[];
-begin
-  select array_agg(s.id) into v_ids from (
+  with swept as materialized (
     select u.id from penstock.upload u
-    where u.created_at < v_now - interval '1 day'
-      and coalesce(u.used_at < v_now - (select t.upload_kept from penstock.setting t), true)
+    where u.created_at < penstock.clock() - interval '1 day' and coalesce(
+      u.used_at < penstock.clock() - (select t.upload_kept from penstock.setting t), true)
     order by u.created_at limit p_most for update skip locked
-  ) s;
-  if v_ids is null then
-    return 0;
-  end if;
-  delete from penstock.upload_part p where p.upload_id = any (v_ids);
-  delete from penstock.upload u where u.id = any (v_ids);
-  return cardinality(v_ids);
-end
+  ),
+  parts as (
+    delete from penstock.upload_part p using swept s where p.upload_id = s.id
+  ),
+  uploads as (
+    delete from penstock.upload u using swept s where u.id = s.id returning u.id
+  )
+  select count(*)::integer from uploads
 $$;

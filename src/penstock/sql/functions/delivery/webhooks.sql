@@ -7,23 +7,6 @@
 -- Who claims moves next_at ahead first: a worker that dies while it sends leaves a delivery that is
 -- due again when its lease is over. So a message may come twice, always under the same id.
 
--- How many messages may be on their way to one host, from all workers together.
-create or replace function penstock._host_limit() returns integer
-language sql immutable parallel safe
-as $$ select 2 $$;
-
--- The wait after try number p_try, before that it is due again; null: it was the last.
-create or replace function penstock._delivery_wait(p_try integer) returns interval
-language sql immutable parallel safe
-as $$
-  select (array['5 seconds', '30 seconds', '2 minutes', '10 minutes', '1 hour', '4 hours',
-    '12 hours', '24 hours']::interval[])[p_try]
-$$;
-
-create or replace function penstock._url_host(p_url text) returns text
-language sql immutable parallel safe
-as $$ select coalesce(lower(substring(p_url from '^[^:/?#]+://([^/?#]+)')), '') $$;
-
 -- What an address for webhooks must look like. Where it leads is looked at when it is called.
 create or replace function penstock._is_webhook_url(p_url text) returns boolean
 language sql immutable parallel safe
@@ -63,7 +46,7 @@ end
 $$;
 
 -- Jobs that have just ended: who wants to be told. Called with every end.
-create or replace function penstock._leave_webhooks(p_jobs uuid[]) returns void
+create or replace function penstock._record_deliveries(p_jobs uuid[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -77,7 +60,7 @@ begin
     return;
   end if;
   v_seed := penstock.new_id(v_now);
-  with told as (
+  with wanted as (
     delete from penstock.job_webhook w using unnest(p_jobs) u (id)
     where w.job_id = u.id
     returning w.job_id, w.url
@@ -85,15 +68,45 @@ begin
   insert into penstock.delivery (id, job_id, account_id, event, url, host, trusted, created_at,
     next_at)
   select penstock._nth_id(v_seed, row_number() over (order by f.id, t.trusted)), f.id,
-    f.account_id, 'job.' || f.status, t.url, penstock._url_host(t.url), t.trusted, f.finished_at,
+    f.account_id, 'job.' || f.status, t.url,
+    coalesce(lower(substring(t.url from '^[^:/?#]+://([^/?#]+)')), ''), t.trusted, f.finished_at,
     v_now
   from unnest(p_jobs) u (id)
   join penstock.finished f on f.id = u.id
   cross join lateral (
     select k.webhook, true from penstock.kind k where k.id = f.kind_id and k.webhook is not null
     union all
-    select o.url, false from told o where o.job_id = f.id
+    select o.url, false from wanted o where o.job_id = f.id
   ) t (url, trusted);
+end
+$$;
+
+-- Hosts with deliveries that are due, from the one after p_after on. Nearly always little is due;
+-- otherwise the backlog of one host would hide the others, and the index is read host by host.
+create or replace function penstock._due_hosts(p_now timestamptz, p_after text) returns setof text
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_hosts text[] := array(
+    select d.host from penstock.delivery d
+    where d.next_at <= p_now order by d.next_at limit 1000);
+begin
+  if cardinality(v_hosts) = 1000 then
+    v_hosts := array(
+      with recursive waiting (host, next_at) as (
+        (select d.host, d.next_at from penstock.delivery d
+         where d.next_at is not null order by d.host, d.next_at limit 1)
+        union all
+        select n.host, n.next_at from waiting w cross join lateral (
+          select d.host, d.next_at from penstock.delivery d
+          where d.next_at is not null and d.host > w.host order by d.host, d.next_at limit 1
+        ) n
+      )
+      select w.host from waiting w where w.next_at <= p_now);
+  end if;
+  return query
+  select h.host from (select distinct u.host from unnest(v_hosts) u (host)) h
+  order by h.host <= p_after, h.host;
 end
 $$;
 
@@ -112,81 +125,48 @@ as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_left integer := p_limit;
-  v_host text := p_after;
-  v_hosts text[]; -- of all that is due, where that is little
-  v_n integer := 0;
-  v_round integer := 1;
-  v_next record;
-  v_one penstock.delivery;
-  v_job jsonb;
 begin
   if not exists (select from penstock.delivery d where d.next_at <= v_now)
     or not pg_try_advisory_xact_lock(1886413181, 1)
   then
     return;
   end if;
-  -- A worker that died is no longer at it.
+  -- A worker that died sends no more.
   update penstock.delivery d set sending_until = null
   where d.sending_until is not null and d.sending_until <= v_now;
-  -- Nearly always: else all hosts that are waited for would be passed for the few that are due.
-  select array_agg(h.host order by h.host <= p_after, h.host) into v_hosts from (
-    select d.host, sum(count(*)) over () as due from (
-      select o.host from penstock.delivery o
-      where o.next_at <= v_now order by o.next_at limit 1000
-    ) d
-    group by d.host
-  ) h
-  where h.due < 1000;
-  while v_left > 0 loop
-    if v_hosts is not null then
-      v_n := v_n + 1;
-      v_host := v_hosts[v_n];
-      exit when v_host is null;
-    else
-      select d.host, d.next_at into v_next from penstock.delivery d
-      where d.next_at is not null and d.host > v_host
-        and (v_round = 1 or d.host <= p_after)
-      order by d.host, d.next_at limit 1;
-      if not found then
-        exit when v_round = 2;
-        v_round := 2;
-        v_host := '';
-        continue;
-      end if;
-      v_host := v_next.host;
-      continue when v_next.next_at > v_now;
-    end if;
-    for v_one in
-      select d.* from penstock.delivery d
-      where d.host = v_host
-        and d.next_at <= v_now -- guard: due
-      order by d.next_at
-      limit least(v_left, penstock._host_limit() - (
+  return query
+  with chosen as materialized (
+    select d.id, h.n, penstock._status_of(d.job_id) is not null as kept
+    from penstock._due_hosts(v_now, p_after) with ordinality h (host, n)
+    cross join lateral (
+      select o.id, o.job_id from penstock.delivery o
+      where o.host = h.host
+        and o.next_at <= v_now -- guard: due
+      order by o.next_at
+      -- Two messages at a time to one host, from all workers together.
+      limit 2 - (
         select count(*) from penstock.delivery s
-        where s.host = v_host and s.sending_until is not null))
-      for no key update of d skip locked
-    loop
-      if penstock._status_of(v_one.job_id) is null then
-        update penstock.delivery d set next_at = null, last_at = v_now,
-          last_error = 'the job is no longer kept'
-        where d.id = v_one.id;
-        continue;
-      end if;
-      update penstock.delivery d set tries = d.tries + 1, last_at = v_now,
-        next_at = v_now + p_lease, sending_until = v_now + p_lease
-      where d.id = v_one.id;
-      v_left := v_left - 1;
-      id := v_one.id; try := v_one.tries + 1; job_id := v_one.job_id; event := v_one.event;
-      url := v_one.url; host := v_one.host; trusted := v_one.trusted;
-      created_at := v_one.created_at;
-      account := (select a.name from penstock.account a where a.id = v_one.account_id);
-      v_job := penstock._read_job(v_one.job_id, null);
-      -- What a submit named is a customer's address.
-      job := (case when v_one.trusted then v_job else penstock._public_job(v_job) end)::text;
-      return next;
-    end loop;
-  end loop;
+        where s.host = h.host and s.sending_until is not null)
+      for no key update skip locked
+    ) d
+    order by h.n limit p_limit
+  ),
+  given_up as (
+    update penstock.delivery d set next_at = null, last_at = v_now,
+      last_error = 'the job is no longer kept'
+    from chosen c where d.id = c.id and not c.kept
+  ),
+  taken as (
+    update penstock.delivery d set tries = d.tries + 1, last_at = v_now,
+      next_at = v_now + p_lease, sending_until = v_now + p_lease
+    from chosen c where d.id = c.id and c.kept
+    returning d.*, c.n, penstock._read_job(d.job_id, null) as job
+  )
+  select t.id, t.tries, t.job_id, t.event, t.url, t.host, t.trusted, a.name, t.created_at,
+    -- What a submit named is a customer's address.
+    (case when t.trusted then t.job else penstock._public_job(t.job) end)::text
+  from taken t left join penstock.account a on a.id = t.account_id
+  order by t.n;
 end
 $$;
 
@@ -204,24 +184,20 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := penstock.clock();
-  v_wait interval := penstock._delivery_wait(p_try);
+  -- Null after the last try.
+  v_wait interval := (array['5 seconds', '30 seconds', '2 minutes', '10 minutes', '1 hour',
+    '4 hours', '12 hours', '24 hours']::interval[])[p_try];
 begin
-  if p_taken then
-    update penstock.delivery d set delivered_at = v_now, next_at = null, sending_until = null,
-      last_at = v_now, last_status = p_status, last_error = null
-    where d.id = p_id and d.delivered_at is null;
-  else
+  update penstock.delivery d set sending_until = null, last_at = v_now, last_status = p_status,
+    last_error = case when not p_taken then left(p_error, 500) end,
+    delivered_at = case when p_taken then v_now end,
     -- Not all that failed together come back together.
-    v_wait := greatest(v_wait * (0.9 + 0.2 * random()),
-      case when p_after is not null then least(p_after, interval '1 hour') end);
-    update penstock.delivery d set sending_until = null, last_at = v_now, last_status = p_status,
-      last_error = left(p_error, 500),
-      next_at = case when not p_over and penstock._delivery_wait(p_try) is not null
-        then v_now + v_wait end
-    where d.id = p_id
-      and d.tries = p_try -- guard: its try
-      and d.delivered_at is null; -- guard: not taken
-  end if;
+    next_at = case when not p_taken and not p_over and v_wait is not null
+      then v_now + greatest(v_wait * (0.9 + 0.2 * random()),
+        case when p_after is not null then least(p_after, interval '1 hour') end) end
+  where d.id = p_id
+    and (p_taken or d.tries = p_try) -- guard: its try
+    and d.delivered_at is null; -- guard: not taken
   return (select penstock._delivery_status(d) from penstock.delivery d where d.id = p_id);
 end
 $$;
@@ -260,7 +236,8 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
 as $$
 declare
-  v_account bigint;
+  v_account bigint := (
+    select a.id from penstock.account a where a.name = coalesce(p_account, p_owner));
 begin
   if p_limit is null or p_limit not between 1 and 1000 then
     perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
@@ -269,15 +246,9 @@ begin
     perform penstock._refuse(422, 'invalid_filter',
       'status must be one of pending, delivered, given_up', 'status');
   end if;
-  if coalesce(p_account, p_owner) is not null then
-    select a.id into v_account from penstock.account a where a.name = coalesce(p_account, p_owner);
-    if not found then
-      return;
-    end if;
-  end if;
   return query
   select penstock._delivery_json(d, p_account is not null) from penstock.delivery d
-  where (v_account is null or d.account_id = v_account) -- guard: own
+  where (coalesce(p_account, p_owner) is null or d.account_id = v_account) -- guard: own
     and (p_account is null or not d.trusted) -- guard: not the operator's
     and (p_job is null or d.job_id = p_job)
     and (p_status is null or penstock._delivery_status(d) = p_status)
@@ -314,40 +285,5 @@ begin
     where d.id = p_id returning d.* into v_delivery;
   end if;
   return penstock._delivery_json(v_delivery, p_account is not null);
-end
-$$;
-
--- What is no longer of use: in bounded steps, with the rest of history.
-create or replace function penstock._prune_outside(p_now timestamptz, p_rows integer)
-returns table (what text, rows bigint)
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-begin
-  what := 'delivery';
-  delete from penstock.delivery d
-  where d.id = any (array(
-    select o.id from penstock.delivery o
-    where o.next_at is null and o.created_at < p_now - interval '7 days'
-      and coalesce(o.delivered_at + interval '7 days', o.last_at + interval '30 days',
-        o.created_at) < p_now
-    order by o.created_at limit p_rows));
-  get diagnostics rows = row_count;
-  return next;
-
-  what := 'seen_callback'; -- a signature this old is refused for its age
-  delete from penstock.seen_callback s
-  where s.signature = any (array(
-    select o.signature from penstock.seen_callback o
-    where o.seen_at < p_now - interval '1 hour' limit p_rows));
-  get diagnostics rows = row_count;
-  return next;
-
-  what := 'ended_session'; -- whose cookies are over by any server's clock
-  delete from penstock.ended_session s
-  where s.id = any (array(
-    select o.id from penstock.ended_session o
-    where o.expires_at < p_now - interval '1 day' limit p_rows));
-  get diagnostics rows = row_count;
-  return next;
 end
 $$;

@@ -43,7 +43,18 @@ begin
   where b.ended_at is null -- guard: once
   returning b.began_at into v_began;
   if found and p_over then
-    perform penstock._return_lost_time(p_worker, v_began, v_now, p_job, p_attempt);
+    -- What a worker runs has used nothing of the time in which its loop was blocked, except the
+    -- attempt that blocked it: that used all of it.
+    update penstock.job j set
+      deadline_at = j.deadline_at + (v_now - greatest(j.started_at, v_began)),
+      timeout_at = j.timeout_at + (v_now - greatest(j.started_at, v_began)), updated_at = v_now
+    where j.id = any (array(
+      select s.id from penstock.job s
+      where s.deadline_at is not null
+        and s.worker_id = p_worker -- guard: its own
+        and (s.id, s.attempt) is distinct from (p_job, p_attempt) -- guard: innocent
+        and s.started_at < v_now
+      order by s.id for no key update skip locked));
     insert into penstock.blocked_loop_total as t (kind, times, seconds)
     values (coalesce(p_kind, ''), 1, p_seconds)
     on conflict (kind) do update set times = t.times + 1, seconds = t.seconds + excluded.seconds;
@@ -53,25 +64,6 @@ begin
   select j.id, j.attempt from penstock.job j
   where j.deadline_at is not null and j.worker_id = p_worker;
 end
-$$;
-
--- What a worker runs has used nothing of the time in which its loop stood still, but for the
--- attempt that blocked it: that used all of it.
-create or replace function penstock._return_lost_time(
-  p_worker bigint, p_began timestamptz, p_now timestamptz, p_job uuid, p_attempt integer
-) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  update penstock.job j set
-    deadline_at = j.deadline_at + (p_now - greatest(j.started_at, p_began)),
-    timeout_at = j.timeout_at + (p_now - greatest(j.started_at, p_began)), updated_at = p_now
-  where j.id = any (array(
-    select s.id from penstock.job s
-    where s.deadline_at is not null
-      and s.worker_id = p_worker -- guard: its own
-      and (s.id, s.attempt) is distinct from (p_job, p_attempt) -- guard: innocent
-      and s.started_at < p_now
-    order by s.id for no key update skip locked))
 $$;
 
 -- The next attempt of a job that has blocked a loop for so long starts alone in its loop. Not for
@@ -102,19 +94,17 @@ create or replace function penstock.list_blocked_loops(
 ) returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-  select jsonb_build_object('worker_id', s.name, 'since', penstock._rfc3339(s.began_at),
-    'seconds', case when s.now then extract(epoch from penstock.clock() - s.began_at)
-      else s.seconds end,
-    'now', s.now, 'job', s.job_id, 'attempt', s.attempt, 'kind', s.kind, 'place', s.place)
-  from (
-    select b.*, coalesce(w.name, '') as name,
-      exists (
-        select from penstock._blocked_loops(penstock.clock()) n
-        where n.worker_id = b.worker_id and b.ended_at is null) as now
-    from penstock.blocked_loop b left join penstock.worker w on w.id = b.worker_id
-    where b.began_at > penstock.clock() - p_within and (p_job is null or b.job_id = p_job)
-  ) s
-  order by s.now desc, s.began_at desc limit least(greatest(p_limit, 1), 1000)
+  select jsonb_build_object('worker_id', coalesce(w.name, ''),
+    'since', penstock._rfc3339(b.began_at),
+    'seconds', case when n.worker_id is not null
+      then extract(epoch from penstock.clock() - b.began_at) else b.seconds end,
+    'now', n.worker_id is not null, 'job', b.job_id, 'attempt', b.attempt, 'kind', b.kind,
+    'place', b.place)
+  from penstock.blocked_loop b left join penstock.worker w on w.id = b.worker_id
+  left join penstock._blocked_loops(penstock.clock()) n
+    on n.worker_id = b.worker_id and n.began_at = b.began_at and b.ended_at is null
+  where b.began_at > penstock.clock() - p_within and (p_job is null or b.job_id = p_job)
+  order by n.worker_id is not null desc, b.began_at desc limit least(greatest(p_limit, 1), 1000)
 $$;
 
 -- What is scraped: how many stand still now, and what was counted since the beginning.

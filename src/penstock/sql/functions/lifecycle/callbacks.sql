@@ -23,30 +23,32 @@ declare
   v_effects_allowed text[] := '{opens, counts, pauses, none}';
   v_item record;
   v_verdict text;
-  v_jobs uuid[] := '{}';
-  v_attempts integer[] := '{}';
-  v_queues integer[] := '{}';
-  v_starts timestamptz[] := '{}';
-  v_outcomes text[] := '{}';
-  v_errors jsonb[] := '{}';
-  v_effects text[] := '{}';
-  v_retry_afters interval[] := '{}';
+  -- Of the items that take effect, at their positions.
+  v_queues integer[] := array_fill(null::integer, array[cardinality(p_jobs)]);
+  v_started timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_jobs)]);
   v_setting penstock.setting;
 begin
   select * into v_setting from penstock.setting;
+  select array_agg(case when t.effect = any (v_effects_allowed) then t.effect end order by t.n),
+    array_agg(case when t.effect = any (v_effects_allowed) then t.retry_after end order by t.n),
+    array_agg(case when jsonb_typeof(t.error) = 'object' then t.error - 'frames' else t.error end
+      order by t.n)
+  into p_effects, p_retry_afters, p_errors
+  from unnest(p_effects, p_retry_afters, p_errors)
+    with ordinality t (effect, retry_after, error, n);
   if p_wait is not null then
     -- All at once and first: each item by itself would wait with the gates of those before it.
     perform penstock._lock_slots(p_jobs, null, p_wait);
   end if;
   for v_item in
-    select t.*, j.queue_id, j.started_at
+    select t.*, sha256(convert_to(t.token, 'UTF8')) as callback, j.queue_id, j.started_at
     from unnest(p_jobs, p_attempts, p_tokens, p_outcomes, p_results, p_errors, p_units, p_usages,
         p_delays, p_stages, p_progress, p_effects, p_retry_afters)
       with ordinality t (id, attempt, token, outcome, result, error, units, usage, delay, stage,
-        progress, effect, retry_after, ordinal)
+        progress, effect, retry_after, n)
     left join penstock.job j on j.id = t.id
     -- By queue: two arrays at once take the gates in the same order.
-    order by j.queue_id, t.id, t.ordinal
+    order by j.queue_id, t.id, t.n
   loop
     job_id := v_item.id;
     if v_item.outcome is null
@@ -63,42 +65,28 @@ begin
       continue;
     end if;
     if v_item.outcome = 'progress' then
-      outcome := penstock._note_progress(v_item.id, v_item.attempt,
-        sha256(convert_to(v_item.token, 'UTF8')), v_item.stage, v_item.progress, v_item.units);
-      return next;
-      continue;
+      select r.verdict into v_verdict
+      from penstock.report_progress(null, array[v_item.id], array[v_item.attempt],
+        array[v_item.stage], null, array[v_item.progress], array[v_item.units],
+        array[v_item.callback]) r;
+    else
+      select s.verdict into v_verdict
+      from penstock._settle_jobs(null, v_item.callback, array[v_item.id], array[v_item.attempt],
+        array[v_item.outcome], array[v_item.result], array[v_item.error], array[v_item.delay],
+        null, array[v_item.usage], array[v_item.units], p_feel => false,
+        p_effects => array[v_item.effect], p_retry_afters => array[v_item.retry_after]) s;
+      if v_verdict = 'done' then
+        v_queues[v_item.n] := v_item.queue_id;
+        v_started[v_item.n] := v_item.started_at;
+      end if;
     end if;
-    if (v_item.effect = any (v_effects_allowed)) is not true then
-      v_item.effect := null;
-      v_item.retry_after := null;
-    end if;
-    if jsonb_typeof(v_item.error) = 'object' then
-      v_item.error := v_item.error - 'frames';
-    end if;
-    select s.verdict into v_verdict
-    from penstock._settle_jobs(null, sha256(convert_to(v_item.token, 'UTF8')), array[v_item.id],
-      array[v_item.attempt], array[v_item.outcome], array[v_item.result], array[v_item.error],
-      array[v_item.delay], null, array[v_item.usage], array[v_item.units], p_feel => false,
-      p_effects => array[v_item.effect], p_retry_afters => array[v_item.retry_after]) s;
     outcome := case v_verdict when 'done' then 'accepted' when 'busy' then 'busy'
       else penstock._why_stale(v_item.id, v_item.attempt) end;
-    if v_verdict = 'done' then
-      v_jobs := v_jobs || v_item.id;
-      v_attempts := v_attempts || v_item.attempt;
-      v_queues := v_queues || v_item.queue_id;
-      v_starts := v_starts || v_item.started_at;
-      v_outcomes := v_outcomes || v_item.outcome;
-      v_errors := array_append(v_errors, v_item.error);
-      v_effects := array_append(v_effects, v_item.effect);
-      v_retry_afters := array_append(v_retry_afters, v_item.retry_after);
-    end if;
     return next;
   end loop;
   -- Circuits after all gates: a finish of the same queues takes them in that order.
-  if v_jobs <> '{}' then
-    perform penstock._feel_ends(v_jobs, v_attempts, v_queues, v_starts, v_outcomes, v_errors,
-      v_effects, v_retry_afters, null, penstock.clock());
-  end if;
+  perform penstock._feel_ends(p_jobs, p_attempts, v_queues, v_started, p_outcomes, p_errors,
+    p_effects, p_retry_afters, null, penstock.clock());
 end
 $$;
 
@@ -116,45 +104,6 @@ as $$
     'unknown')
 $$;
 
--- A sign of life of a start outside: it pushes the moment at which upkeep would call it stuck.
--- Null leaves a field as it is; a stage '' says that there is none now.
-create or replace function penstock._note_progress(
-  p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint
-) returns text
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_now timestamptz := penstock.clock();
-  v_job penstock.job;
-begin
-  select j.* into v_job from penstock.job j
-  where j.id = p_job
-    and j.attempt = p_attempt -- guard: fence
-    and j.callback_hash = p_callback -- guard: token
-    and j.status = 'awaiting'
-  for no key update skip locked;
-  if found then
-    update penstock.job j set
-      stage = case when p_stage is null then j.stage else nullif(p_stage, '') end,
-      stage_label = case when p_stage is null then j.stage_label end,
-      stage_at = case when p_stage is null or nullif(p_stage, '') is not distinct from j.stage
-        then j.stage_at when p_stage = '' then null else v_now end,
-      progress = coalesce(p_progress, j.progress), units = coalesce(p_units, j.units),
-      progressed_at = v_now, updated_at = v_now, version = j.version + 1,
-      deadline_at = least(j.timeout_at, v_now + q.stuck_after)
-    from penstock.queue q
-    where j.id = p_job and q.id = j.queue_id;
-    return 'accepted';
-  end if;
-  if exists (select from penstock.job j where j.id = p_job and j.attempt = p_attempt
-    and j.callback_hash = p_callback and j.status = 'awaiting')
-  then
-    return 'busy';
-  end if;
-  return penstock._why_stale(p_job, p_attempt);
-end
-$$;
-
 -- A worker has handed a start over, and nobody took it: it ends as the worker says, unless a
 -- callback was there first. By the token: it is no longer the worker's. Verdicts as in finish.sql.
 create or replace function penstock.take_back_job(
@@ -164,8 +113,6 @@ create or replace function penstock.take_back_job(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_verdict text;
 begin
   if p_token is null or p_outcome is null or p_outcome not in
     ('failed', 'cancelled', 'retry', 'provisional', 'deferred', 'snoozed', 'timed_out', 'stuck')
@@ -174,12 +121,12 @@ begin
       'what was handed over can be taken back as failed, cancelled, retry, provisional, deferred, '
       'snoozed, timed_out or stuck, with its token', 'outcome');
   end if;
-  select s.verdict into v_verdict
-  from penstock._settle_jobs(null, sha256(convert_to(p_token, 'UTF8')), array[p_job],
-    array[p_attempt], array[p_outcome], null, array[p_error], array[p_delay], null,
-    p_wait => p_wait, p_effects => array[p_effect], p_retry_afters => array[p_retry_after],
-    p_addresses => array[p_address]) s;
-  return v_verdict;
+  return (
+    select s.verdict
+    from penstock._settle_jobs(null, sha256(convert_to(p_token, 'UTF8')), array[p_job],
+      array[p_attempt], array[p_outcome], null, array[p_error], array[p_delay], null,
+      p_wait => p_wait, p_effects => array[p_effect], p_retry_afters => array[p_retry_after],
+      p_addresses => array[p_address]) s);
 end
 $$;
 
@@ -199,11 +146,11 @@ $$;
 
 -- Whether a signed message is new; the transaction that sees it first keeps it.
 create or replace function penstock.remember_callback(p_signature bytea) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-begin
-  insert into penstock.seen_callback (signature, seen_at) values (p_signature, penstock.clock())
-  on conflict do nothing;
-  return found;
-end
+  with kept as (
+    insert into penstock.seen_callback (signature, seen_at) values (p_signature, penstock.clock())
+    on conflict do nothing returning signature
+  )
+  select exists (select from kept)
 $$;

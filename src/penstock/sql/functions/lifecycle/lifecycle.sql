@@ -1,5 +1,5 @@
--- The life of a job. Its status is set here and in insert.sql, claim.sql, finish.sql, recover.sql;
--- nowhere else.
+-- The life of a job. Its status is set here and in insert.sql, claim.sql, finish.sql, finished.sql
+-- and recover.sql; nowhere else.
 --
 --   submit_many              claim_jobs               finish_jobs, resolve_callbacks
 --  ------------->  queued  ------------->  running  ---------------------------------> succeeded
@@ -75,65 +75,59 @@ as $$
     else interval '60 seconds' end
 $$;
 
--- Ends jobs that wait, and returns them. p_error: null keeps each one's own. p_accounts: accounts
--- the caller has locked; a job that waits in the lane of another account is left alone.
-create or replace function penstock._end_waiting(
-  p_jobs uuid[], p_status penstock.job_status, p_error jsonb, p_accounts bigint[]
+-- Finishes jobs that wait and returns their ids. p_outcome: 'failed', 'cancelled', or 'retry' for
+-- jobs that are out of attempts. p_error: null keeps the error of each job. p_accounts: accounts
+-- that the caller has locked; a job that waits in the lane of another account is left alone. The
+-- caller of several jobs has locked them, in order.
+create or replace function penstock._finish_waiting(
+  p_jobs uuid[], p_outcome text, p_error jsonb, p_accounts bigint[]
 ) returns setof uuid
 language plpgsql set search_path = pg_catalog, pg_temp
-  set enable_seqscan = off set jit = off
+  -- Planned for these jobs: a plan that was made for few may read all that came since.
+  set enable_seqscan = off set plan_cache_mode = force_custom_plan set jit = off
 as $$
 declare
-  v_now timestamptz := penstock.clock();
-  v_ended record;
+  v_jobs record;
 begin
-  with ended as (
-    delete from penstock.job j using penstock.queue q
-    where j.id = any (p_jobs) and q.id = j.queue_id
+  select array_agg(w.id) as ids, array_agg(w.attempt) as attempts,
+    array_agg(p_outcome) as outcomes, array_agg(coalesce(p_error, w.error)) as errors,
+    array_agg(w.queue_id) filter (where w.lane >= 0 and w.status = 'queued') as queues,
+    array_agg(w.lane) filter (where w.lane >= 0 and w.status = 'queued') as lanes,
+    array_agg(w.kind_id) filter (where w.lane >= 0 and w.status = 'queued') as kinds
+  into v_jobs from (
+    select j.* from penstock.job j
+    where j.id = any (p_jobs)
       and j.status in ('scheduled', 'queued') -- guard: waits
       and ((j.lane = -1 and j.reserved = 0)
-        or j.account_id = any (p_accounts)) -- guard: lane held
-    returning j.*, q.succeeded_class, q.failed_class
-  ),
-  moved as (
-    insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
-      attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
-      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
-      retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, losses, reserved,
-      first_job, priority_said, units)
-    select e.id, case p_status when 'failed' then e.failed_class else e.succeeded_class end,
-      p_status, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
-      e.failures + (e.parked and p_status = 'failed')::integer, e.deferrals, e.crashes,
-      e.max_attempts, e.version + 1, null, e.created_at, e.run_at, e.started_at,
-      e.timeout_at, v_now, e.recovered_at, e.timeout, false, e.batch_id, e.retry_of,
-      e.dedupe_key, e.topic, e.stage, e.progress, coalesce(p_error, e.error), e.metadata, e.payload,
-      e.losses, e.reserved, e.first_job, e.priority_said, e.units
-    from ended e
-  )
-  select array_agg(e.id) as ids,
-    array_agg(e.queue_id) filter (where e.lane >= 0 and e.status = 'queued') as queues,
-    array_agg(e.account_id) filter (where e.lane >= 0 and e.status = 'queued') as accounts,
-    array_agg(e.kind_id) filter (where e.lane >= 0 and e.status = 'queued') as kinds,
-    array_agg(e.id) filter (where e.reserved > 0) as priced,
-    array_agg(e.account_id) filter (where e.reserved > 0) as payers,
-    array_agg(e.reserved) filter (where e.reserved > 0) as reserved,
-    -- What an earlier start had delivered stays shown until the next one begins, and is paid for.
-    array_agg(penstock._charged(p_status, e.reserved, e.units_total, e.units))
-      filter (where e.reserved > 0) as charged
-  into v_ended
-  from ended e;
-  if v_ended.queues is not null then
-    perform penstock._leave_lanes(v_ended.queues, v_ended.accounts, v_ended.kinds);
+        or j.account_id = any (p_accounts)) -- guard: lane locked
+    for update
+  ) w;
+  if v_jobs.ids is not null then
+    perform penstock._move_to_finished(null, null, v_jobs.ids, v_jobs.attempts,
+      v_jobs.outcomes, null, v_jobs.errors, null, null, p_accounts, penstock.clock(), v_jobs.ids,
+      '{scheduled, queued}');
   end if;
-  if v_ended.priced is not null then
-    perform penstock._resolve(v_ended.priced, v_ended.payers, v_ended.reserved, v_ended.charged);
+  if v_jobs.queues is not null then
+    perform penstock._leave_lanes(v_jobs.queues, v_jobs.lanes, v_jobs.kinds);
   end if;
-  if v_ended.ids is not null then
-    perform penstock._leave_hooks(v_ended.ids);
-    perform penstock._leave_webhooks(v_ended.ids);
-  end if;
-  return query select unnest(v_ended.ids);
+  return query select unnest(v_jobs.ids);
 end
+$$;
+
+-- Asks running and awaiting jobs to end, and returns their ids. Their workers receive a NOTIFY, or
+-- poll.
+create or replace function penstock._request_cancel(p_jobs uuid[]) returns setof uuid
+language sql volatile set search_path = pg_catalog, pg_temp
+as $$
+  with asked as (
+    update penstock.job j set
+      cancel_requested_at = coalesce(j.cancel_requested_at, penstock.clock()),
+      updated_at = penstock.clock(), version = j.version + 1
+    where j.id = any (p_jobs)
+      and j.status in ('running', 'awaiting') -- guard: still runs
+    returning j.id
+  )
+  select a.id from asked a cross join lateral pg_notify('penstock_cancel', a.id::text)
 $$;
 
 -- Cancels a job that waits; asks a running or awaiting one to end. A finished one is left alone.
@@ -159,20 +153,13 @@ begin
     where a.id = case when v_job.lane >= 0 or v_job.reserved > 0 then v_job.account_id end
     for no key update;
     if v_job.status in ('running', 'awaiting') then
-      update penstock.job j set
-        cancel_requested_at = coalesce(cancel_requested_at, penstock.clock()),
-        updated_at = penstock.clock(), version = version + 1
-      where j.id = cancel_job.id
-        and j.status in ('running', 'awaiting'); -- guard: still runs
+      perform penstock._request_cancel(array[v_job.id]);
     else
-      perform penstock._end_waiting(
+      perform penstock._finish_waiting(
         array[v_job.id], 'cancelled', v_error,
         array[case when v_job.lane >= 0 or v_job.reserved > 0 then v_job.account_id end]);
     end if;
     if found then
-      -- Its worker hears of it at once, or when it looks the next time.
-      perform pg_notify('penstock_cancel', cancel_job.id::text)
-      where v_job.status in ('running', 'awaiting');
       return penstock.read_job(cancel_job.id);
     end if;
   end loop;
@@ -182,7 +169,7 @@ end
 $$;
 
 -- Locks an account unless somebody else has it; whether we have it now.
-create or replace function penstock._held_account(p_account bigint) returns boolean
+create or replace function penstock._try_lock_account(p_account bigint) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -210,9 +197,9 @@ begin
     select j.id from penstock.job j
     where j.queue_id = p_queue and (p_job is null or j.id = p_job)
       and j.status = 'scheduled' -- guard: scheduled
-      and not j.parked -- guard: parked
+      and not j.parked -- guard: last failure
       and j.run_at <= v_now -- guard: due
-      and (j.lane = -1 or penstock._held_account(j.lane)) -- guard: lane held
+      and (j.lane = -1 or penstock._try_lock_account(j.lane)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked
   ),
   staged as (
@@ -241,26 +228,20 @@ returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_now timestamptz := penstock.clock();
   v_due record;
-  v_ended integer;
 begin
   select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts into v_due from (
     select j.id, j.account_id from penstock.job j
     where j.queue_id = p_queue and j.status in ('scheduled', 'queued')
-      and j.expires_at <= v_now -- guard: expired
+      and j.expires_at <= penstock.clock() -- guard: expired
       and ((j.lane = -1 and j.reserved = 0)
-        or penstock._held_account(j.account_id)) -- guard: lane held
+        or penstock._try_lock_account(j.account_id)) -- guard: lane held
     order by j.expires_at limit p_limit for update skip locked
   ) d;
-  if v_due.ids is null then
-    return 0;
-  end if;
-  select count(*) into v_ended from penstock._end_waiting(v_due.ids, 'failed',
+  return (select count(*) from penstock._finish_waiting(v_due.ids, 'failed',
     '{"class": "expired", "reason": "expired", "message": "not started in time",
       "retryable": false}',
-    v_due.accounts);
-  return v_ended;
+    v_due.accounts));
 end
 $$;
 
@@ -281,19 +262,19 @@ begin
   end if;
   -- As a finish, it does not wait for an app that has asked to cancel one of them: busy.
   return query
-  with held as materialized (
+  with locked as materialized (
     select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)
     join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
       and j.worker_id = p_worker -- guard: owner
     order by j.id for no key update of j skip locked
   ),
-  gone as (
+  handed_over as (
     update penstock.job j set
       status = 'awaiting', worker_id = null, callback_hash = sha256(convert_to(h.token, 'UTF8')),
-      deadline_at = least(j.timeout_at, penstock.clock() + q.stuck_after),
+      deadline_at = penstock._deadline('awaiting', j.timeout_at, q.stuck_after, penstock.clock()),
       progressed_at = penstock.clock(), updated_at = penstock.clock(), version = j.version + 1
-    from held h, penstock.queue q
+    from locked h, penstock.queue q
     where j.id = h.id and q.id = j.queue_id
     returning j.id
   )
@@ -303,6 +284,6 @@ begin
       then 'busy'
     else 'stale' end
   from unnest(p_jobs, p_attempts) t (id, attempt)
-  left join gone g on g.id = t.id left join penstock.job j on j.id = t.id;
+  left join handed_over g on g.id = t.id left join penstock.job j on j.id = t.id;
 end
 $$;

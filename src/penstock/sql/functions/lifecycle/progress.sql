@@ -2,18 +2,24 @@
 -- finish is (L3) and pushes the moment at which upkeep would call the start stuck; none of them
 -- waits for a row that somebody else holds. Verdicts as in finish.sql: done, stale, busy.
 
--- When upkeep steps in, for a start that gave a sign of life now.
+-- When upkeep steps in, for an attempt that gave a sign of life now. A worker has five seconds to
+-- report a timeout itself.
 create or replace function penstock._deadline(
-  p_timeout_at timestamptz, p_stuck_after interval, p_now timestamptz
+  p_status penstock.job_status, p_timeout_at timestamptz, p_stuck_after interval,
+  p_now timestamptz
 ) returns timestamptz
 language sql stable parallel safe
-as $$ select least(p_timeout_at + interval '5 seconds', p_now + p_stuck_after) $$;
+as $$
+  select least(p_timeout_at + case p_status when 'running' then interval '5 seconds'
+    else interval '0' end, p_now + p_stuck_after)
+$$;
 
--- The latest stage and progress of any number of starts. Null leaves a field as it is; a stage ''
--- says that there is none now. `cancel` tells that the job is asked to end.
+-- The latest stage and progress of any number of attempts: those of a worker, or those of functions
+-- outside that have these hashes of their tokens (p_callbacks). Null leaves a field as it is; a
+-- stage '' says that there is none now. `cancel` tells that the job is asked to end.
 create or replace function penstock.report_progress(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[],
-  p_progress jsonb[], p_units bigint[] default null
+  p_progress jsonb[], p_units bigint[] default null, p_callbacks bytea[] default null
 ) returns table (job_id uuid, verdict text, cancel boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -26,16 +32,15 @@ begin
     perform penstock._refuse(422, 'invalid_progress', 'units must be 0 or more', 'units');
   end if;
   return query
-  with told as materialized (
-    select t.id, t.attempt, t.stage, t.label, t.progress, t.units
-    from unnest(p_jobs, p_attempts, p_stages, p_labels, p_progress, p_units)
-      t (id, attempt, stage, label, progress, units)
+  with reported as materialized (
+    select * from unnest(p_jobs, p_attempts, p_stages, p_labels, p_progress, p_units, p_callbacks)
+      t (id, attempt, stage, label, progress, units, callback)
   ),
-  held as materialized (
-    select j.id, t.stage, t.label, t.progress, t.units
-    from told t join penstock.job j on j.id = t.id
+  locked as materialized (
+    select t.* from reported t join penstock.job j on j.id = t.id
     where j.attempt = t.attempt -- guard: fence
-      and j.worker_id = p_worker -- guard: owner
+      and (j.worker_id = p_worker -- guard: owner
+        or j.callback_hash = t.callback) -- guard: token
     order by j.id for no key update of j skip locked
   ),
   moved as (
@@ -46,15 +51,17 @@ begin
         then j.stage_at when h.stage = '' then null else v_now end,
       progress = coalesce(h.progress, j.progress), units = coalesce(h.units, j.units),
       progressed_at = v_now, updated_at = v_now, version = j.version + 1,
-      deadline_at = penstock._deadline(j.timeout_at, q.stuck_after, v_now)
-    from held h, penstock.queue q
+      deadline_at = penstock._deadline(j.status, j.timeout_at, q.stuck_after, v_now)
+    from locked h, penstock.queue q
     where j.id = h.id and q.id = j.queue_id
     returning j.id, j.attempt, j.cancel_requested_at is not null as cancel
   )
   select t.id, case when m.id is not null then 'done'
-    when j.attempt = t.attempt and j.worker_id = p_worker then 'busy' else 'stale' end,
+    when j.attempt = t.attempt and (j.worker_id = p_worker or j.callback_hash = t.callback)
+      then 'busy'
+    else 'stale' end,
     coalesce(m.cancel, false)
-  from told t
+  from reported t
   left join moved m on m.id = t.id and m.attempt = t.attempt
   left join penstock.job j on j.id = t.id;
 end
@@ -152,28 +159,25 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
 as $$
 declare
-  v_is_first boolean;
+  v_worker_is_locked boolean := not pg_try_advisory_xact_lock(
+    1886413175, (p_worker & 2147483647)::integer);
 begin
-  -- Two of its starts may ask at the same moment: the other one asks again. Not by the worker's
-  -- row, which its heartbeat and upkeep want; and the job only if nobody has it.
-  v_is_first := pg_try_advisory_xact_lock(1886413175, (p_worker & 2147483647)::integer);
-  if not v_is_first then -- guard: one by one
-    return false;
-  end if;
-  if exists (
-    select from penstock.job j
-    where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one
+  -- Two of its attempts may ask at the same moment: the other one asks again. Not by the worker's
+  -- row, which its heartbeat and upkeep want; and the job only if nobody has locked it.
+  if v_worker_is_locked -- guard: one by one
+    or exists (
+      select from penstock.job j
+      where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one
   then
     return false;
   end if;
-  perform from penstock.job j
-  where j.id = p_job
-    and j.attempt = p_attempt -- guard: fence
-    and j.worker_id = p_worker -- guard: owner
-  for no key update skip locked;
-  if found then
-    update penstock.job j set alone = true where j.id = p_job;
-  end if;
+  update penstock.job j set alone = true
+  where j.id = any (array(
+    select s.id from penstock.job s
+    where s.id = p_job
+      and s.attempt = p_attempt -- guard: fence
+      and s.worker_id = p_worker -- guard: owner
+    for no key update skip locked));
   return found;
 end
 $$;

@@ -26,11 +26,10 @@ as $$
         and l.database = (select d.oid from pg_database d where d.datname = current_database())))
 $$;
 
-create or replace function penstock._give_up_workers(p_now timestamptz) returns integer
+create or replace function penstock._expire_leases(p_now timestamptz) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_given_up integer;
   v_unlocked bigint[] := penstock._unlocked_workers();
 begin
   update penstock.worker w set lost_at = p_now
@@ -41,13 +40,11 @@ begin
       and (s.beat_at + s.lease < p_now or s.id = any (v_unlocked)) -- guard: lease over
     -- One that beats at this moment is not silent.
     for no key update skip locked));
-  get diagnostics v_given_up = row_count;
   update penstock.worker w set lost_jobs = (
     select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
   where w.cleared_at is null
     and w.lost_jobs is null -- guard: counted once
     and (w.lost_at is not null or w.stopped_at is not null); -- guard: gone
-  return v_given_up;
 end
 $$;
 
@@ -123,7 +120,7 @@ as $$
       and (j.id, j.attempt) is distinct from (b.job_id, b.attempt) -- guard: not the blocker
   ) c
   where (c.holds < 2 and c.reserved = 0)
-    or penstock._held_account(c.account_id) -- guard: passed over
+    or penstock._try_lock_account(c.account_id) -- guard: passed over
   limit p_limit
 $$;
 
@@ -135,45 +132,30 @@ as $$
 declare
   v_due record;
 begin
-  with due as materialized (
+  select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts into v_due from (
     select j.id, j.account_id from penstock.job j
-    where j.parked -- guard: parked
+    where j.parked -- guard: last failure
       and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
       and ((j.lane = -1 and j.reserved = 0)
-        or penstock._held_account(j.account_id)) -- guard: lane held
+        or penstock._try_lock_account(j.account_id)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked
-  ),
-  told as (
-    update penstock.job j set error =
-      coalesce(j.error, '{"class": "bug", "message": "failed"}')
-        || '{"reason": "attempts_exhausted"}'
-    from due d where j.id = d.id
-  )
-  select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts
-  into v_due from due d;
-  if v_due.ids is not null then
-    perform penstock._end_waiting(v_due.ids, 'failed', null, v_due.accounts);
-  end if;
+  ) d;
+  perform penstock._finish_waiting(v_due.ids, 'retry', null, v_due.accounts);
 end
 $$;
 
 -- A ramp that nobody climbs any more, and in which nothing was refused for a minute, is over.
 create or replace function penstock._close_ramps(p_now timestamptz) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
+language sql volatile set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_circuit penstock.circuit;
-begin
-  for v_circuit in
-    select c.* from penstock.circuit c
+  select penstock._write_circuit(penstock._closed(s.ramp, p_now)),
+    penstock._tell_circuit(q.name, penstock._closed(s.ramp, p_now), p_now)
+  from (
+    select c as ramp, c.queue_id from penstock.circuit c
     where c.state = 'ramping' and penstock._is_steady(c, p_now)
     order by c.queue_id for no key update skip locked
-  loop
-    perform penstock._write_circuit(penstock._closed(v_circuit, p_now));
-    perform penstock._tell_circuit(q.name, penstock._closed(v_circuit, p_now), p_now)
-    from penstock.queue q where q.id = v_circuit.queue_id;
-  end loop;
-end
+  ) s
+  join penstock.queue q on q.id = s.queue_id
 $$;
 
 -- One bounded pass; returns what it did. `busy` ones come again in the next pass.
@@ -198,7 +180,7 @@ begin
     return;
   end if;
   if p_judge then
-    perform penstock._give_up_workers(v_now);
+    perform penstock._expire_leases(v_now);
   end if;
   -- A job may be due twice over (lost, and past its deadline): the first reason counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,

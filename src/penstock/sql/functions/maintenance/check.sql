@@ -6,19 +6,39 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
   -- Compiled it takes three seconds longer, on a server that does.
   set jit = off
 as $$
-  select 'L1 live or finished, never both', j.id::text, 'in job and in finished'
-  from penstock.job j join penstock.finished f on f.id = j.id
+  select i.invariant, j.id::text,
+    format('status %s, worker %s, queue %s, kind %s, account %s, lane %s, slots %s, charged %s',
+      j.status, j.worker_id, coalesce(q.name, j.queue_id::text), j.kind_id, j.account_id, j.lane,
+      j.holds, r.charged)
+  from penstock.job j
+  left join penstock.finished f on f.id = j.id
+  left join penstock.worker w on w.id = j.worker_id
+  left join penstock.queue q on q.id = j.queue_id
+  left join penstock.gate g on g.queue_id = j.queue_id
+  left join penstock.kind k on k.id = j.kind_id
+  left join penstock.queue_kind qk on qk.queue_id = j.queue_id and qk.kind_id = j.kind_id
+  left join penstock.account a on a.id = j.account_id
+  left join penstock.lane l
+    on l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id
+  left join penstock.resolution r on r.job_id = j.id
+  cross join lateral (values
+    ('L1 live or finished, never both', f.id is not null),
+    ('L2 a running job has a known worker', j.status = 'running' and w.id is null),
+    ('L2 a cleared worker runs nothing', w.cleared_at is not null),
+    ('L5 what runs under a limit holds a slot', j.deadline_at is not null and (
+      (j.holds & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
+      or (j.holds & 2 = 0 and a.concurrency is not null))),
+    ('L6 a queued job of a lane has one', j.status = 'queued' and j.lane >= 0 and l.head is null),
+    ('L6 the kind of a queued job is known to its queue', qk.kind_id is null),
+    ('L6 a fair queue has everyone in a lane', q.ordering = 'fair' and j.lane = -1),
+    ('M3 a job that lives is not resolved', r.job_id is not null),
+    ('a job has a queue with a gate, a kind and an account',
+      g.queue_id is null or k.id is null or a.id is null)
+  ) i (invariant, is_broken)
+  where i.is_broken
   union all
   select 'L1 finished once', f.id::text, format('%s rows', count(*))
   from penstock.finished f group by f.id having count(*) > 1
-  union all
-  select 'L2 a running job has a known worker', j.id::text, format('worker %s', j.worker_id)
-  from penstock.job j left join penstock.worker w on w.id = j.worker_id
-  where j.status = 'running' and w.id is null
-  union all
-  select 'L2 a cleared worker runs nothing', j.id::text, format('worker %s', j.worker_id)
-  from penstock.job j join penstock.worker w on w.id = j.worker_id
-  where w.cleared_at is not null
   union all
   select 'L4 every ended start has one attempt row', s.id::text,
     format('%s starts ended, %s rows', s.ended, s.recorded)
@@ -37,13 +57,10 @@ as $$
   select 'L4 a start ends after it began', t.job_id::text, format('attempt %s', t.attempt)
   from penstock.attempts t where t.ended_at < t.started_at
   union all
-  select 'L5 a queue counts what runs', q.name, format('gate says %s, %s run', g.running, c.n)
-  from penstock.queue q join penstock.gate g on g.queue_id = q.id
-  cross join lateral (
-    select count(*) as n from penstock.job j
-    where j.queue_id = q.id and j.holds & 1 = 1
-  ) c
-  where g.running <> c.n
+  select case c.what when 'gate.running' then 'L5 a queue counts what runs'
+      else 'L5 an account counts what runs' end,
+    c.subject, format('%s says %s, %s run', split_part(c.what, '.', 1), c.was, c.now)
+  from penstock._wrong_counters() c
   union all
   select 'L5 a queue keeps its limit', q.name,
     format('%s of %s run', count(*), q.concurrency)
@@ -51,15 +68,6 @@ as $$
   where j.status in ('running', 'awaiting')
   group by q.id
   having count(*) > q.concurrency and max(j.started_at) > q.changed_at
-  union all
-  select 'L5 an account counts what runs', coalesce(a.name, a.id::text),
-    format('account says %s, %s run', a.running, coalesce(c.n, 0))
-  from penstock.account a
-  left join (
-    select j.account_id, count(*) as n from penstock.job j where j.holds >= 2
-    group by j.account_id
-  ) c on c.account_id = a.id
-  where a.running <> coalesce(c.n, 0)
   union all
   select 'L5 an account keeps its limit', coalesce(a.name, a.id::text),
     format('%s of %s run', count(*), a.concurrency)
@@ -73,52 +81,17 @@ as $$
   from penstock.account a left join penstock.plan p on p.name = a.plan
   where (a.concurrency, a.weight) is distinct from (p.concurrency, coalesce(p.weight, 1))
   union all
-  select 'L6 a lane counts and orders what waits',
-    format('%s/%s/%s', l.queue_id, l.account_id, l.kind_id),
-    format('waiting %s, head %s; found %s, first %s', l.waiting, l.head, coalesce(c.n, 0), c.first)
-  from penstock.lane l join penstock.queue q on q.id = l.queue_id
-  left join (
-    select j.queue_id, j.lane, j.kind_id, count(*) as n, min(j.rank) as first
-    from penstock.job j where j.status = 'queued' and j.lane >= 0
-    group by j.queue_id, j.lane, j.kind_id
-  ) c on c.queue_id = l.queue_id and c.lane = l.account_id and c.kind_id = l.kind_id
-  where l.waiting <> coalesce(c.n, 0) or (q.ordering <> 'fair' and c.n > 0 and l.head <> c.first)
-  union all
-  select 'L6 a queued job of a lane has one', j.id::text, format('lane %s', j.lane)
-  from penstock.job j
-  where j.status = 'queued' and j.lane >= 0 and not exists (
-    select from penstock.lane l
-    where l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id)
-  union all
-  select 'L6 an account has one virtual time in a fair queue', format('%s/%s', l.queue_id,
-    l.account_id), format('heads from %s to %s', min(l.head), max(l.head))
-  from penstock.lane l join penstock.queue q on q.id = l.queue_id
-  where q.ordering = 'fair' and l.waiting > 0
-  group by l.queue_id, l.account_id having min(l.head) <> max(l.head)
-  union all
-  select 'L6 the kind of a queued job is known to its queue', j.id::text,
-    format('kind %s in queue %s', j.kind_id, j.queue_id)
-  from penstock.job j
-  where not exists (
-    select from penstock.queue_kind k where k.queue_id = j.queue_id and k.kind_id = j.kind_id)
-  union all
-  select 'L6 a lane with a free slot is open',
-    format('%s/%s/%s', l.queue_id, l.account_id, l.kind_id),
-    format('%s of %s run, %s wait', a.running, a.concurrency, l.waiting)
-  from penstock.lane l join penstock.account a on a.id = l.account_id
-  where l.waiting > 0 and not l.open and (a.concurrency is null or a.running < a.concurrency)
-  union all
-  select 'L6 a fair queue has everyone in a lane', j.id::text, q.name
-  from penstock.job j join penstock.queue q on q.id = j.queue_id
-  where q.ordering = 'fair' and j.lane = -1
-  union all
-  select 'L5 what runs under a limit holds a slot', j.id::text,
-    format('holds %s in queue %s', j.holds, q.name)
-  from penstock.job j join penstock.queue q on q.id = j.queue_id
-  join penstock.account a on a.id = j.account_id
-  where j.deadline_at is not null and (
-    (j.holds & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
-    or (j.holds & 2 = 0 and a.concurrency is not null))
+  select i.invariant, l.subject, format('waiting %s, head %s, open %s; should be %s, %s, %s',
+    l.was_waiting, l.was_head, l.was_open, l.waiting, l.head, l.open)
+  from penstock._unsound_lanes(null) l join penstock.queue q on q.id = l.queue_id
+  cross join lateral (values
+    ('L6 a lane counts and orders what waits',
+      l.waiting <> l.was_waiting or (q.ordering <> 'fair' and l.head <> l.was_head)),
+    ('L6 an account has one virtual time in a fair queue',
+      q.ordering = 'fair' and l.head <> l.was_head),
+    ('L6 a lane with a free slot is open', l.open <> l.was_open)
+  ) i (invariant, is_broken)
+  where i.is_broken
   union all
   -- Invariants of circuit.sql: its states are constraints of its table.
   select 'C1 a queue has a circuit', q.name, 'none'
@@ -130,23 +103,7 @@ as $$
   where (c.state <> 'open' or c.class is not distinct from 'rate_limited') = exists (
       select from penstock.alert a where a.queue_id = q.id and a.cleared_at is null)
   union all
-  select m.invariant, m.subject, m.detail from penstock._check_money() m
-  union all
-  select 'a job has a queue with a gate, a kind and an account', j.id::text,
-    format('queue %s, kind %s, account %s', j.queue_id, j.kind_id, j.account_id)
-  from penstock.job j left join penstock.gate g on g.queue_id = j.queue_id
-  left join penstock.kind k on k.id = j.kind_id left join penstock.account a on a.id = j.account_id
-  where g.queue_id is null or k.id is null or a.id is null
-  union all
-  select 'idempotency record names a job', i.scope || '/' || i.key, 'no job recorded'
-  from penstock.idempotency i where i.job_id = '00000000-0000-0000-0000-000000000000'
-$$;
-
--- Invariants of credits.sql.
-create or replace function penstock._check_money()
-returns table (invariant text, subject text, detail text)
-language sql stable set search_path = pg_catalog, pg_temp
-as $$
+  -- Invariants of credits.sql.
   select 'M1 a balance is what the ledger adds up to', coalesce(a.name, a.id::text),
     format('balance %s, ledger %s', a.balance, coalesce(l.total, 0))
   from penstock.account a
@@ -181,9 +138,6 @@ as $$
   ) r on r.job_id = p.id and r.account_id = p.account_id
   where p.reserved is distinct from r.reserved
   union all
-  select 'M3 a job that lives is not resolved', j.id::text, format('charged %s', r.charged)
-  from penstock.job j join penstock.resolution r on r.job_id = j.id
-  union all
   select 'M3 a priced job that has ended is resolved', f.id::text, format('reserved %s', f.reserved)
   from penstock.finished f left join penstock.resolution r on r.job_id = f.id
   where f.reserved <> coalesce(r.reserved, 0)
@@ -196,4 +150,7 @@ as $$
     where l.kind = 'refund' and l.job_id is not null group by l.job_id
   ) l on l.job_id = r.job_id
   where r.refunded is distinct from l.amount
+  union all
+  select 'idempotency record names a job', i.scope || '/' || i.key, 'no job recorded'
+  from penstock.idempotency i where i.job_id = '00000000-0000-0000-0000-000000000000'
 $$;

@@ -42,20 +42,16 @@ begin
     select s.queue_id from penstock.gate s join penstock.queue q on q.id = s.queue_id
     where s.rate_next_at > v_now + q.rate_period / q.rate_count * (q.rate_burst + 1)
     for no key update of s skip locked));
-  -- An early look costs one job, or one message.
-  update penstock.circuit c set next_at = v_now, changed_at = least(c.changed_at, v_now),
-    looked_at = least(c.looked_at, v_now)
-  where c.queue_id = any (array(
-    select s.queue_id from penstock.circuit s
-    where s.next_at > v_now and (s.changed_at > v_now or s.looked_at > v_now)
-    for no key update skip locked));
-  -- Or no failure would count before that moment.
-  update penstock.circuit c set answered_at = least(c.answered_at, v_now),
-    answered_start = least(c.answered_start, v_now),
+  -- An early probe costs one job, or one message; and no failure would count before changed_at.
+  update penstock.circuit c set
+    next_at = case when c.changed_at > v_now or c.looked_at > v_now
+      then penstock._not_after(c.next_at, v_now) else c.next_at end,
+    changed_at = least(c.changed_at, v_now), looked_at = least(c.looked_at, v_now),
+    answered_at = least(c.answered_at, v_now), answered_start = least(c.answered_start, v_now),
     eased_at = least(c.eased_at, v_now)
   where c.queue_id = any (array(
     select s.queue_id from penstock.circuit s
-    where s.answered_at > v_now or s.answered_start > v_now or s.eased_at > v_now
+    where greatest(s.changed_at, s.looked_at, s.answered_at, s.answered_start, s.eased_at) > v_now
     for no key update skip locked));
   update penstock.hook h set next_at = v_now
   where h.job_id = any (array(
@@ -79,28 +75,25 @@ $$;
 create or replace function penstock.postpone_starts(
   p_worker bigint, p_by interval, p_before timestamptz
 ) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_now timestamptz := penstock.clock();
-  v_postponed integer;
-begin
-  update penstock.job j set
-    deadline_at = j.deadline_at + p_by, timeout_at = j.timeout_at + p_by, updated_at = v_now
-  where j.id = any (array(
-    select s.id from penstock.job s
-    where s.deadline_at is not null
-      and s.worker_id = p_worker -- guard: its own
-      and s.started_at <= p_before -- guard: from before
-    order by s.id for no key update)
-  || array(
-    select s.id from penstock.job s
-    where s.deadline_at > p_before -- guard: not over
-      and s.status = 'awaiting' -- guard: outside
-      and s.started_at <= p_before -- guard: outside, from before
-      and (s.updated_at <= p_before or s.deadline_at <= s.updated_at) -- guard: once
-    order by s.id for no key update skip locked));
-  get diagnostics v_postponed = row_count;
-  return v_postponed;
-end
+  with postponed as (
+    update penstock.job j set deadline_at = j.deadline_at + p_by,
+      timeout_at = j.timeout_at + p_by, updated_at = penstock.clock()
+    where j.id = any (array(
+      select s.id from penstock.job s
+      where s.deadline_at is not null
+        and s.worker_id = p_worker -- guard: its own
+        and s.started_at <= p_before -- guard: from before
+      order by s.id for no key update)
+    || array(
+      select s.id from penstock.job s
+      where s.deadline_at > p_before -- guard: not over
+        and s.status = 'awaiting' -- guard: outside
+        and s.started_at <= p_before -- guard: outside, from before
+        and (s.updated_at <= p_before or s.deadline_at <= s.updated_at) -- guard: once
+      order by s.id for no key update skip locked))
+    returning j.id
+  )
+  select count(*)::integer from postponed
 $$;

@@ -12,43 +12,11 @@
 -- go with their partition, results that came too late after 90 days, records of idempotency keys
 -- after 7.
 
--- Ends what waits, at most p_rows, and asks what runs to stop; how many were cancelled. The caller
--- holds the account.
-create or replace function penstock._stop_account(p_account bigint, p_rows integer)
-returns integer
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_cancelled integer;
-  v_asked uuid;
-begin
-  select count(*) into v_cancelled from penstock._end_waiting(
-    array(
-      select j.id from penstock.job j
-      where j.account_id = p_account and j.account_id <> 0
-        and j.status in ('scheduled', 'queued')
-      order by j.id limit p_rows for update skip locked),
-    'cancelled',
-    '{"class": "cancelled", "message": "its account is being erased", "retryable": false}',
-    array[p_account]);
-  for v_asked in
-    update penstock.job j set cancel_requested_at = penstock.clock(),
-      updated_at = penstock.clock(), version = j.version + 1
-    where j.id = any (array(
-      select r.id from penstock.job r
-      where r.account_id = p_account and r.account_id <> 0
-        and r.status in ('running', 'awaiting') and r.cancel_requested_at is null
-      order by r.id limit p_rows for update skip locked))
-    returning j.id
-  loop
-    perform pg_notify('penstock_cancel', v_asked::text);
-  end loop;
-  return v_cancelled;
-end
-$$;
-
--- Removes finished jobs and all that belongs to them, at most p_rows; how many.
-create or replace function penstock._erase_jobs(p_account bigint, p_rows integer) returns integer
+-- Removes finished jobs with all that belongs to them, webhooks and uploads, at most p_rows of
+-- each. Returns how many of each.
+create or replace function penstock._erase_rows(
+  p_account bigint, p_rows integer, out jobs integer, out webhooks integer, out uploads integer
+)
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -56,6 +24,8 @@ declare
     select f.id from penstock.finished f
     where f.account_id = p_account and f.account_id <> 0
     order by f.id limit p_rows);
+  v_uploads uuid[] := array(
+    select u.id from penstock.upload u where u.account_id = p_account limit least(p_rows, 50));
 begin
   delete from penstock.chunk c where c.job_id = any (v_jobs);
   delete from penstock.step s where s.job_id = any (v_jobs);
@@ -64,46 +34,14 @@ begin
   delete from penstock.hook h where h.job_id = any (v_jobs);
   delete from penstock.job_webhook w where w.job_id = any (v_jobs);
   delete from penstock.finished f where f.id = any (v_jobs) and f.account_id = p_account;
-  return cardinality(v_jobs);
-end
-$$;
-
--- Records of what was asked under a key of the caller's choice: before their jobs go, which tell
--- whose they are. They have no index by job, so they are read through once, not in each step.
-create or replace function penstock._erase_idempotency(p_account bigint) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  delete from penstock.idempotency i
-  where i.job_id in (
-    select f.id from penstock.finished f where f.account_id = p_account and f.account_id <> 0)
-$$;
-
-create or replace function penstock._erase_uploads(p_account bigint, p_rows integer)
-returns integer
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_uploads uuid[] := array(
-    select u.id from penstock.upload u where u.account_id = p_account limit p_rows);
-begin
-  delete from penstock.upload_part p where p.upload_id = any (v_uploads);
-  delete from penstock.upload u where u.id = any (v_uploads);
-  return cardinality(v_uploads);
-end
-$$;
-
-create or replace function penstock._erase_deliveries(p_account bigint, p_rows integer)
-returns integer
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_erased integer;
-begin
   delete from penstock.delivery d
   where d.id = any (array(
     select e.id from penstock.delivery e where e.account_id = p_account limit p_rows));
-  get diagnostics v_erased = row_count;
-  return v_erased;
+  get diagnostics webhooks = row_count;
+  delete from penstock.upload_part p where p.upload_id = any (v_uploads);
+  delete from penstock.upload u where u.id = any (v_uploads);
+  jobs := cardinality(v_jobs);
+  uploads := cardinality(v_uploads);
 end
 $$;
 
@@ -118,22 +56,6 @@ as $$
       or exists (select from penstock.finished f where f.account_id = a.id and f.account_id <> 0)
       or exists (select from penstock.delivery d where d.account_id = a.id)
       or exists (select from penstock.upload u where u.account_id = a.id)))
-$$;
-
--- The name goes, and what counts under it.
-create or replace function penstock._erase_name(p_account bigint, p_receipt jsonb) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-begin
-  delete from penstock.recent_submit r where r.account_id = p_account;
-  update penstock.api_key k set name = null where k.account_id = p_account;
-  update penstock.account a set name = null where a.id = p_account;
-  return p_receipt || jsonb_build_object('at', penstock._rfc3339(penstock.clock()),
-    'kept', (
-      select jsonb_build_object('ledger_lines', count(*),
-        'with_words', count(*) filter (where l.ref is not null or l.reason is not null))
-      from penstock.ledger l where l.account_id = p_account));
-end
 $$;
 
 -- One step. Answers the receipt so far; `done` says whether it is whole, `live` how many jobs have
@@ -153,9 +75,7 @@ declare
   v_cancelled integer;
   v_live bigint;
   v_keys integer;
-  v_jobs integer := 0;
-  v_webhooks integer := 0;
-  v_uploads integer := 0;
+  v_erased record;
 begin
   if p_rows is null or p_rows not between 1 and 100000 then
     perform penstock._refuse(422, 'invalid_limit', 'rows must be 1 to 100000', 'rows');
@@ -179,24 +99,51 @@ begin
   update penstock.api_key k set revoked_at = penstock.clock()
   where k.account_id = v_account.id and k.revoked_at is null;
   get diagnostics v_keys = row_count;
-  v_cancelled := penstock._stop_account(v_account.id, p_rows);
+  -- What waits is cancelled, and what runs is asked to stop.
+  select count(*) into v_cancelled from penstock._finish_waiting(
+    array(
+      select j.id from penstock.job j
+      where j.account_id = v_account.id and j.account_id <> 0
+        and j.status in ('scheduled', 'queued')
+      order by j.id limit p_rows for update skip locked),
+    'cancelled',
+    '{"class": "cancelled", "message": "its account is being erased", "retryable": false}',
+    array[v_account.id]);
+  perform penstock._request_cancel(array(
+    select r.id from penstock.job r
+    where r.account_id = v_account.id and r.account_id <> 0
+      and r.status in ('running', 'awaiting') and r.cancel_requested_at is null
+    order by r.id limit p_rows for update skip locked));
   select count(*) into v_live from penstock.job j
   where j.account_id = v_account.id and j.account_id <> 0;
   if v_live = 0 then
+    -- Idempotency records go before their jobs, which tell whose they are. They have no index by
+    -- job, so they are read through once, not in each step.
     if v_erasure.receipt ->> 'jobs' = '0' then
-      perform penstock._erase_idempotency(v_account.id);
+      delete from penstock.idempotency i
+      where i.job_id in (
+        select f.id from penstock.finished f
+        where f.account_id = v_account.id and f.account_id <> 0);
     end if;
-    v_jobs := penstock._erase_jobs(v_account.id, p_rows);
-    v_webhooks := penstock._erase_deliveries(v_account.id, p_rows);
-    v_uploads := penstock._erase_uploads(v_account.id, least(p_rows, 50));
   end if;
+  -- Nothing as long as jobs live.
+  select * into v_erased
+  from penstock._erase_rows(v_account.id, case when v_live = 0 then p_rows else 0 end);
   v_receipt := v_erasure.receipt || jsonb_build_object(
-    'jobs', (v_erasure.receipt ->> 'jobs')::bigint + v_jobs,
-    'uploads', (v_erasure.receipt ->> 'uploads')::bigint + v_uploads,
+    'jobs', (v_erasure.receipt ->> 'jobs')::bigint + v_erased.jobs,
+    'uploads', (v_erasure.receipt ->> 'uploads')::bigint + v_erased.uploads,
     'keys', (v_erasure.receipt ->> 'keys')::bigint + v_keys,
-    'webhooks', (v_erasure.receipt ->> 'webhooks')::bigint + v_webhooks);
+    'webhooks', (v_erasure.receipt ->> 'webhooks')::bigint + v_erased.webhooks);
   if v_last then
-    v_receipt := penstock._erase_name(v_account.id, v_receipt);
+    -- The name goes, and what counts under it.
+    delete from penstock.recent_submit r where r.account_id = v_account.id;
+    update penstock.api_key k set name = null where k.account_id = v_account.id;
+    update penstock.account a set name = null where a.id = v_account.id;
+    v_receipt := v_receipt || jsonb_build_object('at', penstock._rfc3339(penstock.clock()),
+      'kept', (
+        select jsonb_build_object('ledger_lines', count(*),
+          'with_words', count(*) filter (where l.ref is not null or l.reason is not null))
+        from penstock.ledger l where l.account_id = v_account.id));
   end if;
   update penstock.erasure e set receipt = v_receipt, at = penstock.clock()
   where e.id = v_erasure.id;

@@ -22,26 +22,23 @@ declare
   v_job penstock.job := jsonb_populate_record(null::penstock.job, p_line -> 'job');
   v_plan text := p_line ->> 'plan';
   v_account text := p_line ->> 'account';
-  v_old uuid := v_job.id;
+  v_new uuid;
 begin
-  if penstock._status_of(v_old) is not null then
+  if penstock._status_of(v_job.id) is not null then
     return false;
   end if;
-  if not exists (select from penstock.queue where name = p_line ->> 'queue') then
-    perform penstock.declare_queue(p_line ->> 'queue', p_line -> 'queue_declared');
-  end if;
-  if not exists (select from penstock.kind where name = p_line ->> 'kind') then
-    perform penstock.declare_kind(p_line ->> 'kind', p_line ->> 'queue',
-      (p_line -> 'kind_declared') - 'queue');
-  end if;
-  if v_plan is not null and not exists (select from penstock.plan where name = v_plan) then
-    perform penstock.declare_plan(v_plan, p_line -> 'plan_declared');
-  end if;
-  if v_account is not null and not exists (
-    select from penstock.account where name = v_account) then
-    perform penstock.create_account(v_account, v_plan);
-  end if;
-  perform penstock._adopt_job(s.id, v_job)
+  perform penstock.declare_queue(p_line ->> 'queue', p_line -> 'queue_declared')
+  where not exists (select from penstock.queue q where q.name = p_line ->> 'queue');
+  perform penstock.declare_kind(p_line ->> 'kind', p_line ->> 'queue',
+    (p_line -> 'kind_declared') - 'queue')
+  where not exists (select from penstock.kind k where k.name = p_line ->> 'kind');
+  perform penstock.declare_plan(v_plan, p_line -> 'plan_declared')
+  where v_plan is not null
+    and not exists (select from penstock.plan p where p.name = v_plan);
+  perform penstock.create_account(v_account, v_plan)
+  where v_account is not null
+    and not exists (select from penstock.account a where a.name = v_account);
+  select s.id into v_new
   from penstock.submit_many(array[p_line ->> 'kind'], array[v_job.payload], array[v_account],
     array[v_job.dedupe_key], array[v_job.topic], array[v_job.priority],
     case when v_job.status = 'scheduled' and v_job.run_at > penstock.clock()
@@ -54,22 +51,15 @@ begin
   if not found then
     return false;
   end if;
-  -- Under the id that it has now.
+  -- The identity and the counters that it had before.
+  update penstock.job j set id = v_job.id, failures = v_job.failures,
+    deferrals = v_job.deferrals, crashes = v_job.crashes, losses = coalesce(v_job.losses, 0),
+    created_at = v_job.created_at, expires_at = v_job.expires_at, error = v_job.error,
+    priority_said = coalesce(v_job.priority_said, false),
+    first_job = coalesce(v_job.first_job, false)
+  where j.id = v_new;
   insert into penstock.job_webhook (job_id, url)
-  select v_old, p_line ->> 'webhook_url' where p_line ->> 'webhook_url' is not null;
+  select v_job.id, p_line ->> 'webhook_url' where p_line ->> 'webhook_url' is not null;
   return true;
 end
-$$;
-
--- Gives a job just submitted the identity and the counters it had before.
-create or replace function penstock._adopt_job(p_new uuid, p_old penstock.job) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  update penstock.job j set id = p_old.id, failures = p_old.failures,
-    deferrals = p_old.deferrals, crashes = p_old.crashes, losses = coalesce(p_old.losses, 0),
-    created_at = p_old.created_at,
-    expires_at = p_old.expires_at, error = p_old.error,
-    priority_said = coalesce(p_old.priority_said, false),
-    first_job = coalesce(p_old.first_job, false)
-  where j.id = p_new
 $$;

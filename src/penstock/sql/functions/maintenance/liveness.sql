@@ -96,33 +96,50 @@ as $$
   order by c.since limit 1
 $$;
 
--- Queued jobs that nothing stops: the oldest of each queue and kind. The same question is asked of
--- an open circuit whose probe is due, while a job could be that probe.
-create or replace function penstock._unstarted(p_before timestamptz, p_now timestamptz)
+-- Everything that has been due for older_than and has not happened; none where all moves. What is
+-- found may be about to happen: whoever wants to be sure asks twice, a moment apart.
+create or replace function penstock.check_liveness(older_than interval default '10 seconds')
 returns table (rule text, subject text, since timestamptz, detail text)
-language sql stable set search_path = pg_catalog, pg_temp
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
 as $$
+#variable_conflict use_column
+declare
+  v_now timestamptz := penstock.clock();
+  v_before timestamptz := v_now - older_than;
+begin
+  if older_than is null or older_than < interval '0' then
+    perform penstock._refuse(422, 'invalid_age', 'the age must be 0 or more', 'older_than');
+  end if;
+  return query
+  with standing as materialized (
+    select min(w.started_at) as since from penstock._live_workers(v_now) w
+    where w.locks and w.started_at <= v_before -- guard: stands
+      and w.beat_at >= v_now - w.lease / 2
+  )
+  -- Queued jobs that nothing stops: the oldest of each queue and kind. The same question is asked
+  -- of an open circuit whose probe is due, while a job could be that probe.
   select case when c.state = 'open' then 'a probe starts when it is due'
       else 'a queued job starts when it may' end,
     j.id::text, greatest(j.since, k.since, q.changed_at, c.changed_at, c.next_at, g.rate_next_at),
     format('queue %s, kind %s: a worker has a free slot, and nothing starts or ends in the queue',
       q.name, n.name)
-  from penstock._accepted_kinds(p_before, p_now) k
+  from penstock._accepted_kinds(v_before, v_now) k
   join penstock.queue q on q.id = k.queue_id join penstock.kind n on n.id = k.kind_id
   join penstock.gate g on g.queue_id = q.id
   join penstock.circuit c on c.queue_id = q.id
-  cross join lateral penstock._stop(q.id, n.id, q.paused_at, p_now) s (word)
-  cross join lateral penstock._oldest_startable(q.id, n.id, p_before, p_now) j
+  cross join lateral penstock._stop(q.id, n.id, q.paused_at, v_now) s (word)
+  cross join lateral penstock._oldest_startable(q.id, n.id, v_before, v_now) j
   where (c.state = 'open' or s.word is null) -- guard: stopped
     and (c.state <> 'open' or q.paused_at is null) -- guard: no probe while paused
-    and (c.state <> 'open' or c.next_at <= p_before) -- guard: probe due
+    and (c.state <> 'open' or c.next_at <= v_before) -- guard: probe due
     and c.state <> 'ramping' -- guard: ramp
     and not exists ( -- guard: probe runs
       select from penstock.job p
       where p.id = c.probe_job and p.attempt = c.probe_attempt and p.deadline_at is not null)
-    and penstock._waiting_for(null, q, g, 0, null, 0, p_now) is null -- guard: limits
-    and greatest(q.changed_at, c.changed_at, g.rate_next_at) <= p_before -- guard: so for long
-    and q.id not in (select m.queue_id from penstock._moved_since(p_before) m) -- guard: moved
+    and penstock._waiting_for(null, q, g, 0, null, 0, v_now) is null -- guard: limits
+    and greatest(q.changed_at, c.changed_at, g.rate_next_at) <= v_before -- guard: so for long
+    and q.id not in (select m.queue_id from penstock._moved_since(v_before) m) -- guard: moved
   union all
   -- As L6 says; but here it names the job that waits.
   select 'a queued job starts when it may', j.id::text, j.updated_at,
@@ -136,19 +153,14 @@ as $$
     order by f.rank limit 1
   ) j
   where not l.open and l.waiting > 0 and (a.concurrency is null or a.running < a.concurrency)
-    and j.updated_at <= p_before
-$$;
-
--- Jobs whose time has come and that are not queued, in queues that a worker claims from: the claim
--- makes them ready, before it looks at any limit but a stop.
-create or replace function penstock._unstaged(p_before timestamptz, p_now timestamptz)
-returns table (rule text, subject text, since timestamptz, detail text)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
-as $$
+    and j.updated_at <= v_before
+  union all
+  -- Jobs whose time has come and that are not queued, in queues that a worker claims from: the
+  -- claim makes them ready, before it looks at any limit but a stop.
   select 'a job is queued when it is due', j.id::text,
     greatest(j.run_at, k.since, q.changed_at, c.changed_at), format('queue %s', q.name)
   from (
-    select a.queue_id, min(a.since) as since from penstock._accepted_kinds(p_before, p_now) a
+    select a.queue_id, min(a.since) as since from penstock._accepted_kinds(v_before, v_now) a
     group by a.queue_id
   ) k
   join penstock.queue q on q.id = k.queue_id
@@ -156,21 +168,16 @@ as $$
   cross join lateral (
     select d.id, d.run_at, d.lane from penstock.job d
     where d.queue_id = q.id and d.status = 'scheduled' and not d.parked
-      and d.run_at <= p_before
+      and d.run_at <= v_before
       and not penstock._account_locked(d.lane) -- guard: lane locked
     order by d.run_at limit 1
   ) j
   where q.paused_at is null -- guard: paused
     and c.state <> 'open' -- guard: open
-    and greatest(q.changed_at, c.changed_at) <= p_before
-    and q.id not in (select m.queue_id from penstock._moved_since(p_before) m)
-$$;
-
--- Queues without workers, whose jobs calls from outside run: work is due and nobody calls.
-create or replace function penstock._undriven(p_before timestamptz, p_now timestamptz)
-returns table (rule text, subject text, since timestamptz, detail text)
-language sql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
-as $$
+    and greatest(q.changed_at, c.changed_at) <= v_before
+    and q.id not in (select m.queue_id from penstock._moved_since(v_before) m)
+  union all
+  -- Queues without workers, whose jobs calls from outside run: work is due and nobody calls.
   select 'a driven queue with due jobs is called', q.name, j.since, format('job %s waits', j.id)
   from penstock.due_drives() d (name)
   join penstock.queue q on q.name = d.name
@@ -178,46 +185,36 @@ as $$
   cross join lateral (
     select o.id, o.since from penstock._kinds_named(q.id, null) n (kinds)
     cross join lateral unnest(n.kinds) k (id)
-    cross join lateral penstock._oldest_startable(q.id, k.id, p_before, p_now) o
+    cross join lateral penstock._oldest_startable(q.id, k.id, v_before, v_now) o
     order by o.since limit 1
   ) j
-  where c.state = 'closed' and q.changed_at <= p_before
-    and q.id not in (select m.queue_id from penstock._moved_since(p_before) m)
-$$;
-
--- What upkeep does, wherever a worker has lived for long enough to do it.
-create or replace function penstock._unkept(p_before timestamptz, p_now timestamptz)
-returns table (rule text, subject text, since timestamptz, detail text)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
-as $$
-  with standing as materialized (
-    select min(w.started_at) as since from penstock._live_workers(p_now) w
-    where w.locks and w.started_at <= p_before -- guard: stands
-      and w.beat_at >= p_now - w.lease / 2
-  )
+  where c.state = 'closed' and q.changed_at <= v_before
+    and q.id not in (select m.queue_id from penstock._moved_since(v_before) m)
+  union all
+  -- What upkeep does, wherever a worker has lived for long enough to do it.
   select u.* from standing s cross join lateral (
     (select 'upkeep runs', 'measure_waits', greatest(m.at, s.since), 'no worker has called it since'
      from penstock.measured m
-     where greatest(m.at, s.since) <= p_before - interval '10 seconds')
+     where greatest(m.at, s.since) <= v_before - interval '10 seconds')
     union all
     (select 'an attempt past its deadline is settled', j.id::text, j.deadline_at,
        format('attempt %s', j.attempt)
      from penstock.job j
-     where j.deadline_at <= p_before
+     where j.deadline_at <= v_before
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.deadline_at limit 20)
     union all
     (select 'a silent worker is given up', w.name, w.beat_at + w.lease, format('worker %s', w.id)
      from penstock.worker w
      where w.cleared_at is null and w.lost_at is null and w.stopped_at is null
-       and w.beat_at + w.lease <= p_before
+       and w.beat_at + w.lease <= v_before
      limit 20)
     union all
     (select 'jobs of a worker that is gone are settled', j.id::text,
        coalesce(w.lost_at, w.stopped_at), format('worker %s, attempt %s', w.name, j.attempt)
      from penstock.worker w join penstock.job j on j.worker_id = w.id
      where w.cleared_at is null and j.deadline_at is not null
-       and coalesce(w.lost_at, w.stopped_at) <= p_before
+       and coalesce(w.lost_at, w.stopped_at) <= v_before
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      limit 20)
     union all
@@ -225,7 +222,7 @@ as $$
        format('%s, attempt %s', j.status, j.attempt)
      from penstock.job j
      -- A worker has ten seconds to stop it in good order.
-     where j.cancel_requested_at <= p_before - interval '10 seconds'
+     where j.cancel_requested_at <= v_before - interval '10 seconds'
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.cancel_requested_at limit 20)
     union all
@@ -234,14 +231,14 @@ as $$
      from penstock.queue q cross join lateral (
        select e.id, e.expires_at from penstock.job e
        where e.queue_id = q.id and e.status in ('scheduled', 'queued')
-         and e.expires_at <= p_before
+         and e.expires_at <= v_before
          and not penstock._is_locked(e.xmax) and not penstock._account_locked(e.account_id)
        order by e.expires_at limit 1) j)
     union all
     (select 'a last failure that may be the provider''s is decided', j.id::text, j.run_at,
        'its minute is over'
      from penstock.job j
-     where j.parked and j.run_at <= p_before
+     where j.parked and j.run_at <= v_before
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.run_at limit 20)
     union all
@@ -250,66 +247,34 @@ as $$
      from penstock.circuit c join penstock.queue q on q.id = c.queue_id
      where c.state = 'ramping'
        -- A ramp goes on for as long as calls are refused in it.
-       and c.eased_at + interval '1 minute' <= p_before -- guard: nothing refused
-       and c.changed_at + interval '1 minute' <= p_before)
+       and c.eased_at + interval '1 minute' <= v_before -- guard: nothing refused
+       and c.changed_at + interval '1 minute' <= v_before)
   ) u (rule, subject, since, detail)
   where s.since is not null
-$$;
-
--- Messages and callbacks that are due: the longest due of each receiver or kind.
-create or replace function penstock._untold(p_before timestamptz, p_now timestamptz)
-returns table (rule text, subject text, since timestamptz, detail text)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
-as $$
-  select 'a webhook is sent when it is due', d.id::text, d.next_at, format('to %s', d.host)
-  from (
-    select * from penstock.delivery o
-    where o.next_at <= p_before
-    order by o.next_at limit 1
-  ) d
-  where exists (
-      select from penstock._live_workers(p_now) w where w.locks and w.started_at <= p_before)
-    -- While others are sent, it may wait for its turn.
-    and not exists ( -- guard: others are sent
-      select from penstock.delivery o where o.sending_until > p_now)
+  union all
+  -- Messages and callbacks that are due: the longest due of each receiver or kind.
+  (select 'a webhook is sent when it is due', d.id::text, d.next_at, format('to %s', d.host)
+   from penstock.delivery d
+   where d.next_at <= v_before
+     and exists (
+       select from penstock._live_workers(v_now) w where w.locks and w.started_at <= v_before)
+     -- While others are sent, it may wait for its turn.
+     and not exists ( -- guard: others are sent
+       select from penstock.delivery o where o.sending_until > v_now)
+   order by d.next_at limit 1)
   union all
   select 'an on_finish callback runs when it is due', h.job_id::text, h.next_at,
     format('kind %s, tried %s times', k.name, h.tries)
   from penstock.kind k
   cross join lateral (
     select o.job_id, o.next_at, o.tries from penstock.hook o
-    where o.kind_id = k.id and o.next_at <= p_before
+    where o.kind_id = k.id and o.next_at <= v_before
       and not penstock._is_locked(o.xmax) -- guard: callback runs
     order by o.next_at limit 1
   ) h
   where exists ( -- guard: handler
-    select from penstock._live_workers(p_now) w
-    where w.locks and w.started_at <= p_before and (w.kinds is null or k.name = any (w.kinds)))
-$$;
-
--- Everything that has been due for older_than and has not happened; none where all moves. What is
--- found may be about to happen: whoever wants to be sure asks twice, a moment apart.
-create or replace function penstock.check_liveness(older_than interval default '10 seconds')
-returns table (rule text, subject text, since timestamptz, detail text)
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off
-as $$
-#variable_conflict use_column
-declare
-  v_now timestamptz := penstock.clock();
-begin
-  if older_than is null or older_than < interval '0' then
-    perform penstock._refuse(422, 'invalid_age', 'the age must be 0 or more', 'older_than');
-  end if;
-  return query
-  select u.* from penstock._unstarted(v_now - older_than, v_now) u
-  union all
-  select u.* from penstock._unstaged(v_now - older_than, v_now) u
-  union all
-  select u.* from penstock._undriven(v_now - older_than, v_now) u
-  union all
-  select u.* from penstock._unkept(v_now - older_than, v_now) u
-  union all
-  select u.* from penstock._untold(v_now - older_than, v_now) u
+    select from penstock._live_workers(v_now) w
+    where w.locks and w.started_at <= v_before and (w.kinds is null or k.name = any (w.kinds)))
   order by 3;
 end
 $$;

@@ -2,67 +2,6 @@
 -- and where in a deep queue is what. None of it decides anything: late or missing, it costs the
 -- exactness of a number that people are shown.
 
--- How long starts of each kind take. A median, for one job of four hours must not make everyone's
--- wait look like hours; of the means of up to five in a row, since a plain median is far below
--- what many jobs take together where a few are long, as answers of models are.
--- From the newest thousand finished jobs, and only for kinds of which something ended since.
-create or replace function penstock._measure_paces() returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-as $$
-begin
-  with newest as materialized (
-    select f.id, f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
-    from penstock.finished f order by f.id desc limit 1000
-  ),
-  sample as materialized (
-    select s.* from (
-      select n.kind_id, n.finished_at,
-        greatest(0, date_part('epoch', n.finished_at - n.started_at)) as seconds,
-        row_number() over (partition by n.kind_id order by n.id desc) as nth,
-        count(*) over (partition by n.kind_id) as total
-      from newest n join penstock.kind k on k.id = n.kind_id
-      where n.ended_in_start and n.status <> 'cancelled' -- guard: ran to its end
-    ) s
-    where s.nth <= 100
-  ),
-  bunch as (
-    select s.kind_id, avg(s.seconds) as seconds, count(*) as n, max(s.finished_at) as newest_at
-    from sample s
-    group by s.kind_id, (s.nth - 1) / greatest(1, least(5, s.total / 5))
-  )
-  insert into penstock.pace as p (kind_id, seconds, samples, newest_at)
-  select b.kind_id, percentile_cont(0.5) within group (order by b.seconds), sum(b.n),
-    max(b.newest_at)
-  from bunch b group by b.kind_id
-  on conflict (kind_id) do update set seconds = excluded.seconds, samples = excluded.samples,
-    newest_at = excluded.newest_at
-  where p.newest_at <> excluded.newest_at;
-end
-$$;
-
--- How many run at once in queues where others wait: up at once, down slowly, for a look may come
--- just between an end and the next claim.
-create or replace function penstock._measure_flows(p_now timestamptz) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  insert into penstock.flow as f (queue_id, parallel, seen_at)
-  select r.queue_id, r.n, p_now
-  from (
-    select j.queue_id, count(*) as n from penstock.job j
-    where j.deadline_at is not null group by j.queue_id
-  ) r
-  join penstock.queue q on q.id = r.queue_id
-  where exists (
-      select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
-    -- What is stopped runs empty, and says nothing of how it goes otherwise.
-    and ( -- guard: not stopped
-      select s from penstock._stop(q.id, null, q.paused_at, p_now) s) is null
-  on conflict (queue_id) do update set
-    parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
-    seen_at = excluded.seen_at
-$$;
-
 -- The first job of each slice of one lane (-1: of no lane) of one kind, in order, slice by slice
 -- along the index. One statement with a window took four times as long, and while it runs nothing
 -- that claims leave behind can be cleared away (2026-11). p_from, p_done: where to begin, and the
@@ -119,15 +58,14 @@ as $$
   where n.nth % penstock._slice_size() = 1
 $$;
 
--- Snapshots of a deep queue: as a whole, and of accounts that are deep by themselves. Not in a fair
--- queue, where lanes say how many wait in them, as a whole. Of kinds that can run only.
+-- Snapshots of a deep queue: as a whole (lane -2), and of accounts that are deep by themselves. Not
+-- in a fair queue, where lanes say how many wait in them, as a whole. Of kinds that can run only.
 create or replace function penstock._take_snapshots(
   p_queue integer, p_ordering text, p_kinds integer[]
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lowest constant bigint := -9223372036854775807;
   v_began timestamptz := penstock.clock();
   v_typical double precision := coalesce(
     (select t.seconds from penstock._typical_pace(p_queue) t), 0);
@@ -135,54 +73,37 @@ declare
     select distinct l.account_id from penstock.lane l
     where l.queue_id = p_queue and l.waiting > 0 and not l.open);
   v_deep record;
+  v_slices record;
 begin
   delete from penstock.snapshot s where s.queue_id = p_queue;
   for v_deep in
-    select l.account_id, array_agg(l.kind_id) as kinds from penstock.lane l
+    select l.account_id as lane, l.account_id as account, array_agg(l.kind_id) as kinds
+    from penstock.lane l
     where l.queue_id = p_queue and l.kind_id = any (p_kinds) and l.waiting > 0
     group by l.account_id having sum(l.waiting) > penstock._counted_at_submit()
+    union all
+    -- Where nothing waits in open lanes, only what is in no lane.
+    select -2, case when not exists (
+        select from penstock.lane l
+        where l.queue_id = p_queue and l.waiting > 0 and l.open) then -1 end, p_kinds
+    where p_ordering <> 'fair'
   loop
-    perform penstock._take_snapshot(p_queue, v_deep.kinds, v_deep.account_id, v_typical, v_lowest);
-  end loop;
-  if p_ordering <> 'fair' and exists (
-    select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0 and l.open)
-  then
+    if cardinality(v_deep.kinds) = 1 and v_deep.account is not null then
+      select * into v_slices from penstock._slices_of_lane(
+        p_queue, v_deep.kinds[1], v_deep.account, v_typical, -9223372036854775807, 0);
+    else
+      select * into v_slices from penstock._slices_of_lanes(
+        p_queue, v_deep.kinds, v_deep.account, v_closed, v_typical);
+    end if;
     insert into penstock.snapshot (queue_id, lane, ranks, work)
-    select p_queue, -2, s.ranks, s.work
-    from penstock._slices_of_lanes(p_queue, p_kinds, null, v_closed, v_typical) s
-    where s.ranks is not null;
-  elsif p_ordering <> 'fair' then
-    perform penstock._take_snapshot(p_queue, p_kinds, -1, v_typical, v_lowest);
-  end if;
+    select p_queue, v_deep.lane, v_slices.ranks, v_slices.work
+    where v_slices.ranks is not null;
+  end loop;
   insert into penstock.flow as f (queue_id, closed, snapshot_due_at)
   values (p_queue, v_closed, penstock.clock()
     + greatest(interval '2 seconds', (penstock.clock() - v_began) * 20))
   on conflict (queue_id) do update set closed = excluded.closed,
     snapshot_due_at = excluded.snapshot_due_at;
-end
-$$;
-
--- The snapshot of one account (-1: of what is in no lane, which is kept as -2).
-create or replace function penstock._take_snapshot(
-  p_queue integer, p_kinds integer[], p_account bigint, p_typical double precision,
-  p_lowest bigint
-) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_slices record;
-begin
-  if cardinality(p_kinds) = 1 then
-    select * into v_slices
-    from penstock._slices_of_lane(p_queue, p_kinds[1], p_account, p_typical, p_lowest, 0);
-  else
-    select * into v_slices
-    from penstock._slices_of_lanes(p_queue, p_kinds, p_account, null, p_typical);
-  end if;
-  insert into penstock.snapshot (queue_id, lane, ranks, work)
-  select p_queue, case when p_account = -1 then -2 else p_account end, v_slices.ranks,
-    v_slices.work
-  where v_slices.ranks is not null;
 end
 $$;
 
@@ -224,8 +145,54 @@ begin
   if not found then
     return false;
   end if;
-  perform penstock._measure_paces();
-  perform penstock._measure_flows(v_now);
+  -- How long starts of each kind take. A median, for one job of four hours must not make everyone's
+  -- wait look like hours; of the means of up to five in a row, since a plain median is far below
+  -- what many jobs take together where a few are long, as answers of models are.
+  -- From the newest thousand finished jobs, and only for kinds of which something ended since.
+  with newest as materialized (
+    select f.id, f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
+    from penstock.finished f order by f.id desc limit 1000
+  ),
+  sample as materialized (
+    select s.* from (
+      select n.kind_id, n.finished_at,
+        greatest(0, date_part('epoch', n.finished_at - n.started_at)) as seconds,
+        row_number() over (partition by n.kind_id order by n.id desc) as nth,
+        count(*) over (partition by n.kind_id) as total
+      from newest n join penstock.kind k on k.id = n.kind_id
+      where n.ended_in_start and n.status <> 'cancelled' -- guard: ran to its end
+    ) s
+    where s.nth <= 100
+  ),
+  bunch as (
+    select s.kind_id, avg(s.seconds) as seconds, count(*) as n, max(s.finished_at) as newest_at
+    from sample s
+    group by s.kind_id, (s.nth - 1) / greatest(1, least(5, s.total / 5))
+  )
+  insert into penstock.pace as p (kind_id, seconds, samples, newest_at)
+  select b.kind_id, percentile_cont(0.5) within group (order by b.seconds), sum(b.n),
+    max(b.newest_at)
+  from bunch b group by b.kind_id
+  on conflict (kind_id) do update set seconds = excluded.seconds, samples = excluded.samples,
+    newest_at = excluded.newest_at
+  where p.newest_at <> excluded.newest_at;
+  -- How many run at once in queues where others wait: up at once, down slowly, for a look may come
+  -- just between an end and the next claim.
+  insert into penstock.flow as f (queue_id, parallel, seen_at)
+  select r.queue_id, r.n, v_now
+  from (
+    select j.queue_id, count(*) as n from penstock.job j
+    where j.deadline_at is not null group by j.queue_id
+  ) r
+  join penstock.queue q on q.id = r.queue_id
+  where exists (
+      select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
+    -- What is stopped runs empty, and says nothing of how it goes otherwise.
+    and ( -- guard: not stopped
+      select s from penstock._stop(q.id, null, q.paused_at, v_now) s) is null
+  on conflict (queue_id) do update set
+    parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
+    seen_at = excluded.seen_at;
   for v_queue in
     select q.id, q.ordering, f.snapshot_due_at, penstock._served_kinds(q.id, v_now) as kinds,
       (select count(*) from (

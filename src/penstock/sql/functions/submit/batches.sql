@@ -204,7 +204,7 @@ begin
                    where j.batch_id = p_batch and (j.lane >= 0 or j.reserved > 0))
     order by a.id for no key update
   ) l;
-  perform penstock._end_waiting(
+  perform penstock._finish_waiting(
     array(select j.id from penstock.job j
           where j.batch_id = p_batch and j.status in ('scheduled', 'queued')
           order by j.id for update),
