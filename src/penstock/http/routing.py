@@ -41,6 +41,8 @@ class Described:
     """What the document says of a route, beside what its function says."""
 
     tag: str
+    operation: str = ""
+    """Its operation id, where that is not the noun of its routes and the name of its function."""
     summary: str = ""
     status: int = 200
     """Of the usual answer."""
@@ -71,7 +73,7 @@ class Route(routing.Route):
         self.method = method
         self.methods = {method}
         self.described = described
-        self.operation_id = f"{noun}_{function.__name__}"
+        self.operation_id = described.operation or f"{noun}_{function.__name__}"
         self.caller: Allowed | None = None
         self.body: tuple[type[BaseModel], Body] | None = None
         self.locations: dict[str, str] = {}

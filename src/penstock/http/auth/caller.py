@@ -1,6 +1,8 @@
 """Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
 
 import asyncio
+import ipaddress
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,9 +16,8 @@ from starlette.types import Scope
 from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
 from penstock.engine.accounts.sessions import Grant, Grants
 from penstock.engine.queries.json_texts import Scope as JobScope
-from penstock.errors import NotAllowed, Unauthorized
+from penstock.errors import NotAllowed, RateLimited, Unauthorized
 from penstock.http.auth import tokens
-from penstock.http.auth.wrong_keys import Failures
 from penstock.http.batching import Batcher
 from penstock.security.roots import Roots
 
@@ -30,6 +31,12 @@ _LONGEST_BEARER = 2_000
 # How many grants of simultaneous requests share one statement.
 _MOST_GRANTS = 1_000
 _CALLER = "penstock.caller"
+# Wrong keys from one address in a minute.
+FAILURES = 30
+FAILURES_SECONDS = 60.0
+_NETWORK_BITS = 64
+
+_log = logging.getLogger("penstock.http")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,7 @@ class Auth:
         self._roots = roots
         self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
         self._touched: dict[str, float] = {}
-        self._failures = Failures()
+        self._wrong_keys = WrongKeys()
         # For keys from addresses that have sent too many wrong ones: others do not wait for them.
         self._one_look_up = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,13 +109,13 @@ class Auth:
         """
         if not given.startswith((tokens.PREFIX, PREFIX)):
             return self._operator(request, given)
-        if self._failures.is_over(request):
+        if self._wrong_keys.is_over(request):
             async with self._one_look_up:
                 principal = await self._read(given)
         else:
             principal = await self._read(given)
-        if principal is None and not self._failures.count(request):
-            raise self._failures.refusal(request)
+        if principal is None:
+            self._wrong_keys.add(request)
         return principal
 
     def _operator(self, request: Request, given: str) -> Principal | None:
@@ -120,11 +127,10 @@ class Auth:
 
         Counted before it is compared, with nothing to wait for in between.
         """
-        if not self._failures.count(request):
-            raise self._failures.refusal(request)
+        self._wrong_keys.add(request)
         if not fits():
             return False
-        self._failures.forgive(request)
+        self._wrong_keys.remove(request)
         return True
 
     async def _read(self, given: str) -> Principal | None:
@@ -287,3 +293,77 @@ Service = Annotated[Principal, Allowed("admin", "app")]
 Submitter = Annotated[Principal, Allowed("admin", "app", "account")]
 Reader = Annotated[Principal, Allowed("admin", "app", "account", "token")]
 Canceller = Annotated[Principal, Allowed("admin", "app", "account", "token", needs="cancel")]
+
+
+class WrongKeys:
+    """How many wrong keys each address has sent; past a bound its guesses are not compared.
+
+    Each process counts for itself. A /64 of IPv6 is one address, since a single caller has all of
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def is_over(self, request: Request) -> bool:
+        """Whether its address has sent too many."""
+        return self._count(address_of(request))[1] >= FAILURES
+
+    def add(self, request: Request) -> None:
+        """Count a wrong key; refuse if its address had sent too many before."""
+        address = address_of(request)
+        since, count = self._count(address)
+        if count >= FAILURES:
+            raise RateLimited(
+                "too many wrong keys came from this address",
+                code="too_many_failures",
+                retry_after=round(max(0.0, since + FAILURES_SECONDS - time.monotonic()), 1),
+            )
+        self._counts[address] = (since, count + 1)
+        self._counts.move_to_end(address)
+        while len(self._counts) > MOST_REMEMBERED:
+            self._counts.popitem(last=False)
+        if count + 1 == FAILURES:
+            _warn(request, address)
+
+    def remove(self, request: Request) -> None:
+        """Count one less: the key that was counted just now is right."""
+        address = address_of(request)
+        since, count = self._count(address)
+        if count > 1:
+            self._counts[address] = (since, count - 1)
+        else:
+            self._counts.pop(address, None)
+
+    def _count(self, address: str) -> tuple[float, int]:
+        now = time.monotonic()
+        since, count = self._counts.get(address, (now, 0))
+        return (since, count) if since + FAILURES_SECONDS > now else (now, 0)
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, by the connection or by a proxy that we trust."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
+        return f"{ipaddress.IPv6Address(network)}/{_NETWORK_BITS}"
+    return host
+
+
+def _warn(request: Request, address: str) -> None:
+    """A proxy that nobody has named looks like a caller with very many wrong keys."""
+    hint = (
+        ""
+        if request.headers.get("x-forwarded-for") is None
+        else "; if that is a proxy of yours, name it in PENSTOCK_PROXIES, or all who come through"
+        " it count as one"
+    )
+    _log.warning(
+        "%d wrong keys came from %s within a minute, more are refused%s", FAILURES, address, hint
+    )

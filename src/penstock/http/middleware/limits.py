@@ -19,8 +19,7 @@ from starlette.types import Scope
 from penstock.base.settings import Settings
 from penstock.engine.uploads import Room
 from penstock.errors import RateLimited
-from penstock.http.auth.caller import Principal, caller_of
-from penstock.http.auth.wrong_keys import address_of
+from penstock.http.auth.caller import Principal, address_of, caller_of
 
 MEGABYTE = 1024 * 1024
 # Of a caller whom nothing proves: enough for a sign-in and for a usual callback.

@@ -1,4 +1,4 @@
-"""RFC 9457: every refusal, ours or Starlette's, as one form with a stable code."""
+"""Refusals, ours and Starlette's, in the form of RFC 9457 with a stable code; security headers."""
 
 import json
 import logging
@@ -14,7 +14,16 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from penstock.errors import DiskFull, PenstockError, Refused, RolledBack, Unavailable
-from penstock.http.middleware import security_headers
+
+# Headers of every answer, unless its route sets them: a browser does not guess another type, keep a
+# copy on disk, run anything in the answer, or show it in a frame of another page.
+NOTHING_RUNS = "default-src 'none'; frame-ancestors 'none'"
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": NOTHING_RUNS,
+}
+
 
 MEDIA_TYPE = "application/problem+json"
 # The database was away, or an answer is late: soon enough for people, not a storm.
@@ -192,7 +201,7 @@ async def on_fault(request: Request, error: Exception) -> Response:
     _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
     # Sent from outside of what puts these headers on every other answer.
     headers = {
-        **security_headers.DEFAULTS,
+        **SECURITY_HEADERS,
         "X-Request-ID": request.scope.get("penstock.request", ""),
     }
     return problem(

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.base import logs
 from penstock.errors import RateLimited
 from penstock.http.live.hub import Hub
-from penstock.http.middleware import limits, problems, security_headers
+from penstock.http.middleware import limits, problems
 
 HEADER = "X-Request-ID"
 _HEADER = HEADER.lower().encode()
@@ -47,7 +47,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULTS = [
-    (name.lower().encode(), value.encode()) for name, value in security_headers.DEFAULTS.items()
+    (name.lower().encode(), value.encode()) for name, value in problems.SECURITY_HEADERS.items()
 ]
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]{0,255}")
 _HOST_HINT = "HTTP/1.1 asks for exactly one Host header, like Host: queue.example.org"

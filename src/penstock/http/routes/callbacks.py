@@ -20,12 +20,18 @@ from starlette.responses import Response
 
 from penstock.engine.jobs.callbacks import Item
 from penstock.errors import Invalid, Unauthorized
-from penstock.http.auth.callback_callers import Caller, holds_token, only_item, unknown_caller
+from penstock.http.auth.callbacks import (
+    Caller,
+    holds_token,
+    only_item,
+    parse,
+    read_item,
+    unknown_caller,
+)
 from penstock.http.auth.caller import bearer
 from penstock.http.backend import Backend
 from penstock.http.middleware.problems import problem
 from penstock.http.routing import Routes
-from penstock.http.schemas import callback_items
 from penstock.http.schemas.answers import Answer
 from penstock.http.schemas.body import read_callback
 from penstock.security import callback_token
@@ -166,7 +172,7 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
         proves=lambda part: holds_token(backend.roots, part),
     )
     try:
-        raw = callback_items.parse(body)
+        raw = parse(body)
     except ValueError:
         raise unknown_caller() from None
     raw = [raw] if isinstance(raw, dict) else raw
@@ -176,7 +182,7 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
         raise Invalid(
             f"a callback may have at most {MOST_ITEMS} items", code="invalid_callback", field="body"
         )
-    read = [callback_items.read(item) for item in raw]
+    read = [read_item(item) for item in raw]
     attempts = [
         callback_token.attempt_of(backend.roots, item.job_id, item.token)
         if item.job_id is not None and item.token is not None

@@ -1,19 +1,60 @@
 """Submits over HTTP: every field of the contract and no other, checked with the kind's handler."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field, create_model
 
 from penstock.engine.jobs.requests import NewJob
-from penstock.engine.options.forms import Seconds
+from penstock.engine.options.forms import (
+    TEN_YEARS,
+    Form,
+    Kept,
+    Moment,
+    Object,
+    Seconds,
+    Whole,
+    Word,
+)
+from penstock.engine.options.option import Option
 from penstock.engine.options.submit import JOB
 from penstock.errors import NotAllowed, Refused
 from penstock.http.backend import Kinds
 from penstock.http.schemas.body import Strict
-from penstock.http.schemas.options import with_options
+
+_LONGEST = int(TEN_YEARS.total_seconds())
+
+
+def with_options(name: str, base: type[Strict], options: Iterable[Option]) -> type[Strict]:
+    """Such a body with a field for each option, which may be left out or null."""
+    fields: dict[str, Any] = {
+        option.key: (_type(option.form) | None, Field(default=None, description=option.help))
+        for option in options
+    }
+    return create_model(name, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def _type(form: Form) -> Any:
+    """Values of this form in JSON."""
+    match form:
+        case Whole(least, most):
+            return Annotated[int, Field(ge=least, le=most)]
+        case Word(choices):
+            return Literal[choices]
+        case Seconds(zero=True):
+            return Annotated[float, Field(ge=0, le=_LONGEST)]
+        case Seconds():
+            return Annotated[float, Field(gt=0, le=_LONGEST)]
+        case Kept():
+            return Annotated[float, Field(gt=0, le=_LONGEST)] | Literal["forever"]
+        case Moment():
+            return AwareDatetime
+        case Object():
+            return dict[str, Any]
+    return str
+
 
 MOST_JOBS = 10_000
 # An account's key may not set these: they are up to the operator.

@@ -1,26 +1,187 @@
-"""Who calls back about a job, and what that proves.
+"""Callbacks: what an outside function reports of a job, who it is, and what that proves.
+
+The text of a callback is not ours, so it is read with care.
 
 The token of the start says it all. A signature, or the secret that a kind shares with its function,
 says who calls, and the body then which start it is about: of which job, too, where it is signed, or
 what was signed about one job could be sent to another's address.
 """
 
+import json
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 from uuid import UUID
 
 from starlette.requests import Request
 
+from penstock.engine.encoding.encode import encode
 from penstock.engine.jobs.callbacks import Item
+from penstock.engine.jobs.outcomes import columns
 from penstock.errors import Invalid, Unauthorized
+from penstock.failures.outcome import charged, clean
 from penstock.http.backend import Backend
-from penstock.http.schemas import callback_items
-from penstock.http.schemas.callback_items import ReadItem
+from penstock.http.schemas.body import refuse_crowded
+from penstock.models import usage
+from penstock.models.function_reply import STATUSES, Odd, read_failure, read_units
 from penstock.security import callback_token, signature
 from penstock.security.roots import Roots
+
+# As SQL bounds a result; deeper text would exhaust a parser before it is asked.
+DEEPEST = 64
+STAGE_MAX = 200
+_ATTEMPT_MAX = 2**31 - 1
+_PROGRESS = ("done", "total", "partial")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadItem:
+    """One item of a callback, read as far as it can be before its sender is known."""
+
+    job_id: UUID | None
+    shown: str | None
+    """The job as the item names it."""
+    token: str | None = None
+    attempt: int | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """What it reports, by the names of Item."""
+    odd: str | None = None
+    """Why it is invalid."""
+
+    def item(self, job_id: UUID, attempt: int, token: str) -> Item:
+        return Item(job_id=job_id, attempt=attempt, token=token, **self.columns)
+
+
+def parse(body: bytes) -> Any:
+    """The body as JSON; ValueError where it is none, or nested too deep.
+
+    Anybody may send one: who sends it is known by what it holds.
+    """
+    refuse_crowded(body)
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def read_item(raw: Any) -> ReadItem:
+    """Read one item; never raises: an invalid item has `odd`."""
+    if not isinstance(raw, dict):
+        return ReadItem(job_id=None, shown=None, odd="an item must be an object")
+    job_id, shown = _job(raw.get("job_id"))
+    token, attempt = raw.get("token"), raw.get("attempt")
+    if not isinstance(token, str):
+        token = None
+    if type(attempt) is not int or not 1 <= attempt <= _ATTEMPT_MAX:
+        attempt = None
+    item = ReadItem(job_id=job_id, shown=shown, token=token, attempt=attempt)
+    try:
+        return replace(item, columns=_columns(raw))
+    except Odd as error:
+        return replace(item, odd=str(error))
+    except Invalid as error:
+        return replace(item, odd=error.message)
+
+
+def _job(value: Any) -> tuple[UUID | None, str | None]:
+    if not isinstance(value, str) or len(value) > 36:  # noqa: PLR2004  # of a UUID
+        return None, None
+    try:
+        found = UUID(value)
+    except ValueError:
+        return None, value if value.isprintable() and value.isascii() else None
+    return found, str(found)
+
+
+def _columns(raw: dict[str, Any]) -> dict[str, Any]:
+    status = raw.get("status")
+    if status not in STATUSES:
+        raise Odd(f"status must be one of {', '.join(STATUSES)}")
+    found: dict[str, Any] = {"units": read_units(raw.get("units"))}
+    match status:
+        case "succeeded":
+            found["outcome"] = status
+            if raw.get("result") is not None:
+                found["result"] = _encoded(raw["result"], "result")
+        case "failed":
+            found |= _failed(raw.get("error"))
+        case _:
+            found["outcome"] = status
+            found["stage"] = _stage(raw.get("stage"))
+            found["progress"] = _progress(raw.get("progress"))
+            return found
+    if used := usage.numbers(raw.get("usage")):
+        found["usage"] = encode(used, "usage")
+    return found
+
+
+def _failed(error: Any) -> dict[str, Any]:
+    failure = read_failure(error, lenient=True)
+    message = clean(failure.message or "the function failed and gave no reason")
+    row = columns(charged(failure.verdict, message, public=failure.public))
+    return {
+        "outcome": row.outcome,
+        "error": encode(row.error, "error"),
+        "delay": row.delay,
+        "bearing": row.bearing,
+    }
+
+
+def _stage(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > STAGE_MAX:
+        raise Odd(f"stage must be a text of at most {STAGE_MAX} characters")
+    encode(value, "stage")
+    return value
+
+
+def _progress(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or set(value) - set(_PROGRESS):
+        raise Odd("progress must be an object of done, total and partial")
+    for name in ("done", "total"):
+        number = value.get(name)
+        if number is None:
+            continue
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise Odd(f"progress.{name} must be a number")
+        if not math.isfinite(number):
+            raise Odd(f"progress.{name} must be a number")
+    return _encoded({name: value.get(name) for name in _PROGRESS}, "progress")
+
+
+def _encoded(value: Any, name: str) -> str:
+    if _depth(value) > DEEPEST:
+        raise Odd(f"{name} is nested deeper than {DEEPEST} levels")
+    return encode(value, name)
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            break
+        inner: list[Any] = []
+        for part in level:
+            if isinstance(part, dict):
+                inner.extend(part.values())
+            elif isinstance(part, list):
+                inner.extend(part)
+        level = inner
+    return depth
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
 
 # So many jobs and tokens are tried in the beginning of a body.
 _MOST_TRIED = 4
@@ -138,7 +299,7 @@ def _jobs_in(part: bytes) -> Iterator[UUID]:
 def only_item(caller: Caller, body: bytes) -> ReadItem:
     """The one item of a body."""
     try:
-        raw = callback_items.parse(body)
+        raw = parse(body)
     except ValueError as error:
         if not caller.known:
             raise unknown_caller() from None
@@ -154,7 +315,7 @@ def only_item(caller: Caller, body: bytes) -> ReadItem:
             field="body",
             hint="POST /v1/callbacks takes an array of many.",
         )
-    return callback_items.read(raw)
+    return read_item(raw)
 
 
 def unknown_caller(*, late: bool = False) -> Unauthorized:
