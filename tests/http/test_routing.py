@@ -18,8 +18,7 @@ from penstock.base.settings import Settings
 from penstock.http.middleware import problems
 from penstock.http.middleware.limits import Limits
 from penstock.http.routes.openapi import describe
-from penstock.http.routing import HEADER, Routes
-from penstock.http.schemas.body import Body, Strict
+from penstock.http.routing import HEADER, Body, Routes, Strict
 from support.http import kinds
 from support.http.site import Site, problem
 

@@ -21,7 +21,7 @@ from penstock.dashboard.components import words
 from penstock.dashboard.session import Session, doors, remember, signed_in
 from penstock.errors import PenstockError, Refused, Unavailable
 from penstock.http.backend import Backend
-from penstock.http.schemas.body import read_body
+from penstock.http.routing import read_body
 
 ROUTES: list[Route] = []
 HEADERS = {

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from penstock.base.settings import Settings
 from penstock.engine.engine import Engine
+from penstock.engine.queries.json_texts import BatchedJobs
 from penstock.http.auth.caller import Auth
-from penstock.http.batching import BatchedJobs
 from penstock.http.live.hub import Hub
 from penstock.security.roots import Roots
 from penstock.security.signature import Signer

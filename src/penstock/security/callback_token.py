@@ -1,12 +1,12 @@
 """Tokens of callbacks: made of job and attempt, so that anyone with the root can check any."""
 
-import base64
 import hashlib
 import hmac
 import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from penstock.security import signed
 from penstock.security.roots import Roots
 
 DEFAULT_URL = "http://127.0.0.1:8484"
@@ -38,7 +38,7 @@ def all_of(roots: Roots, job_id: UUID, attempt: int) -> list[str]:
     """One by each root, the present one first: the start may be older than an exchange."""
     said = f"{job_id}:{attempt}".encode()
     digests = [hmac.digest(key, said, hashlib.sha256) for key in roots.keys(_PURPOSE)]
-    return [f"{attempt}.{_text(digest)}" for digest in digests]
+    return [f"{attempt}.{signed.text(digest)}" for digest in digests]
 
 
 def attempt_of(roots: Roots, job_id: UUID, token: str) -> int | None:
@@ -49,7 +49,3 @@ def attempt_of(roots: Roots, job_id: UUID, token: str) -> int | None:
     attempt = int(found[1])
     known = all_of(roots, job_id, attempt)
     return attempt if any(hmac.compare_digest(one, token) for one in known) else None
-
-
-def _text(found: bytes) -> str:
-    return base64.urlsafe_b64encode(found).rstrip(b"=").decode()

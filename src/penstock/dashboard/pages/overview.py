@@ -17,8 +17,8 @@ from penstock.dashboard.components.charts import Chart, stacked
 from penstock.dashboard.components.queue_state import BUSY, Standing, standings, total
 from penstock.dashboard.frame import backend, page, render
 from penstock.engine.engine import Engine
+from penstock.engine.queries.notifications import Batcher
 from penstock.errors import PenstockError
-from penstock.http.batching import Batcher
 
 # By the hours that an address may ask for.
 RANGES = {24: "24 hours", 168: "7 days", 720: "30 days"}

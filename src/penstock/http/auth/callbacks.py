@@ -26,7 +26,7 @@ from penstock.engine.jobs.outcomes import columns
 from penstock.errors import Invalid, Unauthorized
 from penstock.failures.outcome import charged, clean
 from penstock.http.backend import Backend
-from penstock.http.schemas.body import refuse_crowded
+from penstock.http.routing import refuse_crowded
 from penstock.models import usage
 from penstock.models.function_reply import STATUSES, Odd, read_failure, read_units
 from penstock.security import callback_token, signature

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from penstock.engine.queries.events import Chunk, Events, JobState, Scope, WatchedJob
+from penstock.engine.queries.events import BATCH_ITEMS, Chunk, Events, JobState, Scope, WatchedJob
 from penstock.errors import NotFound
 from penstock.http.live.feeds import (
     FINAL,
@@ -217,7 +217,7 @@ class Poller:
             feed.not_before = now + max(BATCH_SECONDS, BATCH_REST * (now - begun))
             feed.refresh_at = now + BATCH_REFRESH_SECONDS
             feed.fingerprint = found
-            feed.publish(encode("batch", text))
+            feed.publish_state(encode("batch", text), jobs=BATCH_ITEMS)
 
 
 def _publish_state(feed: JobFeed, state: JobState, body: bytes) -> None:

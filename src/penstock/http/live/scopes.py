@@ -3,7 +3,6 @@
 A new watcher is sent a snapshot of all live jobs, and then each change.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,9 +12,8 @@ from uuid import UUID
 from penstock.engine.queries.events import Events, JobState, Scope, ScopeState, WatchedJob
 from penstock.http.live.feeds import (
     FINAL,
-    LOG_BYTES,
-    LOG_ENTRIES,
     Feed,
+    Log,
     Watcher,
     encode,
     fingerprint,
@@ -40,49 +38,42 @@ SNAPSHOT_JOBS = 2_000
 RESYNC = b"event: resync\ndata: {}\n\n"
 
 
-class Log:
+class ScopeLog(Log[Any]):
     """The last events of a scope, numbered; of each job only the newest is sent."""
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[Any, bytes]] = deque()
-        self._bytes = 0
+        super().__init__(None)
         self._joined: dict[int, bytes] = {}
         self.end = 0
 
     def add(self, key: Any, event: bytes) -> None:
         self._joined.clear()
-        self._entries.append((key, event))
-        self._bytes += len(event)
         self.end += 1
-        while len(self._entries) > LOG_ENTRIES or self._bytes > LOG_BYTES:
-            self._drop()
+        super().add(key, event)
 
     def trim(self, before: int) -> None:
         """Drop what is before this number: all watchers were sent it."""
         self._joined.clear()
-        while self._entries and self.end - len(self._entries) < before:
-            self._drop()
+        while self.entries and self.end - len(self.entries) < before:
+            self.drop_oldest()
 
     def since(self, number: int) -> bytes | None:
         """The events from this number on, of each job the newest; None: not all are kept."""
-        first = self.end - len(self._entries)
+        first = self.end - len(self.entries)
         if number < first:
             return None
         # Thousands of watchers are at the same number: the events are joined once for all of them.
         events = self._joined.get(number)
         if events is None:
-            newest = dict(list(self._entries)[number - first :])
+            newest = dict(list(self.entries)[number - first :])
             events = self._joined[number] = b"".join(newest.values())
         return events
-
-    def _drop(self) -> None:
-        self._bytes -= len(self._entries.popleft()[1])
 
 
 class ScopeFeed(Feed):
     """The jobs of a topic or an account: a snapshot for new watchers, and then what changes."""
 
-    def __init__(self, on_empty: Callable[[], None], scope: Scope) -> None:
+    def __init__(self, on_empty: Callable[[], object], scope: Scope) -> None:
         super().__init__(on_empty)
         self.scope = scope
         self.fingerprint: int | None = None
@@ -90,7 +81,7 @@ class ScopeFeed(Feed):
         self.live: Mapping[UUID, int] = {}
         self.started: Mapping[UUID, int] = {}
         self.published: dict[UUID, tuple[int, str, int | None]] = {}
-        self.log = Log()
+        self.log = ScopeLog()
         self.account = b""
         """The event of the account itself, if an account is watched."""
         self.snapshot_wanted_at: float | None = None

@@ -10,10 +10,9 @@ from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.errors import NotAllowed, NotFound
 from penstock.http.auth.caller import Operator, Principal, Reader, Service
 from penstock.http.backend import Backend
-from penstock.http.routing import Routes
+from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import cursors
-from penstock.http.schemas.answers import Answer
-from penstock.http.schemas.body import Body, Strict
+from penstock.http.schemas.answers import Answer, page_of
 from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("accounts")
@@ -67,9 +66,7 @@ class Account(Answer):
     created_at: datetime
 
 
-class AccountPage(Answer):
-    items: list[Account]
-    next_cursor: str | None
+AccountPage = page_of("AccountPage", Account)
 
 
 class Moved(Account):
@@ -95,9 +92,7 @@ class Entry(Answer):
     balance_after: int
 
 
-class Ledger(Answer):
-    items: list[Entry]
-    next_cursor: str | None
+Ledger = page_of("Ledger", Entry)
 
 
 class Kept(Answer):
@@ -140,9 +135,8 @@ async def create(
 async def list_accounts(
     _: Service, backend: Backend, limit: Limit = 100, cursor: Cursor = None
 ) -> Found:
-    found = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
-    after = found[-1]["id"] if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(after)}
+    accounts = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
+    return cursors.page(accounts, limit)
 
 
 @routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
@@ -230,9 +224,8 @@ async def ledger(
 ) -> Found:
     _refuse_foreign(principal, account)
     before = cursors.read_number(cursor)
-    found = await backend.engine.accounts.ledger(account, limit=limit, before=before)
-    after = str(found[-1]["id"]) if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(after)}
+    entries = await backend.engine.accounts.ledger(account, limit=limit, before=before)
+    return cursors.page(entries, limit)
 
 
 @routes.add(

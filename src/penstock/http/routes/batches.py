@@ -16,10 +16,13 @@ from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, NotAllowed, Refused, TooLarge
 from penstock.http.auth.caller import Canceller, Principal, Reader, Submitter
 from penstock.http.backend import Backend
-from penstock.http.routes.jobs import naming_kinds
-from penstock.http.routing import Routes
+from penstock.http.routes.jobs import (
+    naming_kinds,
+    naming_location,
+    refuse_reserved,
+)
+from penstock.http.routing import JSON, LARGEST_BYTES, Body, Routes
 from penstock.http.schemas import answers, cursors
-from penstock.http.schemas.body import JSON, LARGEST_BYTES, Body
 from penstock.http.schemas.cursors import Cursor, Limit
 from penstock.http.schemas.forms import (
     LENGTHS,
@@ -27,9 +30,6 @@ from penstock.http.schemas.forms import (
     PLAIN,
     SubmitBatch,
     SubmitJob,
-    check_payload,
-    naming_place,
-    refuse_reserved,
 )
 from penstock.net.public_addresses import refuse_private
 
@@ -69,7 +69,7 @@ async def submit(
             max_jobs=MOST_JOBS,
             hint="Send several.",
         )
-    with naming_place(batch=True):
+    with naming_location(batch=True):
         batch, unknown = _columns(backend, principal, form.jobs)
         await _refuse_private_urls(backend, batch)
         await backend.engine.uploads.refuse_foreign_batch(batch)
@@ -150,9 +150,10 @@ def _columns(
             refuse_reserved(form, f"jobs.{index}.")
         refuse_nul(form.kind, "kind", index=index)
         refuse_odd_moment(form.run_at, index)
-        payload, computed, known = check_payload(backend.kinds, form, index=index)
+        checked = backend.kinds.check(form.kind, form.payload, index=index)
+        payload, computed = checked or (form.payload, {})
         payloads.append(encode_checked(payload, "payload", index=index))
-        if not known:
+        if checked is None:
             unknown.append(index)
         for name, value in computed.items():
             columns.setdefault(name, [None] * len(forms))[index] = value

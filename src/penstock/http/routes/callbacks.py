@@ -31,9 +31,8 @@ from penstock.http.auth.callbacks import (
 from penstock.http.auth.caller import bearer
 from penstock.http.backend import Backend
 from penstock.http.middleware.problems import problem
-from penstock.http.routing import Routes
+from penstock.http.routing import Routes, read_callback
 from penstock.http.schemas.answers import Answer
-from penstock.http.schemas.body import read_callback
 from penstock.security import callback_token
 
 routes = Routes("callbacks")

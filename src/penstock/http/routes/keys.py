@@ -11,9 +11,8 @@ from penstock.errors import Invalid, NotFound
 from penstock.http.auth import tokens
 from penstock.http.auth.caller import Operator, Principal, Submitter
 from penstock.http.backend import Backend
-from penstock.http.routing import Routes
+from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import answers, cursors
-from penstock.http.schemas.body import Body, Strict
 from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("keys")
@@ -74,11 +73,10 @@ async def page(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    found = await backend.engine.keys.list(
+    keys = await backend.engine.keys.list(
         account=account, limit=limit, after=cursors.read_text(cursor)
     )
-    more = found[-1]["id"] if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(more)}
+    return cursors.page(keys, limit)
 
 
 @routes.add(

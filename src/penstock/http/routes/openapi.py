@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from penstock.http.middleware.problems import NOTHING_RUNS, Problem, documented
-from penstock.http.routing import Route, Routes
-from penstock.http.schemas.body import JSON
+from penstock.http.routing import JSON, Route, Routes
 
 routes = Routes("operation", noun="docs")
 

@@ -12,9 +12,8 @@ from penstock.engine.options.queue import QUEUE
 from penstock.errors import Invalid
 from penstock.http.auth.caller import Allowed, Operator, Principal, Service, bearer
 from penstock.http.backend import Backend, Worked
-from penstock.http.routing import Routes
-from penstock.http.schemas.answers import Answer
-from penstock.http.schemas.body import Body, Strict
+from penstock.http.routing import Body, Routes, Strict
+from penstock.http.schemas.answers import Answer, page_of
 from penstock.http.schemas.forms import with_options
 from penstock.net import drive_call
 
@@ -79,9 +78,7 @@ class Queue(Answer):
     workers: int
 
 
-class QueuePage(Answer):
-    items: list[Queue]
-    next_cursor: str | None
+QueuePage = page_of("QueuePage", Queue)
 
 
 @routes.add("GET", "/v1/queues", summary="List queues by name", answer=QueuePage)

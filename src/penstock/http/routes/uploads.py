@@ -18,8 +18,7 @@ from penstock.http.auth.caller import Principal, Reader, Submitter
 from penstock.http.backend import Backend
 from penstock.http.middleware.limits import Holding, limits
 from penstock.http.middleware.problems import NOTHING_RUNS
-from penstock.http.routing import Routes
-from penstock.http.schemas.body import Strict, receive
+from penstock.http.routing import Routes, Strict, receive
 from penstock.http.schemas.content_type import SAMPLE_BYTES, served, sniff
 
 routes = Routes("uploads")
