@@ -239,8 +239,7 @@ async def _read(
     allowed = most if proves else bound
     if length > allowed:
         raise _too_large(allowed)
-    holding = limits(request).hold_body(request, sender)
-    sending = limits(request).hold_sending(request, sender)
+    holding, sending = limits(request).hold_body(request, sender)
     content = bytearray()
     async for chunk in receive(request):
         content += chunk

@@ -11,8 +11,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -92,44 +91,36 @@ def _job(value: Any) -> tuple[UUID | None, str | None]:
     if not isinstance(value, str) or len(value) > 36:  # noqa: PLR2004  # of a UUID
         return None, None
     try:
-        found = UUID(value)
+        job_id = UUID(value)
     except ValueError:
         return None, value if value.isprintable() and value.isascii() else None
-    return found, str(found)
+    return job_id, str(job_id)
 
 
 def _columns(raw: dict[str, Any]) -> dict[str, Any]:
     status = raw.get("status")
     if status not in STATUSES:
         raise Odd(f"status must be one of {', '.join(STATUSES)}")
-    found: dict[str, Any] = {"units": read_units(raw.get("units"))}
-    match status:
-        case "succeeded":
-            found["outcome"] = status
-            if raw.get("result") is not None:
-                found["result"] = _encoded(raw["result"], "result")
-        case "failed":
-            found |= _failed(raw.get("error"))
-        case _:
-            found["outcome"] = status
-            found["stage"] = _stage(raw.get("stage"))
-            found["progress"] = _progress(raw.get("progress"))
-            return found
+    values: dict[str, Any] = {"outcome": status, "units": read_units(raw.get("units"))}
+    if status == "progress":
+        stage, progress = _stage(raw.get("stage")), _progress(raw.get("progress"))
+        return {**values, "stage": stage, "progress": progress}
+    if status == "failed":
+        failure = read_failure(raw.get("error"), lenient=True)
+        message = clean(failure.message or "the function failed and gave no reason")
+        row = columns(charged(failure.verdict, message, public=failure.public))
+        error = encode(row.error, "error")
+        values |= {
+            "outcome": row.outcome,
+            "error": error,
+            "delay": row.delay,
+            "bearing": row.bearing,
+        }
+    elif raw.get("result") is not None:
+        values["result"] = _encoded(raw["result"], "result")
     if used := usage.numbers(raw.get("usage")):
-        found["usage"] = encode(used, "usage")
-    return found
-
-
-def _failed(error: Any) -> dict[str, Any]:
-    failure = read_failure(error, lenient=True)
-    message = clean(failure.message or "the function failed and gave no reason")
-    row = columns(charged(failure.verdict, message, public=failure.public))
-    return {
-        "outcome": row.outcome,
-        "error": encode(row.error, "error"),
-        "delay": row.delay,
-        "bearing": row.bearing,
-    }
+        values["usage"] = encode(used, "usage")
+    return values
 
 
 def _stage(value: Any) -> str | None:
@@ -148,11 +139,7 @@ def _progress(value: Any) -> str | None:
         raise Odd("progress must be an object of done, total and partial")
     for name in ("done", "total"):
         number = value.get(name)
-        if number is None:
-            continue
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise Odd(f"progress.{name} must be a number")
-        if not math.isfinite(number):
+        if number is not None and (type(number) not in (int, float) or not math.isfinite(number)):
             raise Odd(f"progress.{name} must be a number")
     return _encoded({name: value.get(name) for name in _PROGRESS}, "progress")
 
@@ -185,7 +172,9 @@ def _refuse_constant(word: str) -> Any:
 
 # So many jobs and tokens are tried in the beginning of a body.
 _MOST_TRIED = 4
-_JOB_ID = re.compile(rb'"job_id"\s{0,9}:\s{0,9}"([0-9A-Fa-f-]{36})"')
+_JOB_ID = re.compile(
+    rb'"job_id"\s{0,9}:\s{0,9}"([0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12})"'
+)
 _TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
 
 
@@ -280,20 +269,13 @@ def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], bo
 
 def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
     """Whether the beginning of a body holds the token of an attempt of this job, or of any job."""
-    jobs = [job_id] if job_id is not None else list(_jobs_in(part))
-    tokens = [
-        found[1].decode()
-        for found, _ in zip(_TOKEN.finditer(part), range(_MOST_TRIED), strict=False)
-    ]
+    named = [UUID(each[1].decode()) for each in islice(_JOB_ID.finditer(part), _MOST_TRIED)]
+    tokens = [each[1].decode() for each in islice(_TOKEN.finditer(part), _MOST_TRIED)]
     return any(
-        callback_token.attempt_of(roots, job, token) is not None for job in jobs for token in tokens
+        callback_token.attempt_of(roots, job, token) is not None
+        for job in (named if job_id is None else [job_id])
+        for token in tokens
     )
-
-
-def _jobs_in(part: bytes) -> Iterator[UUID]:
-    for found in islice(_JOB_ID.finditer(part), _MOST_TRIED):
-        with suppress(ValueError):
-            yield UUID(found[1].decode())
 
 
 def only_item(caller: Caller, body: bytes) -> ReadItem:

@@ -17,7 +17,7 @@ from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
 from penstock.engine.accounts.sessions import Grant, Grants
 from penstock.engine.queries.json_texts import Scope as JobScope
 from penstock.engine.queries.notifications import Batcher
-from penstock.errors import NotAllowed, RateLimited, Unauthorized
+from penstock.errors import NotAllowed, NotFound, RateLimited, Unauthorized
 from penstock.http.auth import tokens
 from penstock.security.roots import Roots
 
@@ -63,6 +63,13 @@ class Principal:
     @property
     def sees_all(self) -> bool:
         return self.who in ("admin", "app")
+
+    def refuse_narrow(
+        self, detail: str, hint: str = "Ask for a token for the account.", topic: str | None = None
+    ) -> None:
+        """Refuse a token for a job, or for another topic than this one."""
+        if self.job is not None or self.topic not in (None, topic):
+            raise NotAllowed(detail, code="not_allowed", hint=hint)
 
     @property
     def scope(self) -> JobScope:
@@ -285,6 +292,13 @@ class Allowed:
                 hint=f'Ask for a token with "{self.needs}" in allow.',
             )
         return principal
+
+
+def unknown_account(account: str) -> NotFound:
+    """What is answered for an account that does not exist, and for another's alike."""
+    return NotFound(
+        f"there is no account {account}", code="unknown_account", field="account", account=account
+    )
 
 
 # Callers of routes, from the fewest to the most.

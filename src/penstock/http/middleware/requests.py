@@ -19,7 +19,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from uuid import UUID
@@ -89,16 +88,6 @@ class Counts:
         latency.counts[bisect_left(BOUNDS, seconds)] += 1
 
 
-_scope: ContextVar[Scope | None] = ContextVar("request_scope", default=None)
-
-
-def note_job(job_id: UUID) -> None:
-    """The request that is being answered is about this job: its line in the log says so."""
-    scope = _scope.get()
-    if scope is not None:
-        scope["penstock.job"] = job_id
-
-
 class Requests:
     """Pure ASGI, around everything else: the answers of Starlette pass it, too."""
 
@@ -113,7 +102,6 @@ class Requests:
         request_id = _sane_id(scope) or _new_id()
         # Not taken back: each request runs in a task of its own, and its errors are logged later.
         logs.request_id.set(request_id)
-        _scope.set(scope)
         scope["penstock.request"] = request_id
         begun = time.perf_counter()
         status = 0

@@ -1,5 +1,6 @@
 """Accounts over HTTP: who may use how much, what they have left, and every move of it."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -7,8 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from penstock.engine.encoding.encode import CREDITS_MAX
-from penstock.errors import NotAllowed, NotFound
-from penstock.http.auth.caller import Operator, Principal, Reader, Service
+from penstock.http.auth.caller import Operator, Principal, Reader, Service, unknown_account
 from penstock.http.backend import Backend
 from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import cursors
@@ -171,10 +171,8 @@ async def grant(
     backend: Backend,
     form: Annotated[GrantCredits, Body()],
 ) -> Found:
-    moved = await backend.engine.accounts.grant(
-        account, form.amount, reason=form.reason, ref=form.ref
-    )
-    return await _moved(backend, account, moved)
+    move = backend.engine.accounts.grant(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -190,10 +188,8 @@ async def deduct(
     backend: Backend,
     form: Annotated[DeductCredits, Body()],
 ) -> Found:
-    moved = await backend.engine.accounts.deduct(
-        account, form.amount, ref=form.ref, reason=form.reason
-    )
-    return await _moved(backend, account, moved)
+    move = backend.engine.accounts.deduct(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -209,8 +205,8 @@ async def refund(
     backend: Backend,
     form: Annotated[RefundCredits, Body()],
 ) -> Found:
-    moved = await backend.engine.accounts.refund(account, ref=form.ref, reason=form.reason)
-    return await _moved(backend, account, moved)
+    move = backend.engine.accounts.refund(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -249,18 +245,15 @@ async def erase(account: str, _: Operator, backend: Backend) -> Found:
 
 def _refuse_foreign(principal: Principal, account: str) -> None:
     """Another's account is as unknown as one that does not exist, in the same words."""
-    if principal.job is not None or principal.topic is not None:
-        raise NotAllowed("a token for a job or topic does not show accounts", code="not_allowed")
-    if principal.account is not None and principal.account != account:
-        raise NotFound(
-            f"there is no account {account}",
-            code="unknown_account",
-            field="account",
-            account=account,
-        )
+    principal.refuse_narrow("a token for a job or topic does not show accounts")
+    if principal.account not in (None, account):
+        raise unknown_account(account)
 
 
-async def _moved(backend: Backend, account: str, moved: dict[str, Any]) -> Found:
-    told = {key: value for key, value in moved.items() if key not in ("account", "balance")}
-    # The balance of this moment, in which others may have moved it too.
-    return {**await backend.engine.accounts.show(account), **told}
+async def _moved(backend: Backend, account: str, move: Awaitable[dict[str, Any]]) -> Found:
+    # Without the balance after it: that of this moment is shown, others may have moved it too.
+    moved = {name: value for name, value in (await move).items() if name not in _SHOWN}
+    return {**await backend.engine.accounts.show(account), **moved}
+
+
+_SHOWN = ("account", "balance")

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -44,7 +45,7 @@ MOST_ITEMS = 1_000
 # How long to wait for an account that an app's transaction holds.
 PATIENCE_SECONDS = 2.0
 _WAIT = timedelta(seconds=0.5)
-_LOOK_SECONDS = 0.05
+_RETRY_SECONDS = 0.05
 # What the database cannot store, although it is JSON.
 _UNFIT = (
     asyncpg.DataError,
@@ -191,8 +192,8 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
     if not any(attempts):
         raise unknown_caller()
     items = {
-        place: item.item(item.job_id, attempt, item.token)
-        for place, (item, attempt) in enumerate(zip(read, attempts, strict=True))
+        index: item.item(item.job_id, attempt, item.token)
+        for index, (item, attempt) in enumerate(zip(read, attempts, strict=True))
         if attempt is not None and item.odd is None and item.job_id and item.token
     }
     outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
@@ -201,22 +202,14 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
         return _busy()
     return {
         "results": [
-            _result(item.job_id or item.shown, outcomes.get(place, "invalid"), item.odd)
-            for place, item in enumerate(read)
+            _result(item.job_id or item.shown, outcomes.get(index, "invalid"), item.odd)
+            for index, item in enumerate(read)
         ]
     }
 
 
-class _Replayed(Exception):  # noqa: N818
-    """The same signed message was taken before."""
-
-
 class _Undone(Exception):  # noqa: N818
-    """It took no effect, and may come again."""
-
-    def __init__(self, outcome: str) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
+    """Rolls back what took no effect, so that it may come again."""
 
 
 async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
@@ -233,52 +226,51 @@ async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes
     ends = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await _remember_and_resolve(backend, items, signed)
+            outcome = await _remember_and_resolve(backend, items, signed)
         except _UNFIT:
             return "invalid"
-        except _Replayed:
-            raise Unauthorized(
-                "this message was taken before",
-                code="callback_replayed",
-                hint="Sign it anew: a repetition has a timestamp of its own.",
-            ) from None
-        except _Undone as undone:
-            if undone.outcome != "busy" or time.monotonic() >= ends:
-                return undone.outcome
-            await asyncio.sleep(_LOOK_SECONDS)
+        if outcome != "busy" or time.monotonic() >= ends:
+            return outcome
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
     """Signature and effect in one transaction: what was not done is not remembered as done."""
     callbacks = backend.engine.callbacks
     outcome = "invalid"
-    async with backend.engine.transaction() as conn:
-        if not await callbacks.remember(signed, conn=conn):
-            raise _Replayed
-        for item in items:
-            [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
-            if outcome != "invalid":
-                break
-        if outcome in ("busy", "invalid"):
-            raise _Undone(outcome)
+    with suppress(_Undone):
+        async with backend.engine.transaction() as conn:
+            if not await callbacks.remember(signed, conn=conn):
+                raise Unauthorized(
+                    "this message was taken before",
+                    code="callback_replayed",
+                    hint="Sign it anew: a repetition has a timestamp of its own.",
+                )
+            for item in items:
+                [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
+                if outcome != "invalid":
+                    break
+            if outcome in ("busy", "invalid"):
+                raise _Undone
     return outcome
 
 
 async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
-    """Their outcomes in order; those that somebody holds are tried for a while."""
-    outcomes: dict[int, str] = {}
+    """Their outcomes in order; jobs whose account is locked are tried for a while."""
+    outcomes = ["busy"] * len(items)
     left = list(range(len(items)))
     ends = time.monotonic() + PATIENCE_SECONDS
     wait: timedelta | None = None
     while left:
-        found = await _resolve(backend, [items[place] for place in left], wait)
-        outcomes.update(zip(left, found, strict=True))
-        left = [place for place in left if outcomes[place] == "busy"]
+        resolved = await _resolve(backend, [items[index] for index in left], wait)
+        for index, outcome in zip(left, resolved, strict=True):
+            outcomes[index] = outcome
+        left = [index for index in left if outcomes[index] == "busy"]
         if not left or time.monotonic() >= ends:
             break
         wait = _WAIT
-        await asyncio.sleep(_LOOK_SECONDS)
-    return [outcomes[place] for place in range(len(items))]
+        await asyncio.sleep(_RETRY_SECONDS)
+    return outcomes
 
 
 async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | None) -> list[str]:
@@ -289,10 +281,10 @@ async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | No
             return ["invalid"]
         return [(await _resolve(backend, [item], wait))[0] for item in items]
     # SQL answers by queue; those of one job in their order.
-    found: defaultdict[UUID, deque[str]] = defaultdict(deque)
-    for one in resolved:
-        found[one.job_id].append(one.outcome)
-    return [found[item.job_id].popleft() for item in items]
+    outcomes: defaultdict[UUID, deque[str]] = defaultdict(deque)
+    for job_id, outcome in resolved:
+        outcomes[job_id].append(outcome)
+    return [outcomes[item.job_id].popleft() for item in items]
 
 
 async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
@@ -302,18 +294,18 @@ async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[st
     ]
     if not accepted:
         return
-    ended = [item.job_id for item in accepted if item.outcome != "progress"]
-    kinds = (await backend.engine.callbacks.kinds(ended)).values() if ended else ()
+    settled = [item.job_id for item in accepted if item.outcome != "progress"]
+    kinds = (await backend.engine.callbacks.kinds(settled)).values() if settled else ()
     for queue in {kind.queue for kind in kinds}:
         backend.wake(queue)
     backend.drives.submitted({kind.kind for kind in kinds})
-    if ended:
+    if settled:
         backend.tell_app()
 
 
 def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dict[str, Any]:
-    found = {"job_id": None if job is None else str(job), "outcome": outcome}
-    return {**found, "message": why} if why and outcome == "invalid" else found
+    result = {"job_id": None if job is None else str(job), "outcome": outcome}
+    return {**result, "message": why} if why and outcome == "invalid" else result
 
 
 def _busy() -> Response:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
@@ -28,7 +28,6 @@ from penstock.errors import NotAllowed, Refused
 from penstock.http.auth.caller import Canceller, Principal, Reader, Submitter
 from penstock.http.backend import Backend
 from penstock.http.middleware.limits import limits
-from penstock.http.middleware.requests import note_job
 from penstock.http.routing import HEADER, JSON, Body, Routes
 from penstock.http.schemas import answers, cursors
 from penstock.http.schemas.cursors import Cursor, Limit
@@ -78,17 +77,11 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     ] = None,
     prefer: Prefer = None,
 ) -> Response:
-    if principal.account is not None:
-        refuse_reserved(form)
     with naming_location():
-        checked = backend.kinds.check(form.kind, form.payload)
-        payload, computed = checked or (form.payload, {})
-        if principal.account is not None:
-            computed["account"] = principal.account
-        job = new_job(form, payload, computed)
+        job, is_known = read_form(backend, principal, form)
         if job.webhook_url is not None:
             await refuse_private(job.webhook_url, allow_private=backend.settings.allow_private)
-        await backend.engine.uploads.refuse_foreign(job.kind, payload, job.account)
+        await backend.engine.uploads.refuse_foreign(job.kind, job.payload, job.account)
         queue = backend.kinds.queue_of(job.kind)
         wakes_with_commit = queue is not None and backend.may_notify_in_commit(queue)
         shared = None
@@ -97,7 +90,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         async with naming_kinds(principal, backend):
             accepted = shared or await backend.engine.texts.submit(
                 job,
-                computed=checked is not None,
+                computed=is_known,
                 idempotency_key=idempotency_key,
                 scope=principal.holder,
                 wake=queue if wakes_with_commit else None,
@@ -106,6 +99,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     if not wakes_with_commit:
         _wake(backend, accepted)
     backend.drives.submitted([job.kind])
+    request.scope["penstock.job"] = accepted.id  # for the log
     accepted, seconds = await _wait_until_finished(request, principal, prefer, accepted)
     return _answer(
         accepted,
@@ -214,8 +208,9 @@ async def cancel(job_id: UUID, principal: Canceller, backend: Backend) -> Respon
     also={200: "A scheduled one: runs now. Or a live twin, `deduplicated`"},
     refuses=(402, 409),
 )
-async def retry(job_id: UUID, principal: Submitter, backend: Backend) -> Response:
+async def retry(job_id: UUID, request: Request, principal: Submitter, backend: Backend) -> Response:
     retried = await retry_job(backend, job_id, principal.account)
+    request.scope["penstock.job"] = retried.id  # for the log
     new = retried.id != job_id and not retried.deduplicated
     return _answer(
         retried,
@@ -254,7 +249,6 @@ def _answer(
     seconds: int | None = None,
 ) -> Response:
     """The job as Postgres wrote it; `seconds`: how long the call may have waited for its end."""
-    note_job(job.id)
     sent = dict(headers or ())
     wait = _retry_after(job)
     if wait is not None:
@@ -305,19 +299,30 @@ def _page(items: Sequence[str], after: str | None) -> Response:
     )
 
 
-def new_job(form: SubmitJob, payload: Mapping[str, Any], defaults: dict[str, Any]) -> NewJob:
-    """The job of a form, with a checked payload; `defaults` count where the form has nothing."""
-    given: dict[str, Any] = {
-        name: value for name in PLAIN if (value := getattr(form, name)) is not None
-    }
+def read_form(
+    backend: Backend, principal: Principal, form: SubmitJob, *, index: int | None = None
+) -> tuple[NewJob, bool]:
+    """The job of a form, with its payload checked; and whether this process knows its kind.
+
+    What the form leaves out is computed by the app's code, or left to kind, plan and queue.
+    """
+    path = "" if index is None else f"jobs.{index}."
+    if principal.account is not None:
+        _refuse_reserved(form, path)
+    checked = backend.kinds.check(form.kind, form.payload, index=index or 0)
+    payload, options = checked or (form.payload, {})
+    if principal.account is not None:
+        options["account"] = principal.account
+    for name in PLAIN:
+        if (value := getattr(form, name)) is not None:
+            options[name] = value
     for name in LENGTHS:
-        seconds = getattr(form, f"{name}_seconds")
-        if seconds is not None:
-            given[name] = timedelta(seconds=seconds)
-    return NewJob(kind=form.kind, payload=payload, **{**defaults, **given})
+        if (seconds := getattr(form, f"{name}_seconds")) is not None:
+            options[name] = timedelta(seconds=seconds)
+    return NewJob(kind=form.kind, payload=payload, **options), checked is not None
 
 
-def refuse_reserved(form: SubmitJob, path: str = "") -> None:
+def _refuse_reserved(form: SubmitJob, path: str) -> None:
     """Refuse what an account's key may not set: it does not choose its price or its priority."""
     for name in _RESERVED:
         if getattr(form, name) is not None:

@@ -7,9 +7,9 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from penstock.engine.encoding.encode import refuse_nul
-from penstock.errors import Invalid, NotFound
+from penstock.errors import Invalid
 from penstock.http.auth import tokens
-from penstock.http.auth.caller import Operator, Principal, Submitter
+from penstock.http.auth.caller import Operator, Submitter, unknown_account
 from penstock.http.backend import Backend
 from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import answers, cursors
@@ -160,7 +160,8 @@ async def create_token(
             code="invalid_request",
             field=named[1] if named else "account",
         )
-    _refuse_foreign_account(form, principal)
+    if principal.account is not None and form.account not in (None, principal.account):
+        raise unknown_account(form.account)
     for name in ("account", "topic"):
         refuse_nul(getattr(form, name), name, code="invalid_request")
     if form.job is not None:
@@ -179,10 +180,3 @@ async def create_token(
         "token": tokens.make(backend.roots, claims),
         "expires_at": f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}",
     }
-
-
-def _refuse_foreign_account(form: CreateToken, principal: Principal) -> None:
-    if principal.account is not None and form.account not in (None, principal.account):
-        raise NotFound(
-            f"there is no account {form.account}", code="unknown_account", field="account"
-        )
