@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 
 from penstock.base.safe_read import read
 from penstock.errors import JobFailed, PenstockError
+from penstock.failures.exceptions import address, sight
 from penstock.failures.origin import client_of, is_elsewhere
 from penstock.failures.retry_after import moment_of, retry_after
 from penstock.failures.rules import rule_for
-from penstock.failures.sdk_errors import address, sight
 from penstock.failures.verdict import CLASSES, Charge, Circuit, Fault, Verdict
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
@@ -61,7 +61,7 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
     links = list(chain(error))
     wrapper: Signal | None = None
     around: list[BaseException] = []  # what is known to wrap
-    for place, link in enumerate(links):
+    for position, link in enumerate(links):
         said = _said(link, more) or _ours(link)
         if isinstance(said, Verdict):
             return said
@@ -77,7 +77,7 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
         signal = sighting.signal
         if wrapper is not None and signal.exception == "deadline":
             signal = wrapper  # a time-out inside of a library: the library knows of what
-        signal = _with_address(signal, wrapper, links[place:])
+        signal = _with_address(signal, wrapper, links[position:])
         return judge(_with_origin(signal, [*around, link]))
     return judge(_with_origin(wrapper, around)) if wrapper else CLASSES["bug"]
 

@@ -31,10 +31,10 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None and milliseconds >= 0:
         return _bounded(milliseconds / 1000)
-    said = headers.get("retry-after")
-    seconds = _number(said)
+    header = headers.get("retry-after")
+    seconds = _number(header)
     if seconds is None:
-        seconds = _until(said, now)
+        seconds = _until(header, now)
     elif seconds < 0:
         seconds = None
     if seconds is not None:

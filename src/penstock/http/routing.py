@@ -133,21 +133,21 @@ class Route(routing.Route):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         names = self._names
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self.caller is not None:
-            given[names["caller"]] = await self.caller(request)
+            values[names["caller"]] = await self.caller(request)
             if self.query and self.method == "GET" and scope["query_string"]:
                 self._refuse_unknown(request, self.caller)
         if self.locations:
-            given |= self._read_parameters(request)
+            values |= self._read_parameters(request)
         if self.body is not None:
             model, body = self.body
-            given[names["body"]] = await body.read(model, request)
+            values[names["body"]] = await body.read(model, request)
         if "request" in names:
-            given[names["request"]] = request
+            values[names["request"]] = request
         if "backend" in names:
-            given[names["backend"]] = scope["app"].state.backend
-        answer = await self.endpoint(**given)
+            values[names["backend"]] = scope["app"].state.backend
+        answer = await self.endpoint(**values)
         if answer is None:
             answer = Response(status_code=self.described.status)
         elif not isinstance(answer, Response):
@@ -165,13 +165,13 @@ class Route(routing.Route):
                 )
 
     def _read_parameters(self, request: Request) -> dict[str, Any]:
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         for name, location in self.locations.items():
             value = getattr(request, _SOURCES[location]).get(name)
             if value is not None:
-                given[name] = value
+                values[name] = value
         try:
-            return vars(self.parameters.model_validate(given))
+            return vars(self.parameters.model_validate(values))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])

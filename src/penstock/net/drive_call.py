@@ -37,9 +37,9 @@ def make_token(roots: Roots, queue: str) -> str:
     return PREFIX + signed.sign(roots.keys(_PURPOSE)[0], claims)
 
 
-def is_token(roots: Roots, given: str, queue: str) -> bool:
+def is_token(roots: Roots, token: str, queue: str) -> bool:
     """Whether it lets a call drive this queue now."""
-    claims = signed.verify(roots.keys(_PURPOSE), given.removeprefix(PREFIX))
+    claims = signed.verify(roots.keys(_PURPOSE), token.removeprefix(PREFIX))
     return claims is not None and claims["q"] == queue
 
 

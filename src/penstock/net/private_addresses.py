@@ -7,6 +7,7 @@ connect the address it stands for then is judged again (transport.py): a name ma
 import concurrent.futures
 import ipaddress
 import socket
+from contextlib import suppress
 
 from penstock.errors import Invalid
 
@@ -36,28 +37,25 @@ _ALLOWED = (
 _LOOKUP_SECONDS = 2.0
 
 
-class Outside(Exception):  # noqa: N818
-    """The name stands for an address outside of private networks."""
-
-
 def is_private(address: str) -> bool:
     """Whether this address, as digits, is one of a private network."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
+    found = _literal(address)
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
-    return any(found in network for network in _NETWORKS if network.version == found.version)
+    return found is not None and any(
+        found in network for network in _NETWORKS if network.version == found.version
+    )
 
 
 def is_literal(host: str) -> bool:
     """Whether the host is an address itself, and no name is asked for."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return _literal(host) is not None
+
+
+def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0])
+    return None
 
 
 def is_own(host: str) -> bool:

@@ -63,10 +63,6 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _threads: ThreadPoolExecutor
 
 
-class NotPublic(Exception):  # noqa: N818
-    """The address is not one of the public network, or the name does not stand for one only."""
-
-
 def is_public(address: str) -> bool:
     """Whether this address, as digits, is one that anybody can reach."""
     try:
@@ -80,7 +76,7 @@ def is_public(address: str) -> bool:
             return False
     if not found.is_global or found.is_multicast or found.is_reserved:
         return False
-    return not any(found in one for one in _CLOSED if one.version == found.version)
+    return not any(found in network for network in _CLOSED if network.version == found.version)
 
 
 def read_public(url: object, *, allow_private: bool, field: str = "webhook_url") -> Endpoint:
@@ -118,7 +114,7 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
         return
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await look_up(endpoint.host)
+            found = await resolve_name(endpoint.host)
     except (OSError, UnicodeError, TimeoutError):
         found = []
     if not found:
@@ -127,7 +123,7 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
         raise _private(field)
 
 
-async def look_up(host: str, port: int = 0, family: int = 0) -> list[Any]:
+async def resolve_name(host: str, port: int = 0, family: int = 0) -> list[Any]:
     """What a name that a caller gave stands for, as `socket.getaddrinfo` has it."""
     ask = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
     return await asyncio.get_running_loop().run_in_executor(_threads, ask)
@@ -186,9 +182,9 @@ def _private(field: str) -> Invalid:
     return _refused(field, "leads to an address that is not public, and is not called")
 
 
-def _refused(field: str, said: str) -> Invalid:
+def _refused(field: str, reason: str) -> Invalid:
     return Invalid(
-        f"{field} {said}",
+        f"{field} {reason}",
         code="address_not_allowed",
         field=field,
         hint="It must be an https:// address that anybody can reach; with PENSTOCK_ALLOW_PRIVATE=1 "

@@ -30,17 +30,17 @@ class Roots:
 
     def keys(self, purpose: str) -> list[bytes]:
         """The keys for one purpose, that to sign with first: whoever has it cannot guess others."""
-        said = f"penstock {purpose}".encode()
-        return [hmac.digest(root, said, hashlib.sha256) for root in self._roots]
+        content = f"penstock {purpose}".encode()
+        return [hmac.digest(root, content, hashlib.sha256) for root in self._roots]
 
     @property
     def first(self) -> str:
         """The one that signs, which is the operator's bearer secret as well."""
         return self._roots[0].decode()
 
-    def is_one(self, given: str) -> bool:
+    def is_one(self, text: str) -> bool:
         """Whether it is a root itself, as an operator's bearer secret is."""
-        return any(hmac.compare_digest(root, given.encode()) for root in self._roots)
+        return any(hmac.compare_digest(root, text.encode()) for root in self._roots)
 
 
 def read_roots(settings: Settings) -> Roots:
@@ -66,7 +66,7 @@ def _kept(path: Path) -> str:
     made = secrets.token_hex(_BYTES)
     beside = path.with_name(f"{path.name}.{os.getpid()}.{made[:8]}")
     try:
-        found = path.read_text(encoding="ascii").strip()
+        secret = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         # Whole before it has its name: another process may read it at the same moment.
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -78,8 +78,8 @@ def _kept(path: Path) -> str:
             pass
         finally:
             beside.unlink()
-        found = path.read_text(encoding="ascii").strip()
-    weakness = why_weak(found)
+        secret = path.read_text(encoding="ascii").strip()
+    weakness = why_weak(secret)
     if weakness is not None:
         raise Misconfigured(f"the secret in {path} {weakness}; remove the file: a new one is made")
-    return found
+    return secret

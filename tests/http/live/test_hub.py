@@ -326,7 +326,7 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
             jobs = await submit_rows(conn, [{"kind": "q", "topic": "a"}] * 10)
             await quick.all_are("queued", jobs)
         [feed] = plain.api.state.backend.live._scopes.values()
-        assert len(feed.log._entries) <= 20
+        assert len(feed.log.entries) <= 20
         slow.may.set()
 
         async def resynced() -> bool:

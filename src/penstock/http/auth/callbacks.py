@@ -166,8 +166,8 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
 
 
 # So many jobs and tokens are tried in the beginning of a body.
@@ -194,13 +194,13 @@ class Caller:
     def known(self) -> bool:
         return self._attempt is not None or self._trusted
 
-    async def read_bearer(self, request: Request, given: str) -> None:
+    async def read_bearer(self, request: Request, credential: str) -> None:
         """What the headers prove before the body is read: a token, or the kind's shared secret."""
-        self._attempt = callback_token.attempt_of(self._backend.roots, self._job_id, given)
-        if self._attempt is None and given:
+        self._attempt = callback_token.attempt_of(self._backend.roots, self._job_id, credential)
+        if self._attempt is None and credential:
             chosen = self._chosen(await self._signers())
             self._trusted = bool(chosen) and self._backend.auth.try_secret(
-                request, lambda: any(signer.is_secret(given) for signer in chosen)
+                request, lambda: any(signer.is_secret(credential) for signer in chosen)
             )
 
     async def read_signature(self, request: Request, body: bytes) -> None:
@@ -237,10 +237,10 @@ class Caller:
             return (*known.values(), ours)
         return (known.get(kind.kind, ours),)
 
-    def items(self, item: ReadItem, given: str) -> list[Item] | None:
+    def items(self, item: ReadItem, credential: str) -> list[Item] | None:
         """What is to be resolved: the first that fits. None: it cannot be taken."""
         roots, job_id = self._backend.roots, self._job_id
-        attempt, tokens = self._attempt, [given]
+        attempt, tokens = self._attempt, [credential]
         if item.token is not None:
             attempt, tokens = callback_token.attempt_of(roots, job_id, item.token), [item.token]
         if attempt is None and not self._trusted:

@@ -88,18 +88,18 @@ class Auth:
         self._touched: dict[str, float] = {}
         self._wrong_keys = WrongKeys()
         # For keys from addresses that have sent too many wrong ones: others do not wait for them.
-        self._one_look_up = asyncio.Lock()
+        self._single_lookup = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def principal(self, request: Request) -> Principal:
-        given = bearer(request)
-        if given is None:
+        credential = bearer(request)
+        if credential is None:
             raise Unauthorized(
                 "this call needs a key",
                 code="unauthorized",
                 hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
             )
-        principal = await self.identify(request, given)
+        principal = await self.identify(request, credential)
         if principal is None:
             raise Unauthorized(
                 "this key or token is not known, is revoked, or its time is over",
@@ -107,26 +107,28 @@ class Auth:
             )
         return principal
 
-    async def identify(self, request: Request, given: str) -> Principal | None:
+    async def identify(self, request: Request, credential: str) -> Principal | None:
         """Whose key or token a request brings; None: nobody's.
 
         From an address that has sent too many wrong ones, a secret that somebody chose is not
         compared any more. Keys and tokens of ours hold 256 random bits, which nobody guesses, so
         those go on: whoever shares an address with the one who sends wrong keys is not shut out.
         """
-        if not given.startswith((tokens.PREFIX, PREFIX)):
-            return self._operator(request, given)
+        if not credential.startswith((tokens.PREFIX, PREFIX)):
+            return self._operator(request, credential)
         if self._wrong_keys.is_over(request):
-            async with self._one_look_up:
-                principal = await self._read(given)
+            async with self._single_lookup:
+                principal = await self._read(credential)
         else:
-            principal = await self._read(given)
+            principal = await self._read(credential)
         if principal is None:
             self._wrong_keys.add(request)
         return principal
 
-    def _operator(self, request: Request, given: str) -> Principal | None:
-        fits = self.try_secret(request, lambda: given.isascii() and self._roots.is_one(given))
+    def _operator(self, request: Request, credential: str) -> Principal | None:
+        fits = self.try_secret(
+            request, lambda: credential.isascii() and self._roots.is_one(credential)
+        )
         return Principal(who="admin", holder="secret") if fits else None
 
     def try_secret(self, request: Request, fits: Callable[[], bool]) -> bool:
@@ -140,16 +142,16 @@ class Auth:
         self._wrong_keys.remove(request)
         return True
 
-    async def _read(self, given: str) -> Principal | None:
-        if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
+    async def _read(self, credential: str) -> Principal | None:
+        if len(credential) > _LONGEST_BEARER or not credential.isascii() or "\0" in credential:
             return None
-        if given.startswith(tokens.PREFIX):
-            return await self._token(given)
-        return await self._key(given)
+        if credential.startswith(tokens.PREFIX):
+            return await self._token(credential)
+        return await self._key(credential)
 
     async def is_operators(self, key_id: str) -> bool:
         """Whether this key opens, and opens everything."""
-        key = await self._look_up(key_id)
+        key = await self._find_key(key_id)
         return key is not None and not key.over and key.kind == "admin"
 
     async def is_over(self, grant: Grant) -> bool:
@@ -176,12 +178,12 @@ class Auth:
         for key_id in of_account:
             self.forget(key_id)
 
-    async def _key(self, given: str) -> Principal | None:
-        id_and_secret = parts(given)
+    async def _key(self, credential: str) -> Principal | None:
+        id_and_secret = parts(credential)
         if id_and_secret is None:
             return None
         key_id, secret = id_and_secret
-        key = await self._look_up(key_id)
+        key = await self._find_key(key_id)
         if key is None or not key.fits(secret) or key.over:
             return None
         if key.kind == "account" and key.account is None:
@@ -190,12 +192,12 @@ class Auth:
         who: Who = key.kind  # type: ignore[assignment]  # a constraint of its table
         return Principal(who=who, holder=key.holder, key=key.id, account=key.account)
 
-    async def _token(self, given: str) -> Principal | None:
-        claims = tokens.read(self._roots, given)
+    async def _token(self, credential: str) -> Principal | None:
+        claims = tokens.read(self._roots, credential)
         if claims is None:
             return None
         if claims.issuer:
-            key = await self._look_up(claims.issuer)
+            key = await self._find_key(claims.issuer)
             if key is None or key.over:
                 return None
         grant = claims.grant
@@ -214,7 +216,7 @@ class Auth:
             token=hash(claims),
         )
 
-    async def _look_up(self, key_id: str) -> Key | None:
+    async def _find_key(self, key_id: str) -> Key | None:
         now = time.monotonic()
         known = self._known.get(key_id)
         if known is not None and known[0] > now:
@@ -248,10 +250,10 @@ def bearer(request: Request) -> str | None:
     """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
     header = request.headers.get("authorization")
     if header is not None:
-        scheme, _, given = header.partition(" ")
-        return given.strip() if scheme.lower() == "bearer" and given.strip() else None
-    given = request.query_params.get("token", "")
-    return given if given.startswith(tokens.PREFIX) else None
+        scheme, _, credential = header.partition(" ")
+        return credential.strip() if scheme.lower() == "bearer" and credential.strip() else None
+    credential = request.query_params.get("token", "")
+    return credential if credential.startswith(tokens.PREFIX) else None
 
 
 def know_caller(scope: Scope, principal: Principal) -> None:

@@ -47,8 +47,8 @@ CHANNELS = ("penstock_change", "penstock_job", "penstock_cancel")
 POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
 # The pause after a poll, as a multiple of the time it took.
-REST = 4
-AWAY_SECONDS = 0.5
+PAUSE_FACTOR = 4
+RETRY_SECONDS = 0.5
 TICK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
 # A client that reads nothing for so long has gone without closing its connection.
@@ -151,7 +151,7 @@ class Hub:
                     return await self._histories.ask((job.id, after))
                 except AWAY:
                     # The stream stays open and waits for the database.
-                    await asyncio.sleep(AWAY_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
 
         return _feed(
             self._jobs,
@@ -210,7 +210,7 @@ class Hub:
             took = await self._poller.poll()
             if self._poller.has_more:
                 self._poll_now.set()
-            await asyncio.sleep(max(PAUSE_SECONDS, REST * took))
+            await asyncio.sleep(max(PAUSE_SECONDS, PAUSE_FACTOR * took))
 
     async def _tick(self) -> None:
         now, today = self._loop.time(), time.time()

@@ -38,7 +38,7 @@ CHUNK_ROUNDS = 10
 BATCH_SECONDS = 0.25
 BATCH_REFRESH_SECONDS = 3.0
 # The rest of a large batch after it was read, as a multiple of the time that took.
-BATCH_REST = 4
+BATCH_PAUSE_FACTOR = 4
 
 QUEUED_REFRESH_SECONDS = 2.5
 REFRESH_SECONDS = 5.0
@@ -204,8 +204,8 @@ class Poller:
             return
         fingerprints = await self._events.batch_fingerprints(list({batch.id for batch in feeds}))
         for batch, feed in feeds.items():
-            found = fingerprints.get(batch.id, 0)
-            if feed.fingerprint == found and (not found or feed.refresh_at > now):
+            current = fingerprints.get(batch.id, 0)
+            if feed.fingerprint == current and (not current or feed.refresh_at > now):
                 continue
             begun = self._loop.time()
             try:
@@ -214,9 +214,9 @@ class Poller:
                 feed.close()
                 continue
             now = self._loop.time()
-            feed.not_before = now + max(BATCH_SECONDS, BATCH_REST * (now - begun))
+            feed.not_before = now + max(BATCH_SECONDS, BATCH_PAUSE_FACTOR * (now - begun))
             feed.refresh_at = now + BATCH_REFRESH_SECONDS
-            feed.fingerprint = found
+            feed.fingerprint = current
             feed.publish_state(encode("batch", text), jobs=BATCH_ITEMS)
 
 

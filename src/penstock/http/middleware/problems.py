@@ -27,7 +27,7 @@ SECURITY_HEADERS = {
 
 MEDIA_TYPE = "application/problem+json"
 # The database was away, or an answer is late: soon enough for people, not a storm.
-AWAY_SECONDS = 1
+RETRY_SECONDS = 1
 # Somebody has to make room: that takes longer.
 FULL_SECONDS = 5
 
@@ -125,7 +125,7 @@ async def on_refused(_: Request, error: Exception) -> Response:
     if (wait := error.members.get("retry_after")) is not None:
         headers["Retry-After"] = str(math.ceil(float(wait)))
     if error.code in _PASSING:
-        headers["Retry-After"] = str(AWAY_SECONDS)
+        headers["Retry-After"] = str(RETRY_SECONDS)
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return problem(
@@ -154,14 +154,14 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
             error.code,
             str(error),
             hint=error.hint,
-            headers={"Retry-After": str(AWAY_SECONDS)},
+            headers={"Retry-After": str(RETRY_SECONDS)},
         )
     return problem(
         503,
         "unavailable",
         "the database cannot be reached; whether this call took effect may be unknown",
         hint="Try again; a submit with the same Idempotency-Key is safe to repeat.",
-        headers={"Retry-After": str(AWAY_SECONDS)},
+        headers={"Retry-After": str(RETRY_SECONDS)},
     )
 
 
@@ -189,7 +189,7 @@ def _methods(request: Request) -> set[str]:
     }
 
 
-async def on_gone(_: Request, __: Exception) -> Response:
+async def on_disconnect(_: Request, __: Exception) -> Response:
     """The caller left while it was still sending; nobody reads this."""
     return problem(400, "incomplete", "the body ended before it was complete")
 
@@ -213,7 +213,7 @@ HANDLERS = {
     Refused: on_refused,
     Unavailable: on_unavailable,
     HTTPException: on_http,
-    ClientDisconnect: on_gone,
+    ClientDisconnect: on_disconnect,
     PenstockError: on_fault,
     Exception: on_fault,
 }

@@ -37,7 +37,7 @@ _HEADER = HEADER.lower().encode()
 _SANE = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID_BITS = 64
 # The caller went before there was an answer.
-_CLIENT_GONE = 499
+_CLIENT_CLOSED = 499
 # Asked every few seconds by machines: worth a line only when the answer is bad.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
@@ -133,12 +133,12 @@ class Requests:
         finally:
             limits.release_all(scope)
             self._counts.open -= 1
-            ended = time.perf_counter()
+            finished = time.perf_counter()
             route = _route(scope)
             if status:
-                waited = (answered if answered > begun else ended) - begun
-                self._counts.count(route, status, waited)
-            _log_request(scope, route, status or _CLIENT_GONE, ended - begun)
+                latency = (answered if answered > begun else finished) - begun
+                self._counts.count(route, status, latency)
+            _log_request(scope, route, status or _CLIENT_CLOSED, finished - begun)
 
 
 def _new_id() -> str:
@@ -193,9 +193,9 @@ def _wrong_host(scope: Scope) -> str | None:
 
 def _completed(headers: Iterable[Header]) -> list[Header]:
     """These headers of an answer, and the defaults that they lack."""
-    given = list(headers)
-    names = {name.lower() for name, _ in given}
-    return given + [default for default in _DEFAULTS if default[0] not in names]
+    present = list(headers)
+    names = {name.lower() for name, _ in present}
+    return present + [default for default in _DEFAULTS if default[0] not in names]
 
 
 class _AnswerRefusedError(Exception):

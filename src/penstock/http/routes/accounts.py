@@ -17,7 +17,7 @@ from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("accounts")
 
-Found = dict[str, Any]
+Row = dict[str, Any]
 
 
 class CreateAccount(Strict):
@@ -126,7 +126,7 @@ async def create(
     _: Service,
     backend: Backend,
     form: Annotated[CreateAccount, Body(code="invalid_account")],
-) -> Found:
+) -> Row:
     await backend.engine.accounts.create(form.id, plan=form.plan)
     return await backend.engine.accounts.show(form.id)
 
@@ -134,13 +134,13 @@ async def create(
 @routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
 async def list_accounts(
     _: Service, backend: Backend, limit: Limit = 100, cursor: Cursor = None
-) -> Found:
+) -> Row:
     accounts = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
     return cursors.page(accounts, limit)
 
 
 @routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
-async def read(account: str, principal: Reader, backend: Backend) -> Found:
+async def read(account: str, principal: Reader, backend: Backend) -> Row:
     _refuse_foreign(principal, account)
     return await backend.engine.accounts.show(account)
 
@@ -157,7 +157,7 @@ async def edit(
     _: Service,
     backend: Backend,
     form: Annotated[EditAccount, Body()],
-) -> Found:
+) -> Row:
     await backend.patient.accounts.set_plan(account, form.plan)
     return await backend.engine.accounts.show(account)
 
@@ -170,7 +170,7 @@ async def grant(
     _: Service,
     backend: Backend,
     form: Annotated[GrantCredits, Body()],
-) -> Found:
+) -> Row:
     move = backend.engine.accounts.grant(account, **dict(form))
     return await _moved(backend, account, move)
 
@@ -187,7 +187,7 @@ async def deduct(
     _: Service,
     backend: Backend,
     form: Annotated[DeductCredits, Body()],
-) -> Found:
+) -> Row:
     move = backend.engine.accounts.deduct(account, **dict(form))
     return await _moved(backend, account, move)
 
@@ -204,7 +204,7 @@ async def refund(
     _: Service,
     backend: Backend,
     form: Annotated[RefundCredits, Body()],
-) -> Found:
+) -> Row:
     move = backend.engine.accounts.refund(account, **dict(form))
     return await _moved(backend, account, move)
 
@@ -217,7 +217,7 @@ async def refund(
 )
 async def ledger(
     account: str, principal: Reader, backend: Backend, limit: Limit = 100, cursor: Cursor = None
-) -> Found:
+) -> Row:
     _refuse_foreign(principal, account)
     before = cursors.read_number(cursor)
     entries = await backend.engine.accounts.ledger(account, limit=limit, before=before)
@@ -231,7 +231,7 @@ async def ledger(
     answer=Receipt,
     refuses=(409,),
 )
-async def erase(account: str, _: Operator, backend: Backend) -> Found:
+async def erase(account: str, _: Operator, backend: Backend) -> Row:
     """What waits is cancelled and refunded, what runs is asked to stop.
 
     Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
@@ -250,7 +250,7 @@ def _refuse_foreign(principal: Principal, account: str) -> None:
         raise unknown_account(account)
 
 
-async def _moved(backend: Backend, account: str, move: Awaitable[dict[str, Any]]) -> Found:
+async def _moved(backend: Backend, account: str, move: Awaitable[dict[str, Any]]) -> Row:
     # Without the balance after it: that of this moment is shown, others may have moved it too.
     moved = {name: value for name, value in (await move).items() if name not in _SHOWN}
     return {**await backend.engine.accounts.show(account), **moved}

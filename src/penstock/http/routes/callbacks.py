@@ -121,9 +121,9 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     secret as bearer with `attempt`. Of a body larger than 64 KB the headers or the first 64 KB have
     to hold the token or the secret: a signature proves nothing before all of the body has come.
     """
-    given = bearer(request) or ""
+    credential = bearer(request) or ""
     caller = Caller(backend, job_id)
-    await caller.read_bearer(request, given)
+    await caller.read_bearer(request, credential)
     body = await read_callback(
         request,
         SINGLE_BYTES,
@@ -138,7 +138,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
             code="invalid_callback",
             field="job_id",
         )
-    items = caller.items(item, given)
+    items = caller.items(item, credential)
     if items is None:
         return {"results": [_result(job_id, "invalid", item.odd or caller.why)]}
     if caller.signature is None:
@@ -146,7 +146,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     else:
         outcome = await _resolve_signed(backend, items, caller.signature)
     if outcome == "busy":
-        return _busy()
+        return _refuse_locked()
     await _notify(backend, [items[0]], [outcome])
     return {"results": [_result(job_id, outcome)]}
 
@@ -199,7 +199,7 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
     outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
     await _notify(backend, list(items.values()), list(outcomes.values()))
     if "busy" in outcomes.values():
-        return _busy()
+        return _refuse_locked()
     return {
         "results": [
             _result(item.job_id or item.shown, outcomes.get(index, "invalid"), item.odd)
@@ -223,13 +223,13 @@ async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
 
 
 async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
-    ends = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             outcome = await _remember_and_resolve(backend, items, signed)
         except _UNFIT:
             return "invalid"
-        if outcome != "busy" or time.monotonic() >= ends:
+        if outcome != "busy" or time.monotonic() >= deadline:
             return outcome
         await asyncio.sleep(_RETRY_SECONDS)
 
@@ -259,14 +259,14 @@ async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
     """Their outcomes in order; jobs whose account is locked are tried for a while."""
     outcomes = ["busy"] * len(items)
     left = list(range(len(items)))
-    ends = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     wait: timedelta | None = None
     while left:
         resolved = await _resolve(backend, [items[index] for index in left], wait)
         for index, outcome in zip(left, resolved, strict=True):
             outcomes[index] = outcome
         left = [index for index in left if outcomes[index] == "busy"]
-        if not left or time.monotonic() >= ends:
+        if not left or time.monotonic() >= deadline:
             break
         wait = _WAIT
         await asyncio.sleep(_RETRY_SECONDS)
@@ -308,7 +308,7 @@ def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dic
     return {**result, "message": why} if why and outcome == "invalid" else result
 
 
-def _busy() -> Response:
+def _refuse_locked() -> Response:
     return problem(
         503,
         "busy",

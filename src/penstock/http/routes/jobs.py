@@ -261,7 +261,7 @@ def _answer(
 
 
 def _names(if_none_match: str, tag: str) -> bool:
-    tags = (given.strip().removeprefix("W/") for given in if_none_match.split(","))
+    tags = (each.strip().removeprefix("W/") for each in if_none_match.split(","))
     return if_none_match.strip() == "*" or tag in tags
 
 

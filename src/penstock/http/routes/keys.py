@@ -52,10 +52,10 @@ async def create(
     _: Operator, backend: Backend, form: Annotated[CreateKey, Body()]
 ) -> dict[str, Any]:
     expires = None if form.expires_seconds is None else timedelta(seconds=form.expires_seconds)
-    key, kept = await backend.engine.keys.create(
+    key, row = await backend.engine.keys.create(
         form.kind, account=form.account, name=form.name, expires=expires
     )
-    return {"key": key, **kept}
+    return {"key": key, **row}
 
 
 @routes.add(
@@ -88,9 +88,9 @@ async def page(
 )
 async def revoke(key_id: str, _: Operator, backend: Backend) -> dict[str, Any]:
     """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
-    found = await backend.engine.keys.revoke(key_id)
+    revoked = await backend.engine.keys.revoke(key_id)
     backend.auth.forget(key_id)
-    return found
+    return revoked
 
 
 @routes.add(
@@ -109,11 +109,11 @@ async def rotate(
     form: Annotated[RotateKey, Body(empty=True)],
 ) -> dict[str, Any]:
     """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
-    key, kept = await backend.engine.keys.rotate(
+    key, row = await backend.engine.keys.rotate(
         key_id, overlap=timedelta(seconds=form.overlap_seconds)
     )
     backend.auth.forget(key_id)
-    return {"key": key, **kept}
+    return {"key": key, **row}
 
 
 DEFAULT_SECONDS = 3_600

@@ -52,13 +52,13 @@ gets a short token by `POST /v1/tokens`, which is also taken as `?token=`.
 """
 _ANYBODY = (500, 503)
 _WITH_KEY = (401, 403, 429)
-_PLACES = ("path", "query", "header")
+_LOCATIONS = ("path", "query", "header")
 
 
 def describe(app: Starlette) -> dict[str, Any]:
     """Made at the first call, then kept."""
     if not hasattr(app.state, "document"):
-        routes = [one for one in app.routes if isinstance(one, Route) and one.described.summary]
+        routes = [each for each in app.routes if isinstance(each, Route) and each.described.summary]
         app.state.document = _document(routes)
     found: dict[str, Any] = app.state.document
     return found
@@ -119,10 +119,10 @@ def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str,
         operation["description"] = description
     if route.locations:
         operation["parameters"] = [
-            _parameter(name, place, parameters)
-            for place in _PLACES
+            _parameter(name, location, parameters)
+            for location in _LOCATIONS
             for name, where in route.locations.items()
-            if where == place
+            if where == location
         ]
     if route.described.request_body is not None:
         operation["requestBody"] = route.described.request_body
@@ -141,7 +141,7 @@ def _security(route: Route) -> list[dict[str, Any]]:
     return [{"key": []}, *([{"token": []}] if "token" in route.caller.who else [])]
 
 
-def _parameter(name: str, place: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _parameter(name: str, location: str, parameters: dict[str, Any]) -> dict[str, Any]:
     schema = {
         key: value
         for key, value in parameters["properties"][name].items()
@@ -149,7 +149,7 @@ def _parameter(name: str, place: str, parameters: dict[str, Any]) -> dict[str, A
     }
     found = {
         "name": name,
-        "in": place,
+        "in": location,
         "required": name in parameters.get("required", ()),
         "schema": schema,
     }
@@ -177,7 +177,7 @@ def _responses(route: Route, refs: Any) -> dict[str, Any]:
         **{status: {"description": about, **form} for status, about in usual.items()},
         **described.responses,
     }
-    return {str(status): one for status, one in responses.items()}
+    return {str(status): each for status, each in responses.items()}
 
 
 @routes.add("GET", "/docs")
@@ -232,12 +232,12 @@ def _operation_html(
         parts.append(
             _table(
                 [
-                    f"<code>{escape(one['name'])}</code>",
-                    one["in"],
-                    _type(one["schema"]),
-                    _words(one.get("description", "")),
+                    f"<code>{escape(each['name'])}</code>",
+                    each["in"],
+                    _type(each["schema"]),
+                    _words(each.get("description", "")),
                 ]
-                for one in parameters
+                for each in parameters
             )
         )
     for media, content in operation.get("requestBody", {}).get("content", {}).items():
@@ -258,7 +258,7 @@ def _operation_html(
 
 
 def _forms(response: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one["schema"] for one in response.get("content", {}).values() if one.get("schema")]
+    return [each["schema"] for each in response.get("content", {}).values() if each.get("schema")]
 
 
 def _fields(schema: dict[str, Any]) -> str:
@@ -279,12 +279,12 @@ def _type(schema: dict[str, Any]) -> str:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
     if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
+        return " or ".join(_type(each) for each in schema["anyOf"])
     if "enum" in schema:
-        return escape(", ".join(str(one) for one in schema["enum"]))
+        return escape(", ".join(str(each) for each in schema["enum"]))
     if schema.get("type") == "array":
         return f"array of {_type(schema.get('items', {}))}"
-    said = schema.get("format") or schema.get("type") or "any"
+    form = schema.get("format") or schema.get("type") or "any"
     bounds = [
         f"{sign} {schema[key]:,.15g}"
         for key, sign in (
@@ -294,7 +294,7 @@ def _type(schema: dict[str, Any]) -> str:
         )
         if key in schema
     ]
-    return escape(" ".join([said, *bounds]))
+    return escape(" ".join([form, *bounds]))
 
 
 def _table(rows: Any) -> str:
@@ -304,8 +304,8 @@ def _table(rows: Any) -> str:
 
 def _example(schema: dict[str, Any]) -> str:
     return "".join(
-        f"<pre>{escape(json.dumps(one, indent=2, ensure_ascii=False))}</pre>"
-        for one in schema.get("examples", ())
+        f"<pre>{escape(json.dumps(each, indent=2, ensure_ascii=False))}</pre>"
+        for each in schema.get("examples", ())
     )
 
 
@@ -317,4 +317,4 @@ def _paragraphs(text: str) -> str:
 def _words(text: str) -> str:
     """A text of ours, with what stands between backticks as code."""
     parts = escape(text).split("`")
-    return "".join(f"<code>{one}</code>" if n % 2 else one for n, one in enumerate(parts))
+    return "".join(f"<code>{each}</code>" if n % 2 else each for n, each in enumerate(parts))

@@ -113,7 +113,7 @@ async def ready(backend: Backend) -> dict[str, str] | Response:
     return {"status": "ok"}
 
 
-_SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
+_SOON = {"Retry-After": str(problems.RETRY_SECONDS)}
 
 
 @routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
@@ -153,9 +153,9 @@ async def scrape(
 ) -> Response:
     # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
     await backend.engine.upkeep.roll_up()
-    found = await backend.engine.hourly.gauges()
+    gauges = await backend.engine.hourly.gauges()
     text = prometheus.render(
-        found,
+        gauges,
         request.app.state.requests,
         backend.open_streams(),
         limits(request).pools,

@@ -19,7 +19,7 @@ from penstock.net import drive_call
 
 routes = Routes("queues")
 
-Found = dict[str, Any]
+Row = dict[str, Any]
 
 
 class Pause(Strict):
@@ -82,13 +82,13 @@ QueuePage = page_of("QueuePage", Queue)
 
 
 @routes.add("GET", "/v1/queues", summary="List queues by name", answer=QueuePage)
-async def list_queues(_: Service, backend: Backend) -> Found:
+async def list_queues(_: Service, backend: Backend) -> Row:
     """All of them on one page: an app declares few."""
     return {"items": await backend.engine.lists.queues(), "next_cursor": None}
 
 
 @routes.add("GET", "/v1/queues/{name}", summary="Show a queue", answer=Queue)
-async def read(name: str, _: Service, backend: Backend) -> Found:
+async def read(name: str, _: Service, backend: Backend) -> Row:
     return await _shown(backend, name)
 
 
@@ -104,7 +104,7 @@ async def edit(
     _: Operator,
     backend: Backend,
     form: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
-) -> Found:
+) -> Row:
     """Changes survive restarts, until `reset` drops them."""
     await backend.engine.queues.edit(name, **form.root)
     return await _changed(backend, name)
@@ -117,7 +117,7 @@ async def edit(
     answer=Queue,
     refuses=(409,),
 )
-async def reset(name: str, _: Operator, backend: Backend) -> Found:
+async def reset(name: str, _: Operator, backend: Backend) -> Row:
     await backend.engine.queues.reset(name)
     return await _changed(backend, name)
 
@@ -134,7 +134,7 @@ async def pause(
     _: Operator,
     backend: Backend,
     form: Annotated[Pause, Body(empty=True)],
-) -> Found:
+) -> Row:
     await backend.engine.queues.pause(name, reason=form.reason)
     return await _shown(backend, name)
 
@@ -151,20 +151,20 @@ async def resume(
     _: Operator,
     backend: Backend,
     __: Annotated[Pause, Body(empty=True)],
-) -> Found:
+) -> Row:
     await backend.engine.queues.resume(name)
     return await _changed(backend, name)
 
 
-async def _changed(backend: Backend, name: str) -> Found:
+async def _changed(backend: Backend, name: str) -> Row:
     """More of its jobs may start now: workers that rest look again."""
     await backend.engine.jobs.wake([name])
     return await _shown(backend, name)
 
 
-async def _shown(backend: Backend, name: str) -> Found:
-    [found] = await backend.engine.lists.queues(name)
-    return found
+async def _shown(backend: Backend, name: str) -> Row:
+    [queue] = await backend.engine.lists.queues(name)
+    return queue
 
 
 # Held while they run: a caller may leave, and the work goes on.
@@ -196,8 +196,10 @@ class Drivers(Allowed):
 
     async def __call__(self, request: Request) -> Principal:
         roots = request.app.state.backend.roots
-        given = bearer(request)
-        if given is not None and drive_call.is_token(roots, given, request.path_params["name"]):
+        credential = bearer(request)
+        if credential is not None and drive_call.is_token(
+            roots, credential, request.path_params["name"]
+        ):
             return Principal(who="process", holder="drive")
         return await super().__call__(request)
 

@@ -91,16 +91,16 @@ async def upload(
         if size == 0:
             raise Invalid("file: it is empty", code="empty_upload", field="file")
         content_type = sniff(file.read(SAMPLE_BYTES))
-        kept = await backend.engine.uploads.create(file, content_type, account=owner)
-    return {"id": str(kept.id), "content_type": kept.content_type, "size": kept.size}
+        stored = await backend.engine.uploads.create(file, content_type, account=owner)
+    return {"id": str(stored.id), "content_type": stored.content_type, "size": stored.size}
 
 
 @routes.add("GET", "/v1/uploads/{upload_id}", summary="Download a file", responses=_FILE)
 async def download(
     upload_id: UUID, request: Request, principal: Reader, backend: Backend
 ) -> Response:
-    found = await backend.engine.uploads.find(upload_id, account=_whose(principal))
-    return sent(request, backend, found)
+    file = await backend.engine.uploads.find(upload_id, account=_whose(principal))
+    return sent(request, backend, file)
 
 
 @routes.add("DELETE", "/v1/uploads/{upload_id}", status=204, summary="Delete a file")
@@ -108,32 +108,32 @@ async def delete(upload_id: UUID, principal: Submitter, backend: Backend) -> Non
     await backend.engine.uploads.delete(upload_id, account=_whose(principal))
 
 
-def sent(request: Request, backend: Backend, found: Upload) -> Response:
+def sent(request: Request, backend: Backend, file: Upload) -> Response:
     """The file, or the part of it that is asked for."""
-    headers = _headers(found)
+    headers = _headers(file)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    start, end = 0, found.size
-    asked = _RANGE.fullmatch(request.headers.get("range", ""))
-    if asked:
-        start, end = int(asked[1]), min(found.size, int(asked[2] or found.size) + 1)
-        if start >= found.size or end <= start:
+    start, end = 0, file.size
+    span = _RANGE.fullmatch(request.headers.get("range", ""))
+    if span:
+        start, end = int(span[1]), min(file.size, int(span[2] or file.size) + 1)
+        if start >= file.size or end <= start:
             return Response(
-                status_code=416, headers={**headers, "Content-Range": f"bytes */{found.size}"}
+                status_code=416, headers={**headers, "Content-Range": f"bytes */{file.size}"}
             )
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
     headers["Content-Length"] = str(end - start)
     return StreamingResponse(
-        _content(backend, found, start, end),
-        status_code=206 if asked else 200,
-        media_type=served(found.content_type)[0],
+        _content(backend, file, start, end),
+        status_code=206 if span else 200,
+        media_type=served(file.content_type)[0],
         headers=headers,
     )
 
 
-async def _content(backend: Backend, found: Upload, start: int, end: int) -> AsyncIterator[bytes]:
+async def _content(backend: Backend, file: Upload, start: int, end: int) -> AsyncIterator[bytes]:
     left = end - start
-    async for piece in backend.engine.uploads.pieces(found, start):
+    async for piece in backend.engine.uploads.pieces(file, start):
         yield piece[:left]
         left -= len(piece)
         if left <= 0:
@@ -164,15 +164,15 @@ def _whose(principal: Principal) -> str | None:
     return principal.account
 
 
-def _headers(found: Upload) -> dict[str, str]:
+def _headers(file: Upload) -> dict[str, str]:
     """Nothing of it runs in a browser, whatever it holds: a file that is two things stays data."""
-    _, extension = served(found.content_type)
+    _, extension = served(file.content_type)
     return {
-        "Content-Disposition": f'attachment; filename="{found.id}.{extension}"',
+        "Content-Disposition": f'attachment; filename="{file.id}.{extension}"',
         "Content-Security-Policy": f"{NOTHING_RUNS}; sandbox",
         "Cache-Control": "private, no-cache",
         "Accept-Ranges": "bytes",
-        "ETag": f'"{found.sha256.hex()}"',
+        "ETag": f'"{file.sha256.hex()}"',
     }
 
 
