@@ -21,7 +21,8 @@ class Roots:
     """One root, or a new one and old ones while they are exchanged: the first signs."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
-        self._roots = tuple(root.encode() for root in roots)
+        self.secrets = tuple(root.encode() for root in roots)
+        """The roots themselves; each is an operator's bearer secret as well."""
         # So that no error quotes one: see redaction.py.
         self._secrets = tuple(Secret(root) for root in roots)
 
@@ -31,16 +32,12 @@ class Roots:
     def keys(self, purpose: str) -> list[bytes]:
         """The keys for one purpose, that to sign with first: whoever has it cannot guess others."""
         content = f"penstock {purpose}".encode()
-        return [hmac.digest(root, content, hashlib.sha256) for root in self._roots]
+        return [hmac.digest(root, content, hashlib.sha256) for root in self.secrets]
 
     @property
     def first(self) -> str:
         """The one that signs, which is the operator's bearer secret as well."""
-        return self._roots[0].decode()
-
-    def is_one(self, text: str) -> bool:
-        """Whether it is a root itself, as an operator's bearer secret is."""
-        return any(hmac.compare_digest(root, text.encode()) for root in self._roots)
+        return self.secrets[0].decode()
 
 
 def read_roots(settings: Settings) -> Roots:

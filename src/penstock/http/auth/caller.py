@@ -1,6 +1,7 @@
 """Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
 
 import asyncio
+import hmac
 import ipaddress
 import logging
 import time
@@ -126,8 +127,9 @@ class Auth:
         return principal
 
     def _operator(self, request: Request, credential: str) -> Principal | None:
+        given = credential.encode()
         fits = self.try_secret(
-            request, lambda: credential.isascii() and self._roots.is_one(credential)
+            request, lambda: any(hmac.compare_digest(each, given) for each in self._roots.secrets)
         )
         return Principal(who="admin", holder="secret") if fits else None
 

@@ -84,18 +84,19 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         await backend.engine.uploads.refuse_foreign(job.kind, job.payload, job.account)
         queue = backend.kinds.queue_of(job.kind)
         wakes_with_commit = queue is not None and backend.may_notify_in_commit(queue)
-        shared = None
+        accepted = None
         if queue is not None and idempotency_key is None:
-            shared = await backend.batched.submit(job, queue=queue, wake=wakes_with_commit)
-        async with naming_kinds(principal, backend):
-            accepted = shared or await backend.engine.texts.submit(
-                job,
-                computed=is_known,
-                idempotency_key=idempotency_key,
-                scope=principal.holder,
-                wake=queue if wakes_with_commit else None,
-                own=principal.account is not None,
-            )
+            accepted = await backend.batched.submit(job, queue=queue, wake=wakes_with_commit)
+        if accepted is None:
+            async with naming_kinds(principal, backend):
+                accepted = await backend.engine.texts.submit(
+                    job,
+                    computed=is_known,
+                    idempotency_key=idempotency_key,
+                    scope=principal.holder,
+                    wake=queue if wakes_with_commit else None,
+                    own=principal.account is not None,
+                )
     if not wakes_with_commit:
         _wake(backend, accepted)
     backend.drives.submitted([job.kind])
