@@ -214,7 +214,7 @@ def _unquoted(value: str, path: Path, number: int) -> str:
     if quoted["plain"] is not None:
         return quoted["plain"]
     escapes = {"n": "\n", "t": "\t"}
-    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), quoted["escaped"])
+    return re.sub(r"\\(.)", lambda match: escapes.get(match[1], match[1]), quoted["escaped"])
 
 
 def duration(value: str | float | timedelta, *, field: str) -> timedelta:

@@ -44,11 +44,11 @@ def frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
 
 def caller(error: BaseException) -> str:
     """The last module that is not Python's own: who was calling when Python raised it."""
-    found = ""
+    last = ""
     for module, _ in frames(error):
         if module.partition(".")[0] not in sys.stdlib_module_names:
-            found = module
-    return found
+            last = module
+    return last
 
 
 def called_url(error: BaseException) -> object:
@@ -57,8 +57,8 @@ def called_url(error: BaseException) -> object:
         holder = _HOLDERS.get((module, frame.f_code.co_name))
         if holder is not None:
             name, attribute = holder
-            found = frame.f_locals.get(name)
-            return found if attribute is None else read(found, attribute)
+            value = frame.f_locals.get(name)
+            return value if attribute is None else read(value, attribute)
     return None
 
 
@@ -95,9 +95,9 @@ def is_elsewhere(errors: Sequence[BaseException], *, answered: bool) -> bool:
     if "model" in clients:
         return False
     for error in errors:
-        found = of_a_model(url_of(error), answered=answered)
-        if found is not None:
-            return not found
+        is_model = of_a_model(url_of(error), answered=answered)
+        if is_model is not None:
+            return not is_model
     return "http" not in clients
 
 

@@ -39,11 +39,11 @@ _LOOKUP_SECONDS = 2.0
 
 def is_private(address: str) -> bool:
     """Whether this address, as digits, is one of a private network."""
-    found = _literal(address)
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return found is not None and any(
-        found in network for network in _NETWORKS if network.version == found.version
+    literal = _literal(address)
+    if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
+        literal = literal.ipv4_mapped
+    return literal is not None and any(
+        literal in network for network in _NETWORKS if network.version == literal.version
     )
 
 
@@ -85,8 +85,8 @@ def _addresses(name: str) -> list[str]:
     # Not the loop's own: this runs before there is one. Not waited for at the end either.
     pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="penstock-lookup")
     try:
-        found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in found.result(_LOOKUP_SECONDS)]
+        entries = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)
+        return [str(entry[4][0]) for entry in entries.result(_LOOKUP_SECONDS)]
     except (OSError, UnicodeError, TimeoutError):
         return []
     finally:

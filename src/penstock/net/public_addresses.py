@@ -66,17 +66,17 @@ _threads: ThreadPoolExecutor
 def is_public(address: str) -> bool:
     """Whether this address, as digits, is one that anybody can reach."""
     try:
-        found = ipaddress.ip_address(address)
+        literal = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        elif found not in _OPEN_6 or found.scope_id:
+    if isinstance(literal, ipaddress.IPv6Address):
+        if literal.ipv4_mapped is not None:
+            literal = literal.ipv4_mapped
+        elif literal not in _OPEN_6 or literal.scope_id:
             return False
-    if not found.is_global or found.is_multicast or found.is_reserved:
+    if not literal.is_global or literal.is_multicast or literal.is_reserved:
         return False
-    return not any(found in network for network in _CLOSED if network.version == found.version)
+    return not any(literal in network for network in _CLOSED if network.version == literal.version)
 
 
 def read_public(url: object, *, allow_private: bool, field: str = "webhook_url") -> Endpoint:
@@ -114,12 +114,12 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
         return
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await resolve_name(endpoint.host)
+            entries = await resolve_name(endpoint.host)
     except (OSError, UnicodeError, TimeoutError):
-        found = []
-    if not found:
+        entries = []
+    if not entries:
         raise _refused(field, "cannot be found: its name stands for no address now")
-    if not all(is_public(str(entry[4][0])) for entry in found):
+    if not all(is_public(str(entry[4][0])) for entry in entries):
         raise _private(field)
 
 

@@ -169,18 +169,18 @@ class Answer:
 
     async def chunk(self) -> bytes:
         """What has come of its body since; nothing when it is complete."""
-        found = await self._response.content.readany()
-        self.complete = not found
-        return found
+        chunk = await self._response.content.readany()
+        self.complete = not chunk
+        return chunk
 
     async def read(self, most: int) -> bytes | None:
         """Its body as a whole; None when there is more than `most` of it."""
-        found = bytearray()
+        body = bytearray()
         while chunk := await self.chunk():
-            found += chunk
-            if len(found) > most:
+            body += chunk
+            if len(body) > most:
                 return None
-        return bytes(found)
+        return bytes(body)
 
     async def finish(self) -> None:
         """Read to the end what has nothing more to say, so that the connection can be kept."""

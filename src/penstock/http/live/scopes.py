@@ -92,7 +92,6 @@ class ScopeFeed(Feed):
         self._running: dict[UUID, bytes] = {}
         """The last event of running jobs, MOST_JOBS of them: to leave out heartbeats."""
         self._texts: dict[UUID, bytes] | None = None
-        self._bytes = 0
         self._snapshot: bytes | None = None
         self._cut = False
         self._read_at = 0.0
@@ -129,7 +128,8 @@ class ScopeFeed(Feed):
             return None
         if self._snapshot is None:
             events = [self._texts[job] for job in sorted(self._texts)]
-            if self._cut or self._bytes > SNAPSHOT_BYTES or len(events) > MOST_JOBS:
+            too_large = len(events) > MOST_JOBS or sum(map(len, events)) > SNAPSHOT_BYTES
+            if self._cut or too_large:
                 events = [RESYNC]
             self._snapshot = self.account + b"".join(events)
         return self._snapshot
@@ -139,14 +139,13 @@ class ScopeFeed(Feed):
 
         `finished`: these jobs are in the snapshot only, and no change for other watchers.
         """
-        self._texts, self._bytes, self._read_at = {}, 0, now
+        self._texts, self._read_at = {}, now
         self._cut, self._snapshot, self.snapshot_wanted_at = cut, None, None
         self._finished.update(dict.fromkeys(finished))
 
     def publish(self, job: JobState, body: bytes) -> bool:
         """Publish a job if it has changed; whether it is live and was not published before."""
         if self._texts is not None and self._texts.get(job.id) != body:
-            self._bytes += len(body) - len(self._texts.get(job.id, b""))
             self._texts[job.id] = body
             self._snapshot = None
         new_fingerprint = fingerprint(job)
@@ -183,7 +182,6 @@ class ScopeFeed(Feed):
         )
         if self._texts is not None and now - self._used_at > KEPT_SECONDS:
             self._texts = self._snapshot = None
-            self._bytes = 0
 
 
 class ScopeWatcher(Watcher[ScopeFeed]):
@@ -216,7 +214,7 @@ class ScopeChange:
 
     feed: ScopeFeed
     state: ScopeState | None = None
-    started: Mapping[UUID, int] = field(default_factory=dict)
+    started: dict[UUID, int] = field(default_factory=dict)
     changed: list[UUID] = field(default_factory=list)
     snapshot: list[UUID] | None = None
     """All jobs of a snapshot, if one is wanted."""
@@ -265,7 +263,7 @@ async def find_changes(
     events: Events, feeds: Sequence[ScopeFeed]
 ) -> tuple[list[ScopeChange], bool]:
     """What has changed in these scopes; and whether a snapshot is left for the next poll."""
-    changes = [ScopeChange(feed, started=feed.started) for feed in feeds]
+    changes = [ScopeChange(feed) for feed in feeds]
     states = await events.changed_scopes(
         [feed.scope for feed in feeds],
         [feed.fingerprint for feed in feeds],
@@ -290,14 +288,9 @@ async def find_changes(
 async def _find_started(events: Events, changes: Sequence[ScopeChange]) -> None:
     """Find the running jobs of scopes of which only the newest live jobs are known."""
     large = [change for change in changes if len(change.live) > MOST_JOBS]
-    for change in changes:
-        change.started = {}
     if large:
-        started: list[dict[UUID, int]] = [{} for _ in large]
         for n, job, version in await events.running_jobs([change.feed.scope for change in large]):
-            started[n][job] = version
-        for change, running in zip(large, started, strict=True):
-            change.started = running
+            large[n].started[job] = version
 
 
 async def _find_snapshots(events: Events, changes: Sequence[ScopeChange]) -> bool:

@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from uuid import UUID
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -34,6 +33,7 @@ from penstock.http.middleware import limits, problems
 
 HEADER = "X-Request-ID"
 _HEADER = HEADER.lower().encode()
+_JOB_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _SANE = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID_BITS = 64
 # The caller went before there was an answer.
@@ -99,7 +99,8 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _sane_id(scope) or _new_id()
+        # Nothing is opened with it: no need to ask the kernel for each.
+        request_id = _sane_id(scope) or f"{random.getrandbits(_ID_BITS):016x}"
         # Not taken back: each request runs in a task of its own, and its errors are logged later.
         logs.request_id.set(request_id)
         scope["penstock.request"] = request_id
@@ -141,11 +142,6 @@ class Requests:
             _log_request(scope, route, status or _CLIENT_CLOSED, finished - begun)
 
 
-def _new_id() -> str:
-    # Nothing is opened with it: no need to ask the kernel for each.
-    return f"{random.getrandbits(_ID_BITS):016x}"
-
-
 def _sane_id(scope: Scope) -> str | None:
     """The caller's own id, so that its log and ours can be laid side by side."""
     for name, value in scope["headers"]:
@@ -168,17 +164,10 @@ def _log_request(scope: Scope, route: Route, status: int, seconds: float) -> Non
     more = {"method": route[0], "route": route[1], "status": status, "ms": round(seconds * 1000, 1)}
     if (key := scope.get("penstock.key")) is not None:
         more["key"] = key
-    job = scope.get("penstock.job") or scope.get("path_params", {}).get("job_id")
-    if job is not None and (job := _as_uuid(job)) is not None:
-        more["job"] = job
+    job = str(scope.get("penstock.job") or scope.get("path_params", {}).get("job_id"))
+    if _JOB_ID.fullmatch(job):
+        more["job"] = job.lower()
     _log.log(level, "request", extra=more)
-
-
-def _as_uuid(text: object) -> str | None:
-    try:
-        return str(UUID(str(text)))
-    except ValueError:
-        return None
 
 
 def _wrong_host(scope: Scope) -> str | None:
@@ -243,14 +232,11 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bo
     request = Request(scope)
     try:
         limits.limits(request).hold_answer(request, amount)
-    except RateLimited as error:
-        refusal = await problems.on_refused(request, error)
-    except HTTPException as error:
-        refusal = await problems.on_http(request, error)
-    else:
-        return False
-    await refusal(scope, receive, send)
-    return True
+    except (RateLimited, HTTPException) as error:
+        answer = problems.on_http if isinstance(error, HTTPException) else problems.on_refused
+        await (await answer(request, error))(scope, receive, send)
+        return True
+    return False
 
 
 def _is_large(start: Message) -> bool:

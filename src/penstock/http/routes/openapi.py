@@ -60,8 +60,8 @@ def describe(app: Starlette) -> dict[str, Any]:
     if not hasattr(app.state, "document"):
         routes = [each for each in app.routes if isinstance(each, Route) and each.described.summary]
         app.state.document = _document(routes)
-    found: dict[str, Any] = app.state.document
-    return found
+    document: dict[str, Any] = app.state.document
+    return document
 
 
 def _document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _document(routes: Sequence[Route]) -> dict[str, Any]:
         models += [(model, "validation") for model in sent]
         if route.described.answer is not None:
             models.append((route.described.answer, "serialization"))
-    refs, found = models_json_schema(models, ref_template="#/components/schemas/{model}")
-    schemas: dict[str, Any] = found["$defs"]
+    refs, definitions = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    schemas: dict[str, Any] = definitions["$defs"]
     paths: dict[str, Any] = {}
     for route in routes:
         name = refs[route.parameters, "validation"]["$ref"].rpartition("/")[2]
@@ -147,13 +147,13 @@ def _parameter(name: str, location: str, parameters: dict[str, Any]) -> dict[str
         for key, value in parameters["properties"][name].items()
         if (key, value) != ("default", None)
     }
-    found = {
+    described = {
         "name": name,
         "in": location,
         "required": name in parameters.get("required", ()),
         "schema": schema,
     }
-    return found | ({"description": schema["description"]} if "description" in schema else {})
+    return described | ({"description": schema["description"]} if "description" in schema else {})
 
 
 def _responses(route: Route, refs: Any) -> dict[str, Any]:
@@ -187,10 +187,10 @@ async def docs(request: Request) -> Response:
 
 async def document(request: Request) -> Response:
     """`/openapi.json`; below an app that has mounted this one it says where."""
-    found = describe(request.app)
+    description = describe(request.app)
     if root := request.scope.get("root_path"):
-        found = {**found, "servers": [{"url": root}]}
-    return JSONResponse(found)
+        description = {**description, "servers": [{"url": root}]}
+    return JSONResponse(description)
 
 
 def render(document: dict[str, Any]) -> str:

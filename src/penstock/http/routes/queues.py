@@ -238,12 +238,12 @@ async def process(
         if chain is None:
             chain = await backend.engine.drive.is_driven(name)
         # A call that could not even end what it began: the next one could not either.
-        if chain and (worked.processed or not worked.given_back):
+        if chain and (worked.processed or not worked.released):
             body: dict[str, object] = form.model_dump(exclude_none=True)
             chained = await backend.drives.call(name, body=body)
     return {
         "processed": worked.processed,
-        "given_back": worked.given_back,
+        "given_back": worked.released,
         "remaining": state.due,
         "chained": chained,
         "busy": worked.busy,
