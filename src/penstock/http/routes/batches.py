@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from starlette.requests import Request
@@ -43,7 +43,7 @@ async def submit(
     principal: Submitter,
     backend: Backend,
     form: Annotated[SubmitBatch, Body(most=LARGEST_BYTES, code="invalid_job")],
-) -> Response:
+) -> dict[str, Any]:
     """Those that are new form the batch; one with a live twin is answered with its twin's id."""
     if "idempotency-key" in request.headers:
         # Passed over, it would let a caller believe that to repeat this is safe.
@@ -74,7 +74,17 @@ async def submit(
             )
     await _wake(backend, batch, submitted)
     backend.drives.submitted(set(batch.kinds))
-    return Response(_accepted(submitted), status_code=201, media_type=JSON)
+    batch_id = next((job.batch for job in submitted if job.batch is not None), None)
+    twins = sum(job.deduplicated for job in submitted)
+    return {
+        "batch": None if batch_id is None else str(batch_id),
+        "items": [
+            {"id": str(job.id), "status": job.status, "deduplicated": job.deduplicated}
+            for job in submitted
+        ],
+        "accepted": len(submitted) - twins,
+        "deduplicated": twins,
+    }
 
 
 @routes.add(
@@ -136,20 +146,6 @@ async def _wake(backend: Backend, batch: Batch, submitted: Sequence[Submitted]) 
     if unknown:
         for queue in await backend.engine.jobs.queues_of(unknown):
             backend.wake(queue)
-
-
-def _accepted(submitted: Sequence[Submitted]) -> str:
-    batch = next((job.batch for job in submitted if job.batch is not None), None)
-    items = ", ".join(
-        f'{{"id": "{job.id}", "status": "{job.status}",'
-        f' "deduplicated": {"true" if job.deduplicated else "false"}}}'
-        for job in submitted
-    )
-    twins = sum(job.deduplicated for job in submitted)
-    return (
-        f'{{"batch": {json.dumps(None if batch is None else str(batch))}, "items": [{items}],'
-        f' "accepted": {len(submitted) - twins}, "deduplicated": {twins}}}'
-    )
 
 
 def _batch(text: str, after: UUID | None) -> Response:
