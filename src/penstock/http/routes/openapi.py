@@ -7,9 +7,12 @@ import inspect
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from html import escape
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, Template, Undefined
+from markupsafe import Markup, escape
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.applications import Starlette
@@ -24,23 +27,6 @@ routes = Routes("operation", noun="docs")
 _HEADERS = {
     "Content-Security-Policy": f"{NOTHING_RUNS}; style-src 'unsafe-inline'; base-uri 'none'",
 }
-_STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-code, pre { font: 14px/1.45 ui-monospace, monospace }
-pre { overflow-x: auto; padding: .75rem; border: 1px solid #8884; border-radius: 6px }
-details { border: 1px solid #8884; border-radius: 6px; margin: .5rem 0; padding: .5rem .75rem }
-summary { cursor: pointer }
-summary b { display: inline-block; min-width: 4.5rem }
-table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; vertical-align: top; padding: .2rem .75rem .2rem 0 }
-h2 { margin-top: 2rem }
-@media (max-width: 40rem) {
-  tr, td { display: block; padding: 0; overflow-wrap: anywhere }
-  tr { margin: .6rem 0 }
-}
-"""
-
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
 `cursor` and answer `items` and `next_cursor`; a parameter that they do not know is refused. Times
@@ -194,127 +180,26 @@ async def document(request: Request) -> Response:
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page."""
-    schemas = document["components"]["schemas"]
-    by_tag: dict[str, list[str]] = defaultdict(list)
+    """The document as a page."""
+    by_tag: dict[str, list[tuple[str, str, dict[str, Any]]]] = defaultdict(list)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            tag = (operation.get("tags") or ["other"])[0]
-            by_tag[tag].append(_operation_html(path, method, operation, schemas))
-    parts = [
-        f"<h1>{escape(document['info']['title'])}</h1>",
-        _paragraphs(document["info"].get("description", "")),
-        '<p>For programs: <a href="openapi.json">openapi.json</a>.</p>',
-    ]
-    for tag, operations in by_tag.items():
-        parts += [f"<h2>{escape(tag.capitalize())}</h2>", *operations]
-    parts.append("<h2>Forms</h2>")
-    parts += [
-        # The name inside: a browser opens what a link leads into, not what it leads to.
-        f"<details><summary><code>{escape(name)}</code></summary>"
-        f'<div id="{escape(name)}">{_paragraphs(schema.get("description", ""))}'
-        f"{_fields(schema)}{_example(schema)}</div></details>"
-        for name, schema in sorted(schemas.items())
-    ]
-    title = f"{escape(document['info']['title'])} API"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style><main>{''.join(parts)}</main></html>"
-    )
+            by_tag[operation["tags"][0]].append((path, method, operation))
+    schemas = document["components"]["schemas"]
+    return _page().render(document=document, by_tag=by_tag, schemas=schemas)
 
 
-def _operation_html(
-    path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]
-) -> str:
-    parts = [_paragraphs(operation.get("description", ""))]
-    if parameters := operation.get("parameters"):
-        parts.append(
-            _table(
-                [
-                    f"<code>{escape(each['name'])}</code>",
-                    each["in"],
-                    _type(each["schema"]),
-                    _words(each.get("description", "")),
-                ]
-                for each in parameters
-            )
-        )
-    for media, content in operation.get("requestBody", {}).get("content", {}).items():
-        schema = content.get("schema", {})
-        known = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
-        parts.append(f"<p>Body, <code>{escape(media)}</code>: {_type(schema)}</p>")
-        parts += [_fields(known), _example(known)]
-    parts.append(
-        _table(
-            [status, _words(response["description"]), *map(_type, _forms(response))]
-            for status, response in sorted(operation["responses"].items())
-        )
-    )
-    return (
-        f"<details><summary><b>{escape(method.upper())}</b> <code>{escape(path)}</code> "
-        f"{escape(operation.get('summary', ''))}</summary>{''.join(parts)}</details>"
-    )
+@cache
+def _page() -> Template:
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+    environment.filters["code"] = _code
+    environment.filters["example"] = partial(json.dumps, indent=2, ensure_ascii=False)
+    return environment.get_template("docs.html")
 
 
-def _forms(response: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each["schema"] for each in response.get("content", {}).values() if each.get("schema")]
-
-
-def _fields(schema: dict[str, Any]) -> str:
-    required = schema.get("required", ())
-    return _table(
-        [
-            f"<code>{escape(name)}</code>",
-            _type(field),
-            "required" if name in required else "",
-            _words(field.get("description", "")),
-        ]
-        for name, field in schema.get("properties", {}).items()
-    )
-
-
-def _type(schema: dict[str, Any]) -> str:
-    if "$ref" in schema:
-        name = escape(schema["$ref"].rpartition("/")[2])
-        return f'<a href="#{name}">{name}</a>'
-    if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return escape(", ".join(str(each) for each in schema["enum"]))
-    if schema.get("type") == "array":
-        return f"array of {_type(schema.get('items', {}))}"
-    form = schema.get("format") or schema.get("type") or "any"
-    bounds = [
-        f"{sign} {schema[key]:,.15g}"
-        for key, sign in (
-            ("minimum", "≥"),
-            ("exclusiveMinimum", ">"),
-            ("maximum", "≤"),
-        )
-        if key in schema
-    ]
-    return escape(" ".join([form, *bounds]))
-
-
-def _table(rows: Any) -> str:
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>{body}</table>" if body else ""
-
-
-def _example(schema: dict[str, Any]) -> str:
-    return "".join(
-        f"<pre>{escape(json.dumps(each, indent=2, ensure_ascii=False))}</pre>"
-        for each in schema.get("examples", ())
-    )
-
-
-def _paragraphs(text: str) -> str:
-    parts = (part.strip() for part in text.split("\n\n"))
-    return "".join(f"<p>{_words(part)}</p>" for part in parts if part)
-
-
-def _words(text: str) -> str:
+def _code(text: str | Undefined) -> Markup:
     """A text of ours, with what stands between backticks as code."""
-    parts = escape(text).split("`")
-    return "".join(f"<code>{each}</code>" if n % 2 else each for n, each in enumerate(parts))
+    parts = escape(text or "").split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
