@@ -32,7 +32,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.errors import Invalid, NotFound, TooLarge
 from penstock.http.auth.caller import Allowed
 from penstock.http.backend import Backend
-from penstock.http.middleware.limits import FUNCTIONS, STRANGER_BYTES, Sender, limits
+from penstock.http.middleware.limits import FUNCTIONS, STRANGER_BYTES, limits
 
 # A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -210,29 +210,20 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-async def read_body(request: Request, most: int = USUAL_BYTES) -> bytes:
-    """All of it, unless it is larger; then not a byte more than that is held."""
-    return bytes(await _read(request, most, limits(request).sender(request)))
-
-
-async def read_callback(
-    request: Request, most: int, *, known: bool, proves: Callable[[bytes], bool]
-) -> bytes:
-    """The body of a function's callback.
-
-    Unless the headers have proved whose it is (`known`), a large one is read on only when its
-    beginning `proves` it.
-    """
-    sender = FUNCTIONS if known else limits(request).sender(request)
-    return bytes(await _read(request, most, sender, None if known else proves))
-
-
-async def _read(
+async def read_body(
     request: Request,
-    most: int,
-    sender: Sender,
+    most: int = USUAL_BYTES,
+    *,
+    known: bool = False,
     proves: Callable[[bytes], bool] | None = None,
 ) -> bytearray:
+    """All of it, unless it is larger; then not a byte more than that is held.
+
+    Of the callback of a function: unless the headers have proved whose it is (`known`), a large one
+    is read on only when its beginning `proves` it.
+    """
+    sender = FUNCTIONS if known else limits(request).sender(request)
+    proves = None if known else proves
     declared = request.headers.get("content-length", "")
     length = int(declared) if declared.isdigit() else 0
     bound = min(most, sender.most)
@@ -303,8 +294,7 @@ class Body:
     """Its form in the document, where that is another one."""
 
     async def read(self, model: type[Model], request: Request) -> Model:
-        # Not copied: a batch may have much of it.
-        content = await _read(request, self.most, limits(request).sender(request))
+        content = await read_body(request, self.most)
         if not content and self.empty:
             content += b"{}"
         return parse(model, content, code=self.code)

@@ -56,7 +56,7 @@ class ReadItem:
         return Item(job_id=job_id, attempt=attempt, token=token, **self.columns)
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes | bytearray) -> Any:
     """The body as JSON; ValueError where it is none, or nested too deep.
 
     Anybody may send one: who sends it is known by what it holds.
@@ -145,25 +145,17 @@ def _progress(value: Any) -> str | None:
 
 
 def _encoded(value: Any, name: str) -> str:
-    if _depth(value) > DEEPEST:
+    if _is_deeper(value, DEEPEST):
         raise Odd(f"{name} is nested deeper than {DEEPEST} levels")
     return encode(value, name)
 
 
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            break
-        inner: list[Any] = []
-        for part in level:
-            if isinstance(part, dict):
-                inner.extend(part.values())
-            elif isinstance(part, list):
-                inner.extend(part)
-        level = inner
-    return depth
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether it is nested deeper than so many levels."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if levels == 1:
+        return bool(parts)
+    return any(_is_deeper(part, levels - 1) for part in parts if isinstance(part, dict | list))
 
 
 def _refuse_constant(constant: str) -> Any:

@@ -32,7 +32,7 @@ from penstock.http.auth.callbacks import (
 from penstock.http.auth.caller import bearer
 from penstock.http.backend import Backend
 from penstock.http.middleware.problems import problem
-from penstock.http.routing import Routes, read_callback
+from penstock.http.routing import Routes, read_body
 from penstock.http.schemas.answers import Answer
 from penstock.security import callback_token
 
@@ -124,12 +124,13 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     credential = bearer(request) or ""
     caller = Caller(backend, job_id)
     await caller.read_bearer(request, credential)
-    body = await read_callback(
+    content = await read_body(
         request,
         SINGLE_BYTES,
         known=caller.known,
         proves=lambda part: holds_token(backend.roots, part, job_id),
     )
+    body = bytes(content)
     await caller.read_signature(request, body)
     item = only_item(caller, body)
     if item.odd is None and item.job_id not in (None, job_id):
@@ -165,10 +166,9 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
 
     One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
     """
-    body = await read_callback(
+    body = await read_body(
         request,
         ARRAY_BYTES,
-        known=False,
         proves=lambda part: holds_token(backend.roots, part),
     )
     try:
