@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
 from starlette.requests import Request
@@ -37,7 +37,19 @@ FAILURES = 30
 FAILURES_SECONDS = 60.0
 _NETWORK_BITS = 64
 
+Value = TypeVar("Value")
+
 _log = logging.getLogger("penstock.http")
+
+
+class _Remembered(OrderedDict[str, Value]):
+    """What is remembered by name: of MOST_REMEMBERED names, those that were set last."""
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        super().__setitem__(name, value)
+        self.move_to_end(name)
+        if len(self) > MOST_REMEMBERED:
+            self.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +97,8 @@ class Auth:
         self._keys = keys
         self._grants = Batcher(grants.are_over, _MOST_GRANTS)
         self._roots = roots
-        self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
-        self._touched: dict[str, float] = {}
+        self._known: _Remembered[tuple[float, Key | None]] = _Remembered()
+        self._touched: _Remembered[float] = _Remembered()
         self._wrong_keys = WrongKeys()
         # For keys from addresses that have sent too many wrong ones: others do not wait for them.
         self._single_lookup = asyncio.Lock()
@@ -172,13 +184,9 @@ class Auth:
 
         A submit with one of them would make the account anew.
         """
-        of_account = [
-            key_id
-            for key_id, (_, key) in self._known.items()
-            if key is not None and key.account == account
-        ]
-        for key_id in of_account:
-            self.forget(key_id)
+        for key_id, (_, key) in list(self._known.items()):
+            if key is not None and key.account == account:
+                self.forget(key_id)
 
     async def _key(self, credential: str) -> Principal | None:
         id_and_secret = parts(credential)
@@ -225,17 +233,12 @@ class Auth:
             return known[1]
         key = await self._keys.find(key_id)
         self._known[key_id] = (now + FRESH_SECONDS, key)
-        self._known.move_to_end(key_id)
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
         return key
 
     def _touch(self, key_id: str) -> None:
         now = time.monotonic()
         if self._touched.get(key_id, 0) > now:
             return
-        if len(self._touched) > MOST_REMEMBERED:
-            self._touched.clear()
         self._touched[key_id] = now + TOUCH_SECONDS
         task = asyncio.get_running_loop().create_task(self._write_use(key_id))
         self._tasks.add(task)
@@ -321,7 +324,7 @@ class WrongKeys:
     """
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._counts: _Remembered[tuple[float, int]] = _Remembered()
 
     def is_over(self, request: Request) -> bool:
         """Whether its address has sent too many."""
@@ -338,9 +341,6 @@ class WrongKeys:
                 retry_after=round(max(0.0, since + FAILURES_SECONDS - time.monotonic()), 1),
             )
         self._counts[address] = (since, count + 1)
-        self._counts.move_to_end(address)
-        while len(self._counts) > MOST_REMEMBERED:
-            self._counts.popitem(last=False)
         if count + 1 == FAILURES:
             _warn(request, address)
 
