@@ -267,7 +267,8 @@ def _failure(error: Exception, address: str, *, received: bool) -> ProviderError
         (kind, message) for classes, kind, message in _FAILURES if isinstance(error, classes)
     )
     return ProviderError(
-        f"{address} {message}", Signal(exception=kind, address=address, received=received)
+        f"{address} {message.format(seconds=CONNECT_SECONDS)}",
+        Signal(exception=kind, address=address, received=received),
     )
 
 
@@ -288,7 +289,7 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (aiohttp.ConnectionTimeoutError,),
         "connect_timeout",
-        f"did not take the connection in {CONNECT_SECONDS:g} s",
+        "did not take the connection in {seconds:g} s",
     ),
     (
         (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError),
