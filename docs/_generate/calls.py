@@ -13,7 +13,7 @@ from _generate.problems import TITLES
 from _generate.problems import codes as raised
 from penstock.base.settings import Settings
 from penstock.http.app import create
-from penstock.http.schemas.openapi import describe
+from penstock.http.routes.openapi import describe
 
 WORDS = read_words("http")
 TAGS: dict[str, str] = WORDS["tags"]

@@ -167,7 +167,6 @@ def api(
             runner=runner,
             drives=drives,
             live=live,
-            open_streams=live.count,
             callback_signers={
                 name: handler.signer for name, handler in app.handlers().items() if handler.signer
             },

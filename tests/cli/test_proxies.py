@@ -8,7 +8,7 @@ import pytest
 from penstock.base.settings import Settings
 from penstock.cli.serving.serving import with_mapped
 from penstock.errors import Misconfigured
-from penstock.http.auth.wrong_keys import FAILURES
+from penstock.http.auth.caller import FAILURES
 from support.http.serving import serving
 
 Ask = Callable[[str | None], Awaitable[int]]

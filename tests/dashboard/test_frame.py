@@ -9,7 +9,7 @@ import asyncpg
 from starlette.applications import Starlette
 
 from browser.scene import Scene
-from penstock.http.auth import signed
+from penstock.security import signed
 from support import factory
 from support.dashboard.visitor import Visitor, text, token_of
 from support.dashboard.walk import OPEN, STREAM, Things

@@ -10,7 +10,7 @@ import pytest
 from penstock.dashboard import session
 from penstock.dashboard.session import Doors
 from penstock.engine.accounts.keys import parts
-from penstock.http.auth import caller, wrong_keys
+from penstock.http.auth import caller
 from penstock.security.roots import Roots
 from support.dashboard.visitor import Visitor, text, token_of
 from support.http.site import SECRET, Site
@@ -64,10 +64,10 @@ async def test_a_wrong_key_is_refused_with_a_sentence(visitor: Visitor, given: s
 async def test_wrong_keys_are_counted_together_with_those_of_the_api(
     site: Site, visitor: Visitor
 ) -> None:
-    for _ in range(wrong_keys.FAILURES // 2):
+    for _ in range(caller.FAILURES // 2):
         assert (await site.client("nonsense").get("/v1/jobs")).status_code == 401
     form = token_of(await visitor.get("/login"))
-    for _ in range(wrong_keys.FAILURES - wrong_keys.FAILURES // 2):
+    for _ in range(caller.FAILURES - caller.FAILURES // 2):
         wrong = await visitor.send("/login", {"form_token": form, "key": "nonsense"})
         assert wrong.status_code == 401
     refused = await visitor.send("/login", {"form_token": form, "key": "nonsense"})

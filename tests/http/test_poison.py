@@ -18,7 +18,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from penstock.http.schemas.body import LARGEST_BYTES, USUAL_BYTES
+from penstock.http.routing import LARGEST_BYTES, USUAL_BYTES
 from support import factory
 from support.http.serving import serving
 from support.http.site import SECRET, Site

@@ -17,9 +17,8 @@ from starlette.responses import Response
 from penstock.base.settings import Settings
 from penstock.http.middleware import problems
 from penstock.http.middleware.limits import Limits
-from penstock.http.routing import HEADER, Routes
-from penstock.http.schemas.body import Body, Strict
-from penstock.http.schemas.openapi import describe
+from penstock.http.routes.openapi import describe
+from penstock.http.routing import HEADER, Body, Routes, Strict
 from support.http import kinds
 from support.http.site import Site, problem
 

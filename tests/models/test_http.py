@@ -17,7 +17,7 @@ from penstock.engine.jobs.outcomes import Failed
 from penstock.errors import Invalid
 from penstock.failures.classify import classify
 from penstock.failures.verdict import Charge, Circuit
-from penstock.http.schemas import callback_items
+from penstock.http.auth.callbacks import read_item
 from penstock.models import http
 from penstock.models.handlers.exceptions import described, outcome_of
 from penstock.models.http import Http, build
@@ -204,7 +204,7 @@ async def test_a_function_says_whether_its_words_are_for_customers(public: Any) 
     outcome = outcome_of(caught.value)
     assert isinstance(outcome, Failed)
     assert outcome.error.public is (public is True)
-    columns = callback_items.read({"status": "failed", "error": error}).columns
+    columns = read_item({"status": "failed", "error": error}).columns
     assert json.loads(columns["error"]).get("public", False) is (public is True)
 
 

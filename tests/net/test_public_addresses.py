@@ -234,7 +234,7 @@ async def test_a_name_that_cannot_be_found_is_refused(
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(public_addresses, "look_up", never)
+    monkeypatch.setattr(public_addresses, "resolve_name", never)
     with pytest.raises(Invalid, match="cannot be found"):
         await refuse_private("https://example.org/x", allow_private=False)
 
@@ -341,7 +341,7 @@ async def test_what_came_in_by_plain_sql_is_not_called_either(url: str) -> None:
 )
 def test_an_address_that_is_taken_is_called_however_it_is_written(url: str) -> None:
     """The library that calls reads names in their own letters, and digits in their short form."""
-    transport._refuse_inside(read_public(url, allow_private=False))
+    transport._refuse_literal(read_public(url, allow_private=False))
 
 
 async def test_a_redirect_is_not_followed() -> None:

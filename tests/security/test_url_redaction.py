@@ -12,7 +12,7 @@ import urllib3
 
 from penstock.failures.outcome import MESSAGE_MAX
 from penstock.models.handlers.exceptions import described
-from penstock.security.url_redaction import TEXT_MAX, without_secrets
+from penstock.security.redaction import TEXT_MAX, without_secrets
 from penstock.worker.execution.raised import ChildError
 from support.models import callers
 from support.models.answering import answer, answering, closed_port

@@ -12,11 +12,11 @@ def error_place(error: BaseException, frames: tuple[str, ...] = ()) -> str:
     name = read(error, "class_name")
     name = name if isinstance(name, str) else type(error).__name__
     if frames:
-        rest = f"; frames: {', '.join(frames[:_MOST_FRAMES])}" if len(frames) > 1 else ""
-        return f"{name} at {frames[0]}{rest}"
+        more = f"; frames: {', '.join(frames[:_MOST_FRAMES])}" if len(frames) > 1 else ""
+        return f"{name} at {frames[0]}{more}"
     # One that was raised in a process of its own brings its place along.
-    place = read(error, "where")
-    if not isinstance(place, str):
+    location = read(error, "where")
+    if not isinstance(location, str):
         trace = traceback.extract_tb(read(error, "__traceback__"))
-        place = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
-    return f"{name} at {place}" if place else name
+        location = f"{trace[-1].filename}:{trace[-1].lineno}" if trace else None
+    return f"{name} at {location}" if location else name

@@ -50,9 +50,9 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
-    found = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    extras = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     request = request_id.get()
-    return found if request is None else {"request": request, **found}
+    return extras if request is None else {"request": request, **extras}
 
 
 def _trace(record: logging.LogRecord) -> str:
@@ -60,8 +60,8 @@ def _trace(record: logging.LogRecord) -> str:
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     kind, _, trace = record.exc_info
-    places = []
+    locations = []
     while trace is not None:
-        places.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
+        locations.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
         trace = trace.tb_next
-    return f" [{kind.__name__} at {' < '.join(reversed(places))}]"
+    return f" [{kind.__name__} at {' < '.join(reversed(locations))}]"

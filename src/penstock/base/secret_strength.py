@@ -44,7 +44,7 @@ def why_weak(secret: str) -> str | None:
 def estimate_bits(secret: str) -> float:
     """About how many bits somebody would have to guess who knows how people make up secrets."""
     of_a_character = log2(max(2, len(set(secret))))
-    in_words = _places_in_words(secret)
+    in_words = _positions_in_words(secret)
     bits, at = 0.0, 0
     while at < len(secret):
         length = max(_repeated(secret, at), _sequence(secret, at))
@@ -57,13 +57,13 @@ def estimate_bits(secret: str) -> float:
     return bits
 
 
-def _places_in_words(text: str) -> set[int]:
+def _positions_in_words(text: str) -> set[int]:
     """Which characters belong to words. Letters of hexadecimal digits make none by themselves."""
     return {
-        place
+        position
         for word in _WORD.finditer(text)
         if not _HEX_LETTERS.issuperset(word[0])
-        for place in range(*word.span())
+        for position in range(*word.span())
     }
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -70,14 +71,14 @@ class Settings:
             dsn=merged.get("PENSTOCK_DSN") or None,
             # Joined to the folder: a relative home must not move when the program changes folder.
             home=cwd / Path(merged.get("PENSTOCK_HOME") or ".penstock").expanduser(),
-            log_level=_word(merged, "PENSTOCK_LOG_LEVEL", "warning", LOG_LEVELS),
-            log_format=_word(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
-            inline=_word(merged, "PENSTOCK_INLINE", "0", (*_TRUE, *_FALSE)) in _TRUE,
-            tracebacks=_word(merged, "PENSTOCK_TRACEBACKS", "1", (*_TRUE, *_FALSE)) in _TRUE,
+            log_level=_choice(merged, "PENSTOCK_LOG_LEVEL", "warning", LOG_LEVELS),
+            log_format=_choice(merged, "PENSTOCK_LOG_FORMAT", "text", LOG_FORMATS),
+            inline=_flag(merged, "PENSTOCK_INLINE", "0"),
+            tracebacks=_flag(merged, "PENSTOCK_TRACEBACKS", "1"),
             worker_id=_worker_id(merged.get("PENSTOCK_WORKER_ID") or default_worker_id()),
             secrets=_secrets(merged.get("PENSTOCK_SECRET") or ""),
             public_url=_public_url(merged.get("PENSTOCK_PUBLIC_URL") or None),
-            allow_private=_word(merged, "PENSTOCK_ALLOW_PRIVATE", "0", (*_TRUE, *_FALSE)) in _TRUE,
+            allow_private=_flag(merged, "PENSTOCK_ALLOW_PRIVATE", "0"),
             origins=_origins(merged.get("PENSTOCK_ORIGINS") or ""),
             proxies=_proxies(merged.get("PENSTOCK_PROXIES") or ""),
             account_bytes=_whole(merged, "PENSTOCK_ACCOUNT_BYTES", 65_536, _ACCOUNT_BYTES),
@@ -88,22 +89,22 @@ class Settings:
 
 def _secrets(written: str) -> tuple[str, ...]:
     """One, or the new one and the old one with a comma between, while they are exchanged."""
-    found = tuple(one.strip() for one in written.split(",")) if written else ()
-    for number, one in enumerate(found, start=1):
-        which = f"value {number} of PENSTOCK_SECRET" if len(found) > 1 else "PENSTOCK_SECRET"
-        if not one.isascii() or " " in one:
+    secrets = tuple(each.strip() for each in written.split(",")) if written else ()
+    for number, each in enumerate(secrets, start=1):
+        which = f"value {number} of PENSTOCK_SECRET" if len(secrets) > 1 else "PENSTOCK_SECRET"
+        if not each.isascii() or " " in each:
             raise Misconfigured(
                 f"{which} must consist of ASCII characters without spaces; {HOW_TO_MAKE}. While "
                 "two are exchanged, both are set with a comma between, the new one first"
             )
-        weakness = why_weak(one)
+        weakness = why_weak(each)
         if weakness is not None:
             # Without the value itself: this text goes into logs.
             raise Misconfigured(
                 f"{which} {weakness}; it signs all tokens, callbacks and webhooks, and opens "
                 f"everything: {HOW_TO_MAKE}"
             )
-    return found
+    return secrets
 
 
 def _public_url(written: str | None) -> str | None:
@@ -119,32 +120,35 @@ def _public_url(written: str | None) -> str | None:
 
 
 def _origins(written: str) -> tuple[str, ...]:
-    found = tuple(one.strip().rstrip("/") for one in written.split(",") if one.strip())
-    for one in found:
-        url = urlsplit(one)
-        if one != "*" and (url.scheme not in ("http", "https") or not url.netloc or url.path):
+    origins = tuple(origin.rstrip("/") for origin in _list(written))
+    for origin in origins:
+        url = urlsplit(origin)
+        if origin != "*" and (url.scheme not in ("http", "https") or not url.netloc or url.path):
             raise Misconfigured(
-                f"PENSTOCK_ORIGINS names {one!r}; origins look like https://app.example.org, with "
-                "commas between, or * for all"
+                f"PENSTOCK_ORIGINS names {origin!r}; origins look like https://app.example.org,"
+                " with commas between, or * for all"
             )
-    return found
+    return origins
 
 
 def _proxies(written: str) -> tuple[str, ...]:
     """Addresses and networks. `*` would let each client say where it comes from."""
-    found = []
-    for one in (one.strip() for one in written.split(",") if one.strip()):
-        try:
-            network = ipaddress.ip_network(one, strict=False)
-        except ValueError:
-            network = None
-        if network is None or network.prefixlen == 0:
-            raise Misconfigured(
-                f"PENSTOCK_PROXIES names {one!r}; it takes addresses and networks of your proxies, "
-                "like 10.0.0.7 or 10.0.8.0/24, with commas between"
-            )
-        found.append(str(network))
-    return tuple(found)
+    networks = []
+    for proxy in _list(written):
+        with suppress(ValueError):
+            network = ipaddress.ip_network(proxy, strict=False)
+            if network.prefixlen:
+                networks.append(str(network))
+                continue
+        raise Misconfigured(
+            f"PENSTOCK_PROXIES names {proxy!r}; it takes addresses and networks of your proxies,"
+            " like 10.0.0.7 or 10.0.8.0/24, with commas between"
+        )
+    return tuple(networks)
+
+
+def _list(written: str) -> list[str]:
+    return [each.strip() for each in written.split(",") if each.strip()]
 
 
 def _whole(merged: Mapping[str, str], name: str, least: int, default: int) -> int:
@@ -162,11 +166,15 @@ def _worker_id(name: str) -> str:
     return name
 
 
-def _word(merged: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
-    word = (merged.get(name) or default).lower()
-    if word not in allowed:
-        raise Misconfigured(f"{name} is {word!r}; it may be {', '.join(allowed)}")
-    return word
+def _flag(merged: Mapping[str, str], name: str, default: str) -> bool:
+    return _choice(merged, name, default, (*_TRUE, *_FALSE)) in _TRUE
+
+
+def _choice(merged: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = (merged.get(name) or default).lower()
+    if value not in allowed:
+        raise Misconfigured(f"{name} is {value!r}; it may be {', '.join(allowed)}")
+    return value
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -206,7 +214,7 @@ def _unquoted(value: str, path: Path, number: int) -> str:
     if quoted["plain"] is not None:
         return quoted["plain"]
     escapes = {"n": "\n", "t": "\t"}
-    return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), quoted["escaped"])
+    return re.sub(r"\\(.)", lambda match: escapes.get(match[1], match[1]), quoted["escaped"])
 
 
 def duration(value: str | float | timedelta, *, field: str) -> timedelta:

@@ -22,10 +22,10 @@ def place(position: int | None, wait: float | None) -> str | None:
     """Where it stands and how long until it starts: `#3 in queue, about 40 s`."""
     if position is None:
         return None
-    said = f"#{position:,} in queue"
+    text = f"#{position:,} in queue"
     if wait is None:
-        return said
-    return f"{said}, about {seconds(round(wait))}" if wait >= 1 else f"{said}, starts at once"
+        return text
+    return f"{text}, about {seconds(round(wait))}" if wait >= 1 else f"{text}, starts at once"
 
 
 def read_moment(moment: str | datetime) -> datetime:

@@ -20,7 +20,7 @@ from penstock.dashboard.components import job_words, options, words
 from penstock.dashboard.session import Session, doors, remember, signed_in
 from penstock.errors import PenstockError, Refused, Unavailable
 from penstock.http.backend import Backend
-from penstock.http.schemas.body import read_body
+from penstock.http.routing import read_body
 
 __all__ = [  # all that a page needs of the web, in one import
     "ROUTES",

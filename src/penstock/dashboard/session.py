@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.engine.accounts.sessions import Grant
-from penstock.http.auth import signed
 from penstock.http.auth.caller import Auth, Principal, know_caller
+from penstock.security import signed
 from penstock.security.roots import Roots
 
 SESSION_SECONDS = 12 * 3_600

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 
 from penstock.base.safe_read import read
 from penstock.errors import JobFailed, PenstockError
+from penstock.failures.exceptions import address, sight
 from penstock.failures.origin import client_of, is_elsewhere
 from penstock.failures.retry_after import moment_of, retry_after
 from penstock.failures.rules import rule_for
-from penstock.failures.sdk_errors import address, sight
 from penstock.failures.verdict import CLASSES, Charge, Circuit, Fault, Verdict
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
@@ -61,13 +61,13 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
     links = list(chain(error))
     wrapper: Signal | None = None
     around: list[BaseException] = []  # what is known to wrap
-    for place, link in enumerate(links):
-        said = _said(link, more) or _ours(link)
-        if isinstance(said, Verdict):
-            return said
+    for position, link in enumerate(links):
+        declared = _declared(link, more) or _ours(link)
+        if isinstance(declared, Verdict):
+            return declared
         sighting = sight(link)
-        if said is not None:
-            return _with_signal(CLASSES[said], sighting.signal if sighting else Signal())
+        if declared is not None:
+            return _with_signal(CLASSES[declared], sighting.signal if sighting else Signal())
         if sighting is None:
             continue
         if sighting.wraps:
@@ -77,7 +77,7 @@ def judge_exception(error: BaseException, more: Sequence[Extension] = ()) -> Ver
         signal = sighting.signal
         if wrapper is not None and signal.exception == "deadline":
             signal = wrapper  # a time-out inside of a library: the library knows of what
-        signal = _with_address(signal, wrapper, links[place:])
+        signal = _with_address(signal, wrapper, links[position:])
         return judge(_with_origin(signal, [*around, link]))
     return judge(_with_origin(wrapper, around)) if wrapper else CLASSES["bug"]
 
@@ -111,18 +111,18 @@ def _cause(link: BaseException) -> BaseException | None:
     return cause
 
 
-def _said(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
+def _declared(link: BaseException, more: Sequence[Extension]) -> str | Verdict | None:
     """What an extension or the exception's author says it is."""
     for extension in more:
         name = getattr(extension, "__name__", "?")
         try:
-            said = extension(link)
+            declared = extension(link)
         except BaseException as error:  # noqa: BLE001  # one that fails, or leaves, knows nothing
             _log.warning("the app's classify %s raised %s", name, type(error).__name__)
             continue
-        if isinstance(said, Verdict) or (isinstance(said, str) and said in CLASSES):
-            return said
-        if said is not None:
+        if isinstance(declared, Verdict) or (isinstance(declared, str) and declared in CLASSES):
+            return declared
+        if declared is not None:
             _log.warning(
                 "the app's classify %s returned what is no class; they are %s",
                 name,
@@ -156,10 +156,10 @@ def _with_address(signal: Signal, wrapper: Signal | None, links: list[BaseExcept
     # Ollama's client hides httpx's exception (`from None`), and with it the address.
     hidden = read(links[0], "__context__")
     around = (*links[1:], *([hidden] if isinstance(hidden, BaseException) else ()))
-    found = next(filter(None, map(address, around)), None)
-    if found is None and wrapper is not None:
-        found = wrapper.address
-    return replace(signal, address=found)
+    called = next(filter(None, map(address, around)), None)
+    if called is None and wrapper is not None:
+        called = wrapper.address
+    return replace(signal, address=called)
 
 
 def _with_origin(signal: Signal, links: list[BaseException]) -> Signal:

@@ -5,14 +5,62 @@ a status, too, and mean something else by it. What is not the provider's costs a
 queue does not hear of it. An author who knows better says so: `error_class`, or an extension.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Literal
 
 from penstock.base.safe_read import is_a, module_of, read
-from penstock.failures.sdk_names import HTTP_CLIENTS, MODEL_CLIENTS, SHARED_CLIENTS
-from penstock.failures.tracebacks import called_url, caller, frames
+from penstock.failures.sdk_names import (
+    HTTP_CLIENTS,
+    MODEL_CLIENTS,
+    SHARED_CLIENTS,
+    STORE_MODULES,
+    STORES,
+)
 from penstock.net.model_addresses import of_a_model
 from penstock.net.provider_errors import ProviderError
+
+_FRAMES_MAX = 200
+# Where these libraries keep the address while they call; their exceptions leave its path out.
+_HOLDERS = {
+    ("aiohttp.client", "_request"): ("str_or_url", None),
+    ("urllib.request", "do_open"): ("req", "full_url"),
+    ("urllib3.poolmanager", "urlopen"): ("url", None),
+}
+
+
+def frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
+    """The frames it passed, with their modules, from the outermost to where it was raised."""
+    trace = read(error, "__traceback__")
+    for _ in range(_FRAMES_MAX):
+        if trace is None:
+            return
+        module = trace.tb_frame.f_globals.get("__name__")
+        if isinstance(module, str):
+            yield module, trace.tb_frame
+        trace = trace.tb_next
+
+
+def caller(error: BaseException) -> str:
+    """The last module that is not Python's own: who was calling when Python raised it."""
+    last = ""
+    for module, _ in frames(error):
+        if module.partition(".")[0] not in sys.stdlib_module_names:
+            last = module
+    return last
+
+
+def called_url(error: BaseException) -> object:
+    """The address that was called, where a library does not put it into its exception."""
+    for module, frame in frames(error):
+        holder = _HOLDERS.get((module, frame.f_code.co_name))
+        if holder is not None:
+            name, attribute = holder
+            value = frame.f_locals.get(name)
+            return value if attribute is None else read(value, attribute)
+    return None
+
 
 Client = Literal["model", "http", "shared"]
 """`shared`: a library of models and of much else, whose exceptions tell no address."""
@@ -47,9 +95,9 @@ def is_elsewhere(errors: Sequence[BaseException], *, answered: bool) -> bool:
     if "model" in clients:
         return False
     for error in errors:
-        found = of_a_model(url_of(error), answered=answered)
-        if found is not None:
-            return not found
+        is_model = of_a_model(url_of(error), answered=answered)
+        if is_model is not None:
+            return not is_model
     return "http" not in clients
 
 
@@ -73,3 +121,17 @@ def url_of(error: BaseException) -> object:
 
 def _in(module: str, packages: Sequence[str]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in packages)
+
+
+def of_a_store(error: BaseException) -> bool:
+    """By its class, or one of its bases."""
+    return any(_is_store(module_of(base)) for base in type(error).__mro__)
+
+
+def _is_store(module: str) -> bool:
+    return module.partition(".")[0] in STORES or module.startswith(STORE_MODULES)
+
+
+def raised_in_a_store(error: BaseException) -> bool:
+    """Drivers let a refused connection through as it is; who was calling is in the traceback."""
+    return _is_store(caller(error))

@@ -4,8 +4,7 @@ from typing import assert_never
 
 from penstock.engine.jobs.outcomes import Bearing, Deferred, Error, Failed, Outcome, Retry
 from penstock.failures.verdict import Charge, Circuit, Verdict
-from penstock.security.redaction import redact
-from penstock.security.url_redaction import without_secrets
+from penstock.security.redaction import redact, without_secrets
 
 MESSAGE_MAX = 2_000
 
@@ -22,10 +21,8 @@ def charged(verdict: Verdict, message: str, *, public: bool = False) -> Outcome:
     match verdict.charge:
         case Charge.FINAL:
             return Failed(error, bearing)
-        case Charge.FULL:
-            return Retry(error, verdict.after, bearing=bearing)
-        case Charge.PROVISIONAL:
-            return Retry(error, verdict.after, provisional=True, bearing=bearing)
+        case Charge.FULL | Charge.PROVISIONAL:
+            return Retry(error, verdict.after, verdict.charge is Charge.PROVISIONAL, bearing)
         case Charge.FREE:
             # When it is tried again is for SQL to say, which knows whether its queue stands still.
             return Deferred(error, bearing=bearing)

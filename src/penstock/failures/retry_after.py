@@ -10,7 +10,8 @@ LONGEST = timedelta(days=1)
 """What asks for more is taken at a day: a header must not park a queue for a year."""
 
 _LONGEST_VALUE = 64  # characters; a header that is longer holds no time
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
+_NUMBER = re.compile(r"\+?(?:\d+\.?\d*|\.\d+)", re.ASCII)
+_NOTHING_LEFT = re.compile(r"-.+|\+?0*\.?0+|\+?0+\.", re.ASCII)
 # Go's way to write a duration: "6m0s", "1h2m3.5s", "12ms".
 _GO_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)", re.ASCII)
 _GO = re.compile(rf"(?:{_GO_PART.pattern})+", re.ASCII)
@@ -29,14 +30,12 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     Header names are in lower case.
     """
     milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None and milliseconds >= 0:
+    if milliseconds is not None:
         return _bounded(milliseconds / 1000)
-    said = headers.get("retry-after")
-    seconds = _number(said)
+    header = headers.get("retry-after")
+    seconds = _number(header)
     if seconds is None:
-        seconds = _until(said, now)
-    elif seconds < 0:
-        seconds = None
+        seconds = _until(header, now)
     if seconds is not None:
         return _bounded(seconds)
     # All limits that are used up have to be free again, so the last of them counts.
@@ -48,12 +47,10 @@ def _resets(headers: Mapping[str, str], now: datetime) -> Iterator[timedelta]:
         if _RESET.fullmatch(name) is None:
             continue
         remaining = headers.get(name.replace("reset", "remaining"))
-        left = _number(remaining)
-        if remaining is not None and (left is None or left > 0):
-            continue
-        seconds = _reset_seconds(value, now)
-        if seconds is not None:
-            yield _bounded(seconds)
+        if remaining is None or _NOTHING_LEFT.fullmatch(_text(remaining)):
+            seconds = _reset_seconds(value, now)
+            if seconds is not None:
+                yield _bounded(seconds)
 
 
 def _reset_seconds(value: str, now: datetime) -> float | None:
@@ -65,20 +62,23 @@ def _reset_seconds(value: str, now: datetime) -> float | None:
         return number / 1000 - now.timestamp()
     if number >= _EPOCH_SECONDS:
         return number - now.timestamp()
-    return number if number >= 0 else None
+    return number
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) and len(value) <= _LONGEST_VALUE else ""
 
 
 def _number(value: object) -> float | None:
-    if not isinstance(value, str) or len(value) > _LONGEST_VALUE:
-        return None
-    text = value.strip()
+    text = _text(value)
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def _go_duration(value: object) -> float | None:
-    if not isinstance(value, str) or len(value) > _LONGEST_VALUE or not _GO.fullmatch(value):
+    text = _text(value)
+    if not _GO.fullmatch(text):
         return None
-    return sum(float(number) * _GO_SECONDS[unit] for number, unit in _GO_PART.findall(value))
+    return sum(float(number) * _GO_SECONDS[unit] for number, unit in _GO_PART.findall(text))
 
 
 def _until(value: object, now: datetime) -> float | None:
@@ -88,13 +88,11 @@ def _until(value: object, now: datetime) -> float | None:
 
 def moment_of(value: object) -> datetime | None:
     """An HTTP date or an RFC 3339 moment, with a time zone; None for anything else."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_VALUE:
-        return None
+    text = _text(value)
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            moment = read(value.strip())
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
+            moment = read(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             moment.timestamp()
             return moment.astimezone(UTC)
         except (ValueError, TypeError, OverflowError, IndexError):

@@ -24,7 +24,7 @@ class Rule:
     stop: re.Pattern[str] | None = None
     header: str | None = None  # is there
     status: Container[int | None] | None = None
-    says: re.Pattern[str] | None = None
+    message: re.Pattern[str] | None = None
     oversize: bool = False  # it asked for more than the limit as a whole
     circuit: Circuit | None = None  # where it differs from the class's own
 
@@ -36,13 +36,13 @@ class Rule:
             and (self.stop is None or _is(self.stop, signal.stop_reason))
             and (self.header is None or self.header in signal.headers)
             and (self.status is None or signal.status in self.status)
-            and (self.says is None or self.says.search(signal.message) is not None)
+            and (self.message is None or self.message.search(signal.message) is not None)
             and (not self.oversize or _oversize(signal.message))
         )
 
 
-def _is(pattern: re.Pattern[str], word: str | None) -> bool:
-    return word is not None and pattern.fullmatch(word) is not None
+def _is(pattern: re.Pattern[str], value: str | None) -> bool:
+    return value is not None and pattern.fullmatch(value) is not None
 
 
 def _words(*patterns: str) -> re.Pattern[str]:
@@ -114,8 +114,8 @@ _NO_MODEL = _words(r"try pulling it first", r"\bno such model", r"\bunknown mode
 _NO_KEY = _words(r"(?:invalid|incorrect) (?:x-)?api[ _-]?key", r"api key not valid",
                  r"invalid bearer token")  # fmt: skip
 _REFUSED = _words(r"content (?:management )?policy", r"safety system", r"content filter")
-_BUSY = _words(r"\boverloaded\b", r"server busy", r"maximum pending requests", r"loading model",
-               r"(?:at|over) capacity")  # fmt: skip
+_OVERLOADED = _words(r"\boverloaded\b", r"server busy", r"maximum pending requests",
+                     r"loading model", r"(?:at|over) capacity")  # fmt: skip
 
 _OK = range(200, 300)  # an error that came inside of a stream
 _CLIENT_ERROR = frozenset(range(400, 500))
@@ -143,24 +143,24 @@ RULES: tuple[Rule, ...] = (
     # Status, with its exceptions
     Rule(cls="auth", status={401, 403}),
     Rule(cls="quota", status={402}),
-    Rule(cls="quota", status={429}, says=_QUOTA),
+    Rule(cls="quota", status={429}, message=_QUOTA),
     Rule(cls="rate_limited", status={429}),
-    Rule(cls="config", status={404}, says=_NO_MODEL),
+    Rule(cls="config", status={404}, message=_NO_MODEL),
     Rule(cls="config", status={404}),
     Rule(cls="config", status=range(300, 400)),  # moved: this address is not the API's
     # 499: it took our connection for closed
     Rule(cls="unavailable", status={408, 409, 425, 499}, circuit=Circuit.NONE),
-    Rule(cls="unavailable", status={502, 503}, says=_NO_UPSTREAM),
+    Rule(cls="unavailable", status={502, 503}, message=_NO_UPSTREAM),
     Rule(cls="unavailable", status={521, 522, 523, 525, 526}),  # Cloudflare: the origin is away
     Rule(cls="stalled", status={524}),  # Cloudflare: connected, and no answer for 100 s
     Rule(cls="overloaded", status={502, 503, 504, 529}),
     # Words
-    Rule(cls="input_too_long", says=_TOO_LONG),
-    Rule(cls="config", status={None, *_OK, 400, 422}, says=_NO_MODEL),
-    Rule(cls="quota", status=_CLIENT_ERROR, says=_QUOTA),
-    Rule(cls="auth", status=_CLIENT_ERROR, says=_NO_KEY),
-    Rule(cls="refused", status=_CLIENT_ERROR, says=_REFUSED),
-    Rule(cls="overloaded", status={None, *_OK, 500}, says=_BUSY),
+    Rule(cls="input_too_long", message=_TOO_LONG),
+    Rule(cls="config", status={None, *_OK, 400, 422}, message=_NO_MODEL),
+    Rule(cls="quota", status=_CLIENT_ERROR, message=_QUOTA),
+    Rule(cls="auth", status=_CLIENT_ERROR, message=_NO_KEY),
+    Rule(cls="refused", status=_CLIENT_ERROR, message=_REFUSED),
+    Rule(cls="overloaded", status={None, *_OK, 500}, message=_OVERLOADED),
     # It began, and did not end well
     Rule(cls="stalled", kind={"first_token", "stall", "read_timeout"}),
     Rule(cls="interrupted", kind={"reset", "incomplete", "pipe"}),

@@ -14,14 +14,12 @@ from penstock.http.routes import (
     accounts,
     batches,
     callbacks,
-    docs,
     jobs,
     keys,
+    openapi,
     operations,
-    process,
     queues,
     stream,
-    tokens,
     uploads,
     webhooks,
 )
@@ -32,14 +30,12 @@ ROUTES: tuple[Route, ...] = (
     *jobs.routes,
     *stream.routes,
     *batches.routes,
-    *tokens.routes,
     *keys.routes,
-    *process.routes,
     *uploads.routes,
     *accounts.routes,
     *queues.routes,
     *operations.routes,
-    *docs.routes,
+    *openapi.routes,
     *callbacks.routes,
     *webhooks.routes,
 )
@@ -51,7 +47,7 @@ def create(settings: Settings, lifespan: Lifespan) -> Starlette:
     """`lifespan` sets `app.state.backend` before the first request, and closes what it opened."""
     counts = requests.Counts()
     app = Starlette(
-        routes=[*ROUTES, routing.Route("/openapi.json", docs.document)],
+        routes=[*ROUTES, routing.Route("/openapi.json", openapi.document)],
         # The first is around all others.
         middleware=[
             Middleware(requests.Requests, counts=counts),

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from penstock.base.settings import Settings
 from penstock.engine.engine import Engine
+from penstock.engine.queries.json_texts import BatchedJobs
 from penstock.http.auth.caller import Auth
-from penstock.http.batching import BatchedJobs
 from penstock.http.live.hub import Hub
 from penstock.security.roots import Roots
 from penstock.security.signature import Signer
@@ -40,7 +40,7 @@ class Worked:
     """What a call that drives a queue has done."""
 
     processed: int
-    given_back: int = 0
+    released: int = 0
     busy: bool = False
     """Another call drives the queue: nothing was done."""
 
@@ -82,8 +82,6 @@ class Backend:
     """Submits and reads that share a statement."""
     patient: Engine = field(init=False)
     """For calls whose time grows with a batch, an account, a plan: no wait for others."""
-    open_streams: Callable[[], int] = lambda: 0
-    """How many live streams this process holds."""
     callback_signers: Mapping[str, Signer] = field(default_factory=dict)
     """By kind: the secret that it shares with its function outside."""
     on_leave: list[Callable[[], None]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Routes: every call of the API is one function, declared once.
+"""Routes: every call of the API is one function, declared once; its body is read here, bounded.
 
 `@routes.add("GET", "/v1/jobs/{job_id}", summary="Look at a job")` says method, path and answers.
 The function's parameters say what it needs. They are read in this order:
@@ -10,25 +10,50 @@ The function's parameters say what it needs. They are read in this order:
     request: Request, backend: Backend   the request itself, and what routes work with
 
 The function returns a Response, or what is sent as JSON. `openapi.py` makes the document of the
-same declarations.
+same declarations. How much of a body may be read depends on who sends it, and is counted while the
+request lasts (limits.py).
 """
 
+import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from starlette import routing
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.errors import Invalid, NotFound
+from penstock.errors import Invalid, NotFound, TooLarge
 from penstock.http.auth.caller import Allowed
 from penstock.http.backend import Backend
-from penstock.http.schemas.body import JSON, Body
+from penstock.http.middleware.limits import FUNCTIONS, STRANGER_BYTES, limits
+
+# A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
+LARGEST_BYTES = 64 * 1024 * 1024
+USUAL_BYTES = 4 * 1024 * 1024
+# So much has to come in each such time, or the end of the body: 8 KB a second. A client that sends
+# less has gone, or holds on purpose what others need.
+PROGRESS_SECONDS = 30.0
+PROGRESS_BYTES = 240 * 1024
+# Commas, colons and brackets outside of texts: a value takes two bytes there, and eighty of memory.
+MOST_MARKS = 1_000_000
+_MARKS = (b",", b":", b"[", b"{")
+_BOUND = re.compile("(?:Input|List|String) should")
+# A text, or several in a row; possessive, and its end may be missing: one pass, whatever comes.
+_TEXTS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
+
+JSON = "application/json"
+# Where parameters are, and the request's attribute that has them.
+_SOURCES = {"path": "path_params", "query": "query_params", "header": "headers"}
+
+Content = bytes | bytearray
+Model = TypeVar("Model", bound=BaseModel)
 
 HEADER = object()
 """Marks a parameter that is a header, called by the alias of its Field or by its own name."""
@@ -41,6 +66,8 @@ class Described:
     """What the document says of a route, beside what its function says."""
 
     tag: str
+    operation: str = ""
+    """Its operation id, where that is not the noun of its routes and the name of its function."""
     summary: str = ""
     status: int = 200
     """Of the usual answer."""
@@ -71,7 +98,7 @@ class Route(routing.Route):
         self.method = method
         self.methods = {method}
         self.described = described
-        self.operation_id = f"{noun}_{function.__name__}"
+        self.operation_id = described.operation or f"{noun}_{function.__name__}"
         self.caller: Allowed | None = None
         self.body: tuple[type[BaseModel], Body] | None = None
         self.locations: dict[str, str] = {}
@@ -106,21 +133,21 @@ class Route(routing.Route):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         names = self._names
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self.caller is not None:
-            given[names["caller"]] = await self.caller(request)
+            values[names["caller"]] = await self.caller(request)
             if self.query and self.method == "GET" and scope["query_string"]:
                 self._refuse_unknown(request, self.caller)
         if self.locations:
-            given |= self._read_parameters(request)
+            values |= self._read_parameters(request)
         if self.body is not None:
             model, body = self.body
-            given[names["body"]] = await body.read(model, request)
+            values[names["body"]] = await body.read(model, request)
         if "request" in names:
-            given[names["request"]] = request
+            values[names["request"]] = request
         if "backend" in names:
-            given[names["backend"]] = scope["app"].state.backend
-        answer = await self.endpoint(**given)
+            values[names["backend"]] = scope["app"].state.backend
+        answer = await self.endpoint(**values)
         if answer is None:
             answer = Response(status_code=self.described.status)
         elif not isinstance(answer, Response):
@@ -138,17 +165,13 @@ class Route(routing.Route):
                 )
 
     def _read_parameters(self, request: Request) -> dict[str, Any]:
-        texts: dict[str, str | None] = {}
+        values: dict[str, str] = {}
         for name, location in self.locations.items():
-            if location == "path":
-                texts[name] = request.path_params[name]
-            elif location == "header":
-                texts[name] = request.headers.get(name)
-            else:
-                texts[name] = request.query_params.get(name)
-        given = {name: value for name, value in texts.items() if value is not None}
+            value = getattr(request, _SOURCES[location]).get(name)
+            if value is not None:
+                values[name] = value
         try:
-            return vars(self.parameters.model_validate(given))
+            return vars(self.parameters.model_validate(values))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
@@ -179,3 +202,179 @@ class Routes(list[Route]):
             return function
 
         return register
+
+
+class Strict(BaseModel):
+    """A body of ours: no field that is not known, no number that is a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+async def read_body(
+    request: Request,
+    most: int = USUAL_BYTES,
+    *,
+    known: bool = False,
+    proves: Callable[[bytes], bool] | None = None,
+) -> bytearray:
+    """All of it, unless it is larger; then not a byte more than that is held.
+
+    Of the callback of a function: unless the headers have proved whose it is (`known`), a large one
+    is read on only when its beginning `proves` it.
+    """
+    sender = FUNCTIONS if known else limits(request).sender(request)
+    proves = None if known else proves
+    declared = request.headers.get("content-length", "")
+    length = int(declared) if declared.isdigit() else 0
+    bound = min(most, sender.most)
+    allowed = most if proves else bound
+    if length > allowed:
+        raise _too_large(allowed)
+    holding, sending = limits(request).hold_body(request, sender)
+    content = bytearray()
+    async for chunk in receive(request):
+        content += chunk
+        if len(content) > bound and proves is not None:
+            if not proves(bytes(content[:STRANGER_BYTES])):
+                raise TooLarge(
+                    f"nothing in the headers or in the first {STRANGER_BYTES} bytes proves whose"
+                    " callback it is, so no more is read",
+                    code="payload_too_large",
+                    max_bytes=STRANGER_BYTES,
+                    hint="Send the token of the attempt as bearer; or put job_id and token before"
+                    " the result.",
+                )
+            bound, proves = most, None
+            holding.move(FUNCTIONS.shares)
+            sending.move(FUNCTIONS.shares)
+        if len(content) > bound:
+            raise _too_large(bound)
+        holding.add(len(chunk))
+    sending.release()
+    return content
+
+
+async def receive(request: Request) -> AsyncIterator[bytes]:
+    """A body as it comes, for as long as enough of it does."""
+    loop = asyncio.get_running_loop()
+    deadline, received = loop.time() + PROGRESS_SECONDS, 0
+    more = True
+    while more:
+        # Not by request.stream(), which needs three turns for a body that received at once.
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await request.receive()
+        except TimeoutError:
+            raise HTTPException(
+                408,
+                f"the body came too slowly: {PROGRESS_BYTES} bytes or its end have to come"
+                f" in {PROGRESS_SECONDS:g} s",
+                headers={"Connection": "close"},
+            ) from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        if body := message.get("body"):
+            received += len(body)
+            if received >= PROGRESS_BYTES:
+                deadline, received = loop.time() + PROGRESS_SECONDS, 0
+            yield body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """`form: Annotated[NewKey, Body()]`: the request's body as such a model."""
+
+    most: int = USUAL_BYTES
+    empty: bool = False
+    """No body is an empty object."""
+    code: str = "invalid_request"
+    """What a wrong one is called."""
+    shown: type[BaseModel] | None = None
+    """Its form in the document, where that is another one."""
+
+    async def read(self, model: type[Model], request: Request) -> Model:
+        content = await read_body(request, self.most)
+        if not content and self.empty:
+            content += b"{}"
+        return parse(model, content, code=self.code)
+
+
+def parse(model: type[Model], content: Content, *, code: str = "invalid_request") -> Model:
+    if not content:
+        raise Invalid("the body is empty: send a JSON object", code="invalid_json")
+    refuse_crowded(content)
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise refused(error, model, code) from None
+
+
+def refuse_crowded(content: Content) -> None:
+    """A body of nothing but brackets would take twenty times its size once it is read."""
+    if len(content) <= MOST_MARKS or _marks(content, 0, len(content)) <= MOST_MARKS:
+        return
+    count = end = 0
+    for text in _TEXTS.finditer(content):
+        # One at least, as between any two texts of JSON: so many rounds at most, whatever it is.
+        count += 1 if text.start() <= end + 2 else _marks(content, end, text.start()) or 1
+        end = text.end()
+        if count > MOST_MARKS:
+            break
+    if count + _marks(content, end, len(content)) > MOST_MARKS:
+        raise TooLarge(
+            f"the body holds more than {MOST_MARKS} commas, colons and brackets",
+            code="payload_too_large",
+            max_marks=MOST_MARKS,
+            hint="Send it in parts, or as an upload.",
+        )
+
+
+def _marks(content: Content, start: int, end: int) -> int:
+    return sum(content.count(mark, start, end) for mark in _MARKS)
+
+
+def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invalid:
+    """The first error, by its path in the body; never the value that was given."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        return Invalid(
+            f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}",
+            code="invalid_json",
+        )
+    where = ".".join(str(part) for part in first["loc"])
+    if "payload" in (str(part) for part in first["loc"]):
+        code = "invalid_payload"
+    members: dict[str, Any] = {}
+    if len(errors) > 1:
+        members["more"] = len(errors) - 1
+    if len(first["loc"]) > 1 and isinstance(first["loc"][1], int):
+        members["index"] = first["loc"][1]
+    return Invalid(
+        f"{where or 'the body'} {_worded(first['type'], first['msg'], first['loc'], model)}",
+        code=code,
+        field=where or None,
+        **members,
+    )
+
+
+def _worded(cause: str, message: str, path: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    match cause:
+        case "missing":
+            return "is required"
+        case "extra_forbidden" if len(path) == 1:
+            return f"is not a field; known are {', '.join(model.model_fields)}"
+        case "extra_forbidden":
+            return "is not a field"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be a JSON object"
+    if bound := _BOUND.match(message):
+        return f"must{message[bound.end() :]}".replace(" after validation", "")
+    return f"is wrong: {message}"
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(
+        f"the body is larger than {most} bytes", code="payload_too_large", max_bytes=most
+    )

@@ -98,5 +98,5 @@ def _basic(parts: SplitResult) -> Secret | None:
     return Secret(f"Basic {base64.b64encode(pair.encode()).decode()}")
 
 
-def _wrong(field: str, said: str) -> Invalid:
-    return Invalid(f"{field} {said}", code="invalid_option", field=field)
+def _wrong(field: str, reason: str) -> Invalid:
+    return Invalid(f"{field} {reason}", code="invalid_option", field=field)

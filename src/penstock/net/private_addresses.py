@@ -7,6 +7,7 @@ connect the address it stands for then is judged again (transport.py): a name ma
 import concurrent.futures
 import ipaddress
 import socket
+from contextlib import suppress
 
 from penstock.errors import Invalid
 
@@ -36,28 +37,25 @@ _ALLOWED = (
 _LOOKUP_SECONDS = 2.0
 
 
-class Outside(Exception):  # noqa: N818
-    """The name stands for an address outside of private networks."""
-
-
 def is_private(address: str) -> bool:
     """Whether this address, as digits, is one of a private network."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in network for network in _NETWORKS if network.version == found.version)
+    literal = _literal(address)
+    if isinstance(literal, ipaddress.IPv6Address) and literal.ipv4_mapped is not None:
+        literal = literal.ipv4_mapped
+    return literal is not None and any(
+        literal in network for network in _NETWORKS if network.version == literal.version
+    )
 
 
 def is_literal(host: str) -> bool:
     """Whether the host is an address itself, and no name is asked for."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+    return _literal(host) is not None
+
+
+def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.partition("%")[0])
+    return None
 
 
 def is_own(host: str) -> bool:
@@ -87,8 +85,8 @@ def _addresses(name: str) -> list[str]:
     # Not the loop's own: this runs before there is one. Not waited for at the end either.
     pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="penstock-lookup")
     try:
-        found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)
-        return [str(entry[4][0]) for entry in found.result(_LOOKUP_SECONDS)]
+        entries = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM)
+        return [str(entry[4][0]) for entry in entries.result(_LOOKUP_SECONDS)]
     except (OSError, UnicodeError, TimeoutError):
         return []
     finally:

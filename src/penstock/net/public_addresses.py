@@ -63,24 +63,20 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _threads: ThreadPoolExecutor
 
 
-class NotPublic(Exception):  # noqa: N818
-    """The address is not one of the public network, or the name does not stand for one only."""
-
-
 def is_public(address: str) -> bool:
     """Whether this address, as digits, is one that anybody can reach."""
     try:
-        found = ipaddress.ip_address(address)
+        literal = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        elif found not in _OPEN_6 or found.scope_id:
+    if isinstance(literal, ipaddress.IPv6Address):
+        if literal.ipv4_mapped is not None:
+            literal = literal.ipv4_mapped
+        elif literal not in _OPEN_6 or literal.scope_id:
             return False
-    if not found.is_global or found.is_multicast or found.is_reserved:
+    if not literal.is_global or literal.is_multicast or literal.is_reserved:
         return False
-    return not any(found in one for one in _CLOSED if one.version == found.version)
+    return not any(literal in network for network in _CLOSED if network.version == literal.version)
 
 
 def read_public(url: object, *, allow_private: bool, field: str = "webhook_url") -> Endpoint:
@@ -118,16 +114,16 @@ async def refuse_private(url: object, *, allow_private: bool, field: str = "webh
         return
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await look_up(endpoint.host)
+            entries = await resolve_name(endpoint.host)
     except (OSError, UnicodeError, TimeoutError):
-        found = []
-    if not found:
+        entries = []
+    if not entries:
         raise _refused(field, "cannot be found: its name stands for no address now")
-    if not all(is_public(str(entry[4][0])) for entry in found):
+    if not all(is_public(str(entry[4][0])) for entry in entries):
         raise _private(field)
 
 
-async def look_up(host: str, port: int = 0, family: int = 0) -> list[Any]:
+async def resolve_name(host: str, port: int = 0, family: int = 0) -> list[Any]:
     """What a name that a caller gave stands for, as `socket.getaddrinfo` has it."""
     ask = partial(socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM)
     return await asyncio.get_running_loop().run_in_executor(_threads, ask)
@@ -186,9 +182,9 @@ def _private(field: str) -> Invalid:
     return _refused(field, "leads to an address that is not public, and is not called")
 
 
-def _refused(field: str, said: str) -> Invalid:
+def _refused(field: str, reason: str) -> Invalid:
     return Invalid(
-        f"{field} {said}",
+        f"{field} {reason}",
         code="address_not_allowed",
         field=field,
         hint="It must be an https:// address that anybody can reach; with PENSTOCK_ALLOW_PRIVATE=1 "

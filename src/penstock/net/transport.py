@@ -24,9 +24,9 @@ from aiohttp.resolver import DefaultResolver, ThreadedResolver
 from yarl import URL
 
 from penstock.net.endpoint import Endpoint
-from penstock.net.private_addresses import Outside, is_literal, is_private
+from penstock.net.private_addresses import is_literal, is_private
 from penstock.net.provider_errors import ProviderError
-from penstock.net.public_addresses import NotPublic, is_public, look_up
+from penstock.net.public_addresses import is_public, resolve_name
 from penstock.net.signal import Signal, from_body, plain_headers
 
 CONNECT_SECONDS = 5.0
@@ -41,6 +41,14 @@ FINISH_SECONDS = 0.1
 CLOSE_SECONDS = 5.0
 
 
+_OUTSIDE = "outside of private networks, and the queue is local_only"
+_NOT_PUBLIC = "not public"
+
+
+class WrongNetwork(Exception):  # noqa: N818
+    """The address, or one that its name stands for now, is not of the networks to be called."""
+
+
 class Transport:
     """The client of one event loop. `here()` finds it, the end of the loop closes it."""
 
@@ -53,15 +61,15 @@ class Transport:
     async def here(cls) -> "Transport":
         """The transport of the running loop."""
         loop = asyncio.get_running_loop()
-        held = _held.get(loop)
-        if held is None:
-            for gone in [other for other in _held if other.is_closed()]:
-                del _held[gone]
+        entry = _transports.get(loop)
+        if entry is None:
+            for closed in [other for other in _transports if other.is_closed()]:
+                del _transports[closed]
             transport = cls()
-            held = _held[loop] = (transport, _keep(loop, transport))
+            entry = _transports[loop] = (transport, _keep(loop, transport))
             # Whatever ends a loop in good order ends the async generators that are open.
-            await anext(held[1])
-        return held[0]
+            await anext(entry[1])
+        return entry[0]
 
     @property
     def idle(self) -> int:
@@ -101,8 +109,7 @@ class Transport:
         self, endpoint: Endpoint, body: bytes, headers: Mapping[str, str]
     ) -> aiohttp.ClientResponse:
         try:
-            _refuse_outside(endpoint)
-            _refuse_inside(endpoint)
+            _refuse_literal(endpoint)
             authorization = endpoint.authorization
             own = {"Authorization": authorization.reveal()} if authorization else {}
             return await self._session(_resolver(endpoint)).post(
@@ -112,15 +119,9 @@ class Transport:
                 allow_redirects=False,
                 proxy=endpoint.proxy.reveal() if endpoint.proxy else None,
             )
-        except Outside:
+        except WrongNetwork as error:
             raise ProviderError(
-                f"{endpoint.address} stands for an address outside of private networks now; the "
-                "queue is local_only, and nothing was sent",
-                Signal(exception="remote_host", address=endpoint.address),
-            ) from None
-        except NotPublic:
-            raise ProviderError(
-                f"{endpoint.address} stands for an address that is not public; nothing was sent",
+                f"{endpoint.address} stands for an address that is {error}; nothing was sent",
                 Signal(exception="remote_host", address=endpoint.address),
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -168,18 +169,18 @@ class Answer:
 
     async def chunk(self) -> bytes:
         """What has come of its body since; nothing when it is complete."""
-        found = await self._response.content.readany()
-        self.complete = not found
-        return found
+        chunk = await self._response.content.readany()
+        self.complete = not chunk
+        return chunk
 
     async def read(self, most: int) -> bytes | None:
         """Its body as a whole; None when there is more than `most` of it."""
-        found = bytearray()
+        body = bytearray()
         while chunk := await self.chunk():
-            found += chunk
-            if len(found) > most:
+            body += chunk
+            if len(body) > most:
                 return None
-        return bytes(found)
+        return bytes(body)
 
     async def finish(self) -> None:
         """Read to the end what has nothing more to say, so that the connection can be kept."""
@@ -203,23 +204,17 @@ class Answer:
         )
 
 
-class LocalResolver(AbstractResolver):
+class LocalResolver(ThreadedResolver):
     """Finds addresses as the system does, and none outside of private networks."""
-
-    def __init__(self) -> None:
-        self._system = ThreadedResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await self._system.resolve(host, port, family)
+        results = await super().resolve(host, port, family)
         # All of them: which one is connected to is decided by who answers first.
-        if not all(is_private(one["host"]) for one in found):
-            raise Outside
-        return found
-
-    async def close(self) -> None:
-        await self._system.close()
+        if not all(is_private(result["host"]) for result in results):
+            raise WrongNetwork(_OUTSIDE)
+        return results
 
 
 class PublicResolver(AbstractResolver):
@@ -231,19 +226,19 @@ class PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AddressFamily.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await look_up(host, port, family)
-        if not found or not all(is_public(entry[4][0]) for entry in found):
-            raise NotPublic
+        entries = await resolve_name(host, port, family)
+        if not entries or not all(is_public(entry[4][0]) for entry in entries):
+            raise WrongNetwork(_NOT_PUBLIC)
         return [
             ResolveResult(
                 hostname=host,
-                host=place[0],
-                port=place[1],
+                host=address[0],
+                port=address[1],
                 family=version,
                 proto=protocol,
                 flags=AI_NUMERICHOST | AI_NUMERICSERV,
             )
-            for version, _, protocol, _, place in found
+            for version, _, protocol, _, address in entries
         ]
 
     async def close(self) -> None:
@@ -256,51 +251,61 @@ def _resolver(endpoint: Endpoint) -> type[AbstractResolver]:
     return LocalResolver if endpoint.local_only else DefaultResolver
 
 
-def _refuse_inside(endpoint: Endpoint) -> None:
-    """No resolver is asked about digits. By the host that will be called, however it is read."""
-    if not endpoint.public_only:
-        return
-    # As it goes to the resolver: `host` would be the name in its own letters (bücher.example).
-    host = URL(endpoint.url).raw_host or ""
-    if not (is_public(host) if is_ip_address(host) else host == endpoint.host):
-        raise NotPublic
-
-
-def _refuse_outside(endpoint: Endpoint) -> None:
-    """No resolver is asked about an address in digits."""
+def _refuse_literal(endpoint: Endpoint) -> None:
+    """Refuse an address in digits, for which no resolver is asked."""
     if endpoint.local_only and is_literal(endpoint.host) and not is_private(endpoint.host):
-        raise Outside
+        raise WrongNetwork(_OUTSIDE)
+    if endpoint.public_only:
+        # As it goes to the resolver: `host` would be the name in its own letters (bücher.example).
+        host = URL(endpoint.url).raw_host or ""
+        if not (is_public(host) if is_ip_address(host) else host == endpoint.host):
+            raise WrongNetwork(_NOT_PUBLIC)
 
 
 def _failure(error: Exception, address: str, *, received: bool) -> ProviderError:
-    kind, said = _kind(error)
+    kind, message = next(
+        (kind, message) for classes, kind, message in _FAILURES if isinstance(error, classes)
+    )
     return ProviderError(
-        f"{address} {said}", Signal(exception=kind, address=address, received=received)
+        f"{address} {message.format(seconds=CONNECT_SECONDS)}",
+        Signal(exception=kind, address=address, received=received),
     )
 
 
-def _kind(error: Exception) -> tuple[str, str]:
-    """What it is called in a Signal, and a sentence's end; an exception's words may quote a URL."""
-    match error:
-        case aiohttp.ClientConnectorDNSError():
-            return "dns", "cannot be found: its name stands for no address"
-        case aiohttp.ClientConnectorCertificateError():
-            return "tls", "shows a certificate that is not trusted here"
-        case aiohttp.ClientSSLError() | ssl.SSLError():
-            return "tls", "cannot be reached by TLS"
-        case aiohttp.ConnectionTimeoutError():
-            return "connect_timeout", f"did not take the connection in {CONNECT_SECONDS:g} s"
-        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
-            return "connect", "does not take connections"
-        case aiohttp.ServerTimeoutError():
-            return "read_timeout", "did not answer in time"
-        case aiohttp.ServerDisconnectedError() | OSError():
-            return "reset", "closed the connection before its answer was complete"
-        case _:
-            return "incomplete", "broke off its answer, or sent what is no HTTP"
+# What failures are called in a Signal, and the end of a sentence: an exception's words may quote a
+# URL. The first that fits counts.
+_FAILURES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    (
+        (aiohttp.ClientConnectorDNSError,),
+        "dns",
+        "cannot be found: its name stands for no address",
+    ),
+    (
+        (aiohttp.ClientConnectorCertificateError,),
+        "tls",
+        "shows a certificate that is not trusted here",
+    ),
+    ((aiohttp.ClientSSLError, ssl.SSLError), "tls", "cannot be reached by TLS"),
+    (
+        (aiohttp.ConnectionTimeoutError,),
+        "connect_timeout",
+        "did not take the connection in {seconds:g} s",
+    ),
+    (
+        (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError),
+        "connect",
+        "does not take connections",
+    ),
+    ((aiohttp.ServerTimeoutError,), "read_timeout", "did not answer in time"),
+    (
+        (aiohttp.ServerDisconnectedError, OSError),
+        "reset",
+        "closed the connection before its answer was complete",
+    ),
+    ((Exception,), "incomplete", "broke off its answer, or sent what is no HTTP"),
+)
 
-
-_held: dict[asyncio.AbstractEventLoop, tuple[Transport, AsyncGenerator[None, None]]] = {}
+_transports: dict[asyncio.AbstractEventLoop, tuple[Transport, AsyncGenerator[None, None]]] = {}
 _the_parents: list[Any] = []
 
 
@@ -310,22 +315,22 @@ async def _keep(
     try:
         yield
     finally:
-        _held.pop(loop, None)
+        _transports.pop(loop, None)
         async with asyncio.timeout(CLOSE_SECONDS):
             await transport.close()
 
 
 async def close_transport() -> None:
     """Close the running loop's, before the loop ends."""
-    held = _held.get(asyncio.get_running_loop())
-    if held is not None:
-        await held[1].aclose()
+    entry = _transports.get(asyncio.get_running_loop())
+    if entry is not None:
+        await entry[1].aclose()
 
 
 def _forget_in_child() -> None:
     """A forked child must not speak on its parent's connections, nor even close them."""
-    _the_parents.append(dict(_held))
-    _held.clear()
+    _the_parents.append(dict(_transports))
+    _transports.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

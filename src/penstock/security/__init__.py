@@ -1,1 +1,1 @@
-"""Secrets, signatures and callback tokens, and taking secrets out of texts."""
+"""Keys derived from the secret, signatures, callback tokens, and redaction of secrets in texts."""

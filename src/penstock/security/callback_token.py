@@ -1,12 +1,12 @@
 """Tokens of callbacks: made of job and attempt, so that anyone with the root can check any."""
 
-import base64
 import hashlib
 import hmac
 import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from penstock.security import signed
 from penstock.security.roots import Roots
 
 DEFAULT_URL = "http://127.0.0.1:8484"
@@ -36,20 +36,16 @@ def make(roots: Roots, job_id: UUID, attempt: int) -> str:
 
 def all_of(roots: Roots, job_id: UUID, attempt: int) -> list[str]:
     """One by each root, the present one first: the start may be older than an exchange."""
-    said = f"{job_id}:{attempt}".encode()
-    digests = [hmac.digest(key, said, hashlib.sha256) for key in roots.keys(_PURPOSE)]
-    return [f"{attempt}.{_text(digest)}" for digest in digests]
+    content = f"{job_id}:{attempt}".encode()
+    digests = [hmac.digest(key, content, hashlib.sha256) for key in roots.keys(_PURPOSE)]
+    return [f"{attempt}.{signed.text(digest)}" for digest in digests]
 
 
 def attempt_of(roots: Roots, job_id: UUID, token: str) -> int | None:
     """Of which attempt of this job it is; None: it is not ours, or another job's."""
-    found = _FORM.fullmatch(token)
-    if found is None:
+    match = _FORM.fullmatch(token)
+    if match is None:
         return None
-    attempt = int(found[1])
+    attempt = int(match[1])
     known = all_of(roots, job_id, attempt)
-    return attempt if any(hmac.compare_digest(one, token) for one in known) else None
-
-
-def _text(found: bytes) -> str:
-    return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
+    return attempt if any(hmac.compare_digest(each, token) for each in known) else None

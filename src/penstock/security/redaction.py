@@ -1,6 +1,7 @@
-"""Keys and passwords in a text, replaced before anybody stores or shows it.
+"""Keys and passwords in a text, replaced before anybody stores or shows it; and secrets in URLs.
 
-Two sorts: forms of keys that are known, whoever wrote the text, and the values of secrets that this
+User, password, query and fragment of an address are taken out, since keys stand there. Two sorts of
+keys: forms of keys that are known, whoever wrote the text, and the values of secrets that this
 process has read from its environment. `redaction.sql` knows the same forms, for errors that come
 from elsewhere; one table of examples tests both.
 
@@ -11,6 +12,43 @@ alternative to go back to: the time is proportional to the length of the text.
 import re
 
 from penstock.security import secret
+
+TEXT_MAX = 20_000
+"""Characters that are looked at; what follows is left out."""
+
+_TOKEN = re.compile(r"""[^\s"'<>]+""")
+_END_OF_HOST = re.compile(r"[/?#\\]")
+_END_OF_PATH = re.compile(r"[?#]")
+_CLOSING = re.compile(r"[)\]},.;:!]*$")
+
+
+def without_secrets(text: str) -> str:
+    """The text, with each address in it cut to scheme, host and path."""
+    if len(text) > TEXT_MAX:
+        # Not in the midst of an address: what is before its "@" would not be seen as a password.
+        text = text[:TEXT_MAX].rpartition(" ")[0]
+    return _TOKEN.sub(_cut, text)
+
+
+def _cut(match: re.Match[str]) -> str:
+    token = match[0]
+    scheme, mark, rest = token.partition("://")
+    if mark:
+        end = _END_OF_HOST.search(rest)
+        host, path = (rest, "") if end is None else (rest[: end.start()], rest[end.start() :])
+        return f"{scheme}://{host.rpartition('@')[2]}{_path(path)}"
+    # urllib3 quotes the path alone, others leave out the scheme.
+    path, _, query = token.partition("?")
+    return _path(token) if "/" in path and "=" in query else token
+
+
+def _path(path: str) -> str:
+    end = _END_OF_PATH.search(path)
+    if end is None:
+        return path
+    closing = _CLOSING.search(path)
+    return path[: end.start()] + (closing[0] if closing else "")
+
 
 REDACTED = "[redacted]"
 
@@ -73,7 +111,7 @@ _SCHEME = (
 _QUOTED = rf"{_NAMED}[=:]>?\s{{0,3}})b?(?:\"[^\"]*\"?|'[^']*'?)"
 _ASSIGNED = rf"{_NAMED}=\s{{0,3}}){_VALUE}+"
 # A word after a colon may be prose; with a digit in it, it is none.
-_SAID = rf"{_NAMED}:\s{{0,3}})(?=[^\s\"',;&()\[\]{{}}<>0-9]{{0,100}}[0-9]){_VALUE}{{6,}}"
+_MENTIONED = rf"{_NAMED}:\s{{0,3}})(?=[^\s\"',;&()\[\]{{}}<>0-9]{{0,100}}[0-9]){_VALUE}{{6,}}"
 
 _PATTERNS = tuple(
     (re.compile(pattern), replacement)
@@ -86,7 +124,7 @@ _PATTERNS = tuple(
         (r"(://)[^\s/?#\"'<>\[]+@", rf"\1{REDACTED}@"),
     )
 )
-_NAMED_PATTERNS = tuple(re.compile(pattern) for pattern in (_QUOTED, _ASSIGNED, _SAID))
+_NAMED_PATTERNS = tuple(re.compile(pattern) for pattern in (_QUOTED, _ASSIGNED, _MENTIONED))
 
 
 def redact(text: str) -> str:

@@ -21,7 +21,8 @@ class Roots:
     """One root, or a new one and old ones while they are exchanged: the first signs."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
-        self._roots = tuple(root.encode() for root in roots)
+        self.secrets = tuple(root.encode() for root in roots)
+        """The roots themselves; each is an operator's bearer secret as well."""
         # So that no error quotes one: see redaction.py.
         self._secrets = tuple(Secret(root) for root in roots)
 
@@ -30,17 +31,13 @@ class Roots:
 
     def keys(self, purpose: str) -> list[bytes]:
         """The keys for one purpose, that to sign with first: whoever has it cannot guess others."""
-        said = f"penstock {purpose}".encode()
-        return [hmac.digest(root, said, hashlib.sha256) for root in self._roots]
+        content = f"penstock {purpose}".encode()
+        return [hmac.digest(root, content, hashlib.sha256) for root in self.secrets]
 
     @property
     def first(self) -> str:
         """The one that signs, which is the operator's bearer secret as well."""
-        return self._roots[0].decode()
-
-    def is_one(self, given: str) -> bool:
-        """Whether it is a root itself, as an operator's bearer secret is."""
-        return any(hmac.compare_digest(root, given.encode()) for root in self._roots)
+        return self.secrets[0].decode()
 
 
 def read_roots(settings: Settings) -> Roots:
@@ -66,7 +63,7 @@ def _kept(path: Path) -> str:
     made = secrets.token_hex(_BYTES)
     beside = path.with_name(f"{path.name}.{os.getpid()}.{made[:8]}")
     try:
-        found = path.read_text(encoding="ascii").strip()
+        secret = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         # Whole before it has its name: another process may read it at the same moment.
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -78,8 +75,8 @@ def _kept(path: Path) -> str:
             pass
         finally:
             beside.unlink()
-        found = path.read_text(encoding="ascii").strip()
-    weakness = why_weak(found)
+        secret = path.read_text(encoding="ascii").strip()
+    weakness = why_weak(secret)
     if weakness is not None:
         raise Misconfigured(f"the secret in {path} {weakness}; remove the file: a new one is made")
-    return found
+    return secret

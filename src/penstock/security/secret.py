@@ -40,7 +40,9 @@ def known() -> list[str]:
 
     Of "Bearer …" and "Basic …" also what follows alone.
     """
-    values = {one.reveal() for one in [ref() for ref in _all.valuerefs()] if one is not None}
+    values = {
+        secret.reveal() for secret in [ref() for ref in _all.valuerefs()] if secret is not None
+    }
     values |= {value.partition(" ")[2] for value in values}
     return sorted(
         (value for value in values if len(value) >= LEAST_CHARACTERS), key=len, reverse=True

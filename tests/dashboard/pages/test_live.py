@@ -1,7 +1,7 @@
 """`/live`: an open page is notified of changes, soon and not too often."""
 
 from browser.scene import Scene
-from penstock.http.live.hub import CHANGE_SECONDS, SILENCE_SECONDS, AnyChangeFeed
+from penstock.http.live.feeds import CHANGE_SECONDS, SILENCE_SECONDS, AnyChangeFeed
 from support.dashboard.visitor import Visitor
 from support.http.listening import listening
 from support.http.site import Site

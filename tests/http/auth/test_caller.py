@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from penstock.engine.accounts.keys import parts
-from penstock.http.auth import wrong_keys
+from penstock.http.auth import caller
 from support.dashboard.visitor import Visitor
 from support.http import kinds
 from support.http.site import SECRET, Site, problem
@@ -122,7 +122,7 @@ async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
 ) -> None:
     """C3: with 429 and a time; good keys from there, and other addresses, go on."""
     wrong = site.client("ps_app_guess", address="198.51.100.7")
-    for _ in range(wrong_keys.FAILURES):
+    for _ in range(caller.FAILURES):
         problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
     refused = await wrong.get("/v1/jobs")
     problem(refused, 429, "too_many_failures")
@@ -132,7 +132,7 @@ async def test_many_wrong_keys_from_one_address_are_refused_for_a_while(
     elsewhere = site.client("ps_app_guess", address="198.51.100.8")
     problem(await elsewhere.get("/v1/jobs"), 401, "unauthorized")
     now = time.monotonic()
-    monkeypatch.setattr("penstock.http.auth.wrong_keys.time.monotonic", lambda: now + 61)
+    monkeypatch.setattr("penstock.http.auth.caller.time.monotonic", lambda: now + 61)
     problem(await wrong.get("/v1/jobs"), 401, "unauthorized")
 
 
@@ -141,9 +141,9 @@ async def test_a_secret_is_not_compared_any_more_after_many_wrong_ones(
 ) -> None:
     """C3: or the bound would only change what wrong guesses are told."""
     guess = site.client("not-the-secret", address="198.51.100.7")
-    answers = await asyncio.gather(*(guess.get("/v1/jobs") for _ in range(wrong_keys.FAILURES * 4)))
+    answers = await asyncio.gather(*(guess.get("/v1/jobs") for _ in range(caller.FAILURES * 4)))
     statuses = sorted(answer.status_code for answer in answers)
-    assert statuses == [401] * wrong_keys.FAILURES + [429] * wrong_keys.FAILURES * 3
+    assert statuses == [401] * caller.FAILURES + [429] * caller.FAILURES * 3
     right = site.client(SECRET, address="198.51.100.7")
     problem(await right.get("/v1/jobs"), 429, "too_many_failures")
     person = Visitor(site, address="198.51.100.7")
@@ -151,13 +151,13 @@ async def test_a_secret_is_not_compared_any_more_after_many_wrong_ones(
     assert (await site.admin.get("/v1/jobs")).status_code == 200, "from elsewhere"
     now = time.monotonic()
     with monkeypatch.context() as later:
-        later.setattr("penstock.http.auth.wrong_keys.time.monotonic", lambda: now + 61)
+        later.setattr("penstock.http.auth.caller.time.monotonic", lambda: now + 61)
         assert (await right.get("/v1/jobs")).status_code == 200
         assert (await person.sign_in(SECRET)).status_code == 303
 
 
 async def test_the_right_secret_is_no_failure(site: Site) -> None:
-    for _ in range(wrong_keys.FAILURES * 2):
+    for _ in range(caller.FAILURES * 2):
         assert (await site.admin.get("/v1/jobs")).status_code == 200
     problem(await site.client("wrong").get("/v1/jobs"), 401, "unauthorized")
 
@@ -166,11 +166,11 @@ async def test_wrong_keys_that_come_at_once_count_each(site: Site) -> None:
     """C3: their look-ups wait for the database, beside one another."""
     key = await site.make_key("app")
     guesses = [
-        site.client(well_formed(n), address="198.51.100.7") for n in range(wrong_keys.FAILURES * 3)
+        site.client(well_formed(n), address="198.51.100.7") for n in range(caller.FAILURES * 3)
     ]
     answers = await asyncio.gather(*(guess.get("/v1/jobs") for guess in guesses))
     statuses = sorted(answer.status_code for answer in answers)
-    assert statuses == [401] * wrong_keys.FAILURES + [429] * wrong_keys.FAILURES * 2
+    assert statuses == [401] * caller.FAILURES + [429] * caller.FAILURES * 2
     neighbour = site.client(key, address="198.51.100.7")
     assert (await neighbour.get("/v1/jobs")).status_code == 200
 
@@ -180,7 +180,7 @@ async def test_keys_from_an_address_with_many_wrong_ones_are_looked_up_one_by_on
 ) -> None:
     """Callers at other addresses do not wait behind them for connections to the database."""
     wrong = site.client("wrong", address="198.51.100.7")
-    for _ in range(wrong_keys.FAILURES):
+    for _ in range(caller.FAILURES):
         await wrong.get("/v1/jobs")
     keys = site.api.state.backend.engine.keys
     find, at_once, most = keys.find, 0, 0
@@ -203,7 +203,7 @@ async def test_keys_from_an_address_with_many_wrong_ones_are_looked_up_one_by_on
 
 async def test_an_address_is_the_same_in_both_versions_of_ip(site: Site) -> None:
     mapped = site.client("wrong", address="::ffff:198.51.100.7")
-    for _ in range(wrong_keys.FAILURES):
+    for _ in range(caller.FAILURES):
         problem(await mapped.get("/v1/jobs"), 401, "unauthorized")
     plain = site.client("wrong", address="198.51.100.7")
     problem(await plain.get("/v1/jobs"), 429, "too_many_failures")
@@ -215,7 +215,7 @@ async def test_who_sends_many_wrong_keys_is_named_in_the_log(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = site.client("wrong", address="198.51.100.7")
-    for _ in range(wrong_keys.FAILURES * 2):
+    for _ in range(caller.FAILURES * 2):
         await wrong.get("/v1/jobs", headers={"x-forwarded-for": "203.0.113.5"})
     [said] = [one for one in caplog.messages if "wrong keys came from" in one]
     assert "198.51.100.7" in said
@@ -224,7 +224,7 @@ async def test_who_sends_many_wrong_keys_is_named_in_the_log(
 
 
 async def test_addresses_of_one_network_count_together(site: Site) -> None:
-    for n in range(wrong_keys.FAILURES):
+    for n in range(caller.FAILURES):
         client = site.client("ps_app_guess", address=f"2001:db8:1:2::{n:x}")
         problem(await client.get("/v1/jobs"), 401, "unauthorized")
     more = site.client("ps_app_guess", address="2001:db8:1:2:ffff::1")

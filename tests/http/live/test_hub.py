@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from penstock.db.connections.listener import listen
-from penstock.engine.queries.events import Scope
+from penstock.engine.queries.events import BATCH_ITEMS, Scope
 from penstock.http.live import poll
 from penstock.http.live.feeds import BatchFeed, encode
 from penstock.http.routes.stream import EventStream
@@ -291,7 +291,7 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
     plain: Site, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kept events are bounded in number; after that it is sent `resync`."""
-    monkeypatch.setattr("penstock.http.live.scopes.LOG_ENTRIES", 20)
+    monkeypatch.setattr("penstock.http.live.feeds.LOG_ENTRIES", 20)
     await in_topic(conn)
     await plain.start()
     slow = Slow()
@@ -326,7 +326,7 @@ async def test_a_slow_client_costs_nothing_and_begins_again(
             jobs = await submit_rows(conn, [{"kind": "q", "topic": "a"}] * 10)
             await quick.all_are("queued", jobs)
         [feed] = plain.api.state.backend.live._scopes.values()
-        assert len(feed.log._entries) <= 20
+        assert len(feed.log.entries) <= 20
         slow.may.set()
 
         async def resynced() -> bool:
@@ -466,7 +466,8 @@ def test_a_heartbeat_alone_is_no_event_of_the_batch() -> None:
     feed = BatchFeed(lambda: None)
     for version, done, updates in ((9, 0, 1), (10, 0, 1), (10, 1, 2), (11, 1, 2), (12, 2, 3)):
         item = {"version": version, "updated_at": f"at {version}", "progress": {"done": done}}
-        feed.publish(encode("batch", json.dumps({"id": "b", "items": [item]})))
+        body = encode("batch", json.dumps({"id": "b", "items": [item]}))
+        feed.publish_state(body, jobs=BATCH_ITEMS)
         assert feed.updates == updates, (version, done)
         assert f'"version": {version}'.encode() in feed.body, (
             "a new watcher is sent the newest state"

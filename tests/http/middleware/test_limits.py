@@ -73,7 +73,7 @@ async def test_a_body_that_comes_in_drops_is_not_waited_for(
     started: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6: one byte now and again is no progress: the whole has its time."""
-    monkeypatch.setattr("penstock.http.schemas.body.PROGRESS_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 0.2)
     for path, key in (("/v1/callbacks", None), ("/v1/jobs", SECRET)):
         call = HalfSent(started, path, [b"x"] * 10_000, key=key, pause=0.02)
         await call.run()
@@ -87,8 +87,8 @@ async def test_a_large_body_may_take_its_time(
     started: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Enough of it comes in each while: it is not cut off."""
-    monkeypatch.setattr("penstock.http.schemas.body.PROGRESS_SECONDS", 1.0)
-    monkeypatch.setattr("penstock.http.schemas.body.PROGRESS_BYTES", 8)
+    monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr("penstock.http.routing.PROGRESS_BYTES", 8)
     call = HalfSent(started, "/v1/jobs", [b"x" * 8] * 30, key=SECRET, pause=0.05)
     running = call.begin()
     await call.stuck()

@@ -456,7 +456,7 @@ async def test_a_secret_of_a_kind_is_not_guessed_at_any_speed(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6: after so many wrong ones nothing more is compared, as bearer or in a signature."""
-    monkeypatch.setattr("penstock.http.auth.wrong_keys.FAILURES", 4)
+    monkeypatch.setattr("penstock.http.auth.caller.FAILURES", 4)
     job = await jobs.handed("own")
     body = json.dumps({"status": "succeeded", "attempt": 1, "job_id": str(job)}).encode()
     for number in range(4):

@@ -7,7 +7,7 @@ import asyncpg
 
 from penstock import Job
 from penstock.errors import NotFound
-from penstock.http.routes.process import Process
+from penstock.http.routes.queues import Process
 from support.http.site import Site
 
 CALLS = 5

@@ -281,7 +281,7 @@ async def test_a_client_that_falls_silent_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """C12, C18: nobody holds a place by sending nothing."""
-    monkeypatch.setattr("penstock.http.schemas.body.PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.http.routing.PROGRESS_SECONDS", 0.05)
     parts = [b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx']
     headers = {"content-type": "multipart/form-data; boundary=b"}
     call = HalfSent(site, path, parts, key=SECRET, headers=headers)

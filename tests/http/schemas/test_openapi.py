@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from penstock.http.app import ROUTES
 from penstock.http.middleware.problems import MEDIA_TYPE
-from penstock.http.routes import keys, tokens
+from penstock.http.routes import keys
 from penstock.http.schemas import answers, forms
 from support.http import kinds
 from support.http.site import Site
@@ -109,7 +109,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     [
         forms.SubmitJob,
         forms.SubmitBatch,
-        tokens.CreateToken,
+        keys.CreateToken,
         keys.CreateKey,
         answers.Job,
         answers.SubmittedJob,

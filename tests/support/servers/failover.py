@@ -108,8 +108,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 _IMPATIENT = """
 import sys
 from penstock import __main__, server
-from penstock.http import batching
-server.ANSWER_SECONDS = batching.WAIT_SECONDS = float(sys.argv.pop(1))
+from penstock.engine.queries import json_texts
+server.ANSWER_SECONDS = json_texts.WAIT_SECONDS = float(sys.argv.pop(1))
 __main__.main()
 """
 

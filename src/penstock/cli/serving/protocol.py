@@ -5,7 +5,7 @@ keeps all of a head, and its parser copies what it has of a header with each pie
 whoever can connect could fill the memory, or keep the server from everything else (16 November
 2026: 12 MB of small headers took 270 MB, 200 MB of one header more than 90 s; 19 November: 12,000
 requests in one piece of 256 KB took 60 MB). What a body may hold is bounded where it is read
-(http/schemas/body.py); here it is how long its connection lasts, also where nobody reads the body.
+(http/routing.py); here it is how long its connection lasts, also where nobody reads the body.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.http.middleware.limits import RESERVED_DESCRIPTORS, descriptors
-from penstock.http.schemas.body import PROGRESS_BYTES, PROGRESS_SECONDS
+from penstock.http.routing import PROGRESS_BYTES, PROGRESS_SECONDS
 
 # The head of a request, or what follows the last piece of its body.
 HEAD_BYTES = 64 * 1024

@@ -20,8 +20,8 @@ from penstock.dashboard.frame import (
     render,
 )
 from penstock.engine.engine import Engine
+from penstock.engine.queries.notifications import Batcher
 from penstock.errors import PenstockError
-from penstock.http.batching import Batcher
 
 # By the hours that an address may ask for.
 RANGES = {24: "24 hours", 168: "7 days", 720: "30 days"}

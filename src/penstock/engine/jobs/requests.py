@@ -51,8 +51,11 @@ class Batch:
     webhook_url: Sequence[str | None] | None = None
 
     @classmethod
-    def of(cls, jobs: Sequence[NewJob]) -> "Batch":
-        """These, checked as far as it can be without the database."""
+    def of(cls, jobs: Sequence[NewJob], encode: Callable[..., str] = encode) -> "Batch":
+        """These, checked as far as it can be without the database.
+
+        `encode`: how payloads become JSON.
+        """
         for index, job in enumerate(jobs):
             refuse_odd(job, index)
         return cls(

@@ -1,14 +1,29 @@
 """Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import asyncpg
+
 from penstock.db.adapters.caller_connection import Fetch, Rows
+from penstock.db.connections.driver_errors import translated
 from penstock.engine.encoding.encode import encode_checked, refuse_nul
 from penstock.engine.jobs.requests import NewJob, column, refuse_odd, submit_arguments
 from penstock.engine.queries.lists import JobFilter
+from penstock.engine.queries.notifications import Batcher
 from penstock.engine.states import JobStatus
+from penstock.errors import Refused, RolledBack
+
+# How many submits share a commit, and how large each may be: none waits for another's megabyte.
+MOST_SUBMITS = 32
+LARGEST = 50_000
+# A read in a deep queue takes milliseconds: few share one statement, and several run side by side.
+MOST_READS = 8
+READS_AT_ONCE = 4
+# How long a submit or a read may take, the wait for its batch included.
+WAIT_SECONDS = 10.0
 
 
 class Scope(NamedTuple):
@@ -196,6 +211,79 @@ class Texts:
         sql = f"select {columns} from {call}($1, $2, $3, $4) batch"  # noqa: S608  # a name of ours
         [row] = await self._fetch(sql, args)
         return row["batch"], row["next"]
+
+
+class _Submit(NamedTuple):
+    job: NewJob
+    bodies: Bodies
+    wake: bool
+
+
+class BatchedJobs:
+    """Submits of plain jobs, and reads of jobs, that share a statement with others.
+
+    One that is refused, or not plain, is repeated by itself: it fails no other.
+    """
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._submits: dict[str, Batcher[_Submit, Text | None]] = {}
+        self._reads = Batcher(self._read, MOST_READS, READS_AT_ONCE)
+
+    async def submit(self, job: NewJob, *, queue: str, wake: bool) -> Text | None:
+        """Accept it with others; None: it has to be submitted by itself.
+
+        `queue`: of its kind, as this app declares it; what holds up one queue holds up no other.
+        `wake`: the commit wakes the idle workers of the queue.
+        """
+        if not _is_plain(job):
+            return None
+        bodies = self._texts.encode(job)
+        if len(bodies.payload) + len(bodies.metadata or "") > LARGEST:
+            return None
+        batcher = self._submits.get(queue)
+        if batcher is None:
+            batcher = self._submits[queue] = Batcher(
+                lambda submits: self._accept(queue, submits), MOST_SUBMITS
+            )
+        # With the wait for the batch before: that may be at a commit that does not end.
+        with translated():
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await batcher.ask(_Submit(job, bodies, wake))
+
+    async def read(self, job: UUID, scope: Scope = EVERYTHING) -> Text:
+        """Read a job, as far as this caller may see it."""
+        with translated():
+            async with asyncio.timeout(WAIT_SECONDS):
+                text = await self._reads.ask((job, scope))
+                # Read by itself, it is refused with the message of the database.
+                return text or await self._texts.job(job, scope)
+
+    async def _accept(self, queue: str, submits: Sequence[_Submit]) -> Sequence[Text | None]:
+        jobs, bodies, wakes = zip(*submits, strict=True)
+        accepted = self._texts.submit_together(queue, jobs, bodies, wake=any(wakes))
+        return await _or_none(len(submits), accepted)
+
+    async def _read(self, asked: Sequence[tuple[UUID, Scope]]) -> Sequence[Text | None]:
+        return await _or_none(len(asked), self._texts.jobs_together(asked))
+
+
+async def _or_none(count: int, answers: Awaitable[Sequence[Text | None]]) -> Sequence[Text | None]:
+    try:
+        return await answers
+    except (Refused, RolledBack, asyncpg.PostgresError):
+        # The server refused, so nothing was written. Without its answer every caller gets the
+        # failure, and nothing is tried again.
+        return [None] * count
+
+
+def _is_plain(job: NewJob) -> bool:
+    return (
+        job.account is None
+        and job.dedupe_key is None
+        and job.price is None
+        and job.webhook_url is None
+    )
 
 
 _JOB_COLUMNS = (

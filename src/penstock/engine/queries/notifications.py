@@ -1,13 +1,17 @@
-"""NOTIFYs of one event loop, sent after the commits they are about.
+"""Calls of one event loop that share a NOTIFY (`Notifier`) or a statement (`Batcher`).
 
-A notification only makes things faster: a lost one costs a worker or a watcher a poll interval. A
-NOTIFY takes a lock at commit that all of them share, so a storm of commits sends few: the first at
-once, or with the commit itself; then at most one per key and pause; and none while nothing happens.
+A notification is sent after the commit it is about. It only makes things faster: a lost one costs a
+worker or a watcher a poll interval. A NOTIFY takes a lock at commit that all of them share, so a
+storm of commits sends few: the first at once, or with the commit itself; then at most one per key
+and pause; and none while nothing happens.
+
+After a restart all clients reconnect at once, so questions that arrive together share a statement.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 # Between two notifications for the workers of a queue.
 WAKE_PAUSE_SECONDS = 0.005
@@ -15,6 +19,10 @@ WAKE_PAUSE_SECONDS = 0.005
 CHANGE_PAUSE_SECONDS = 0.04
 # How long the last notification of a server or worker that stops may take.
 LAST_SECONDS = 1.0
+
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 
 class Notifier:
@@ -75,3 +83,54 @@ class Notifier:
         except asyncio.CancelledError:
             self._unsent.update(keys)
             raise
+
+
+class Batcher(Generic[Question, Answer]):
+    """While a batch is answered the next one gathers, so a single question does not wait."""
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]],
+        most: int,
+        at_once: int = 1,
+    ) -> None:
+        """`most`: questions of one batch; `at_once`: batches that are answered at the same time."""
+        self._ask = ask
+        self._most = most
+        self._at_once = at_once
+        self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, question: Question) -> Answer:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((question, answer))
+        # A batch that is about to begin takes this question along, unless it is full.
+        if len(self._tasks) < self._at_once:
+            self._tasks.add(loop.create_task(self._keep_asking()))
+        return await answer
+
+    async def _keep_asking(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                # A caller that has stopped waiting was answered with a failure: its call must not
+                # take effect now.
+                batch = [(question, answer) for question, answer in batch if not answer.done()]
+                if batch:
+                    await self._answer(batch)
+        finally:
+            # Not in a callback of the task: a question asked before the callback would stay there.
+            self._tasks.discard(asyncio.current_task())
+
+    async def _answer(self, batch: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._ask([question for question, _ in batch])
+        except Exception as error:  # noqa: BLE001  # raised in each caller
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

@@ -1,1 +1,1 @@
-"""Who is calling and what that caller may see: keys, tokens, callbacks, wrong guesses."""
+"""Who is calling and what that caller may see: keys, browser tokens, callbacks, wrong keys."""

@@ -1,11 +1,14 @@
 """Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
 
 import asyncio
+import hmac
+import ipaddress
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
 from starlette.requests import Request
@@ -14,10 +17,9 @@ from starlette.types import Scope
 from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
 from penstock.engine.accounts.sessions import Grant, Grants
 from penstock.engine.queries.json_texts import Scope as JobScope
-from penstock.errors import NotAllowed, Unauthorized
+from penstock.engine.queries.notifications import Batcher
+from penstock.errors import NotAllowed, NotFound, RateLimited, Unauthorized
 from penstock.http.auth import tokens
-from penstock.http.auth.wrong_keys import Failures
-from penstock.http.batching import Batcher
 from penstock.security.roots import Roots
 
 Who = Literal["admin", "process", "app", "account", "token"]
@@ -30,6 +32,24 @@ _LONGEST_BEARER = 2_000
 # How many grants of simultaneous requests share one statement.
 _MOST_GRANTS = 1_000
 _CALLER = "penstock.caller"
+# Wrong keys from one address in a minute.
+FAILURES = 30
+FAILURES_SECONDS = 60.0
+_NETWORK_BITS = 64
+
+Value = TypeVar("Value")
+
+_log = logging.getLogger("penstock.http")
+
+
+class _Remembered(OrderedDict[str, Value]):
+    """What is remembered by name: of MOST_REMEMBERED names, those that were set last."""
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        super().__setitem__(name, value)
+        self.move_to_end(name)
+        if len(self) > MOST_REMEMBERED:
+            self.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +77,13 @@ class Principal:
     def sees_all(self) -> bool:
         return self.who in ("admin", "app")
 
+    def refuse_narrow(
+        self, detail: str, hint: str = "Ask for a token for the account.", topic: str | None = None
+    ) -> None:
+        """Refuse a token for a job, or for another topic than this one."""
+        if self.job is not None or self.topic not in (None, topic):
+            raise NotAllowed(detail, code="not_allowed", hint=hint)
+
     @property
     def scope(self) -> JobScope:
         """What limits their reads of jobs: the database answers the rest as unknown."""
@@ -70,22 +97,22 @@ class Auth:
         self._keys = keys
         self._grants = Batcher(grants.are_over, _MOST_GRANTS)
         self._roots = roots
-        self._known: OrderedDict[str, tuple[float, Key | None]] = OrderedDict()
-        self._touched: dict[str, float] = {}
-        self._failures = Failures()
+        self._known: _Remembered[tuple[float, Key | None]] = _Remembered()
+        self._touched: _Remembered[float] = _Remembered()
+        self._wrong_keys = WrongKeys()
         # For keys from addresses that have sent too many wrong ones: others do not wait for them.
-        self._one_look_up = asyncio.Lock()
+        self._single_lookup = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def principal(self, request: Request) -> Principal:
-        given = bearer(request)
-        if given is None:
+        credential = bearer(request)
+        if credential is None:
             raise Unauthorized(
                 "this call needs a key",
                 code="unauthorized",
                 hint="Send Authorization: Bearer KEY; `penstock key create` makes one.",
             )
-        principal = await self.identify(request, given)
+        principal = await self.identify(request, credential)
         if principal is None:
             raise Unauthorized(
                 "this key or token is not known, is revoked, or its time is over",
@@ -93,26 +120,29 @@ class Auth:
             )
         return principal
 
-    async def identify(self, request: Request, given: str) -> Principal | None:
+    async def identify(self, request: Request, credential: str) -> Principal | None:
         """Whose key or token a request brings; None: nobody's.
 
         From an address that has sent too many wrong ones, a secret that somebody chose is not
         compared any more. Keys and tokens of ours hold 256 random bits, which nobody guesses, so
         those go on: whoever shares an address with the one who sends wrong keys is not shut out.
         """
-        if not given.startswith((tokens.PREFIX, PREFIX)):
-            return self._operator(request, given)
-        if self._failures.is_over(request):
-            async with self._one_look_up:
-                principal = await self._read(given)
+        if not credential.startswith((tokens.PREFIX, PREFIX)):
+            return self._operator(request, credential)
+        if self._wrong_keys.is_over(request):
+            async with self._single_lookup:
+                principal = await self._read(credential)
         else:
-            principal = await self._read(given)
-        if principal is None and not self._failures.count(request):
-            raise self._failures.refusal(request)
+            principal = await self._read(credential)
+        if principal is None:
+            self._wrong_keys.add(request)
         return principal
 
-    def _operator(self, request: Request, given: str) -> Principal | None:
-        fits = self.try_secret(request, lambda: given.isascii() and self._roots.is_one(given))
+    def _operator(self, request: Request, credential: str) -> Principal | None:
+        given = credential.encode()
+        fits = self.try_secret(
+            request, lambda: any(hmac.compare_digest(each, given) for each in self._roots.secrets)
+        )
         return Principal(who="admin", holder="secret") if fits else None
 
     def try_secret(self, request: Request, fits: Callable[[], bool]) -> bool:
@@ -120,23 +150,22 @@ class Auth:
 
         Counted before it is compared, with nothing to wait for in between.
         """
-        if not self._failures.count(request):
-            raise self._failures.refusal(request)
+        self._wrong_keys.add(request)
         if not fits():
             return False
-        self._failures.forgive(request)
+        self._wrong_keys.remove(request)
         return True
 
-    async def _read(self, given: str) -> Principal | None:
-        if len(given) > _LONGEST_BEARER or not given.isascii() or "\0" in given:
+    async def _read(self, credential: str) -> Principal | None:
+        if len(credential) > _LONGEST_BEARER or not credential.isascii() or "\0" in credential:
             return None
-        if given.startswith(tokens.PREFIX):
-            return await self._token(given)
-        return await self._key(given)
+        if credential.startswith(tokens.PREFIX):
+            return await self._token(credential)
+        return await self._key(credential)
 
     async def is_operators(self, key_id: str) -> bool:
         """Whether this key opens, and opens everything."""
-        key = await self._look_up(key_id)
+        key = await self._find_key(key_id)
         return key is not None and not key.over and key.kind == "admin"
 
     async def is_over(self, grant: Grant) -> bool:
@@ -155,20 +184,16 @@ class Auth:
 
         A submit with one of them would make the account anew.
         """
-        of_account = [
-            key_id
-            for key_id, (_, key) in self._known.items()
-            if key is not None and key.account == account
-        ]
-        for key_id in of_account:
-            self.forget(key_id)
+        for key_id, (_, key) in list(self._known.items()):
+            if key is not None and key.account == account:
+                self.forget(key_id)
 
-    async def _key(self, given: str) -> Principal | None:
-        id_and_secret = parts(given)
+    async def _key(self, credential: str) -> Principal | None:
+        id_and_secret = parts(credential)
         if id_and_secret is None:
             return None
         key_id, secret = id_and_secret
-        key = await self._look_up(key_id)
+        key = await self._find_key(key_id)
         if key is None or not key.fits(secret) or key.over:
             return None
         if key.kind == "account" and key.account is None:
@@ -177,12 +202,12 @@ class Auth:
         who: Who = key.kind  # type: ignore[assignment]  # a constraint of its table
         return Principal(who=who, holder=key.holder, key=key.id, account=key.account)
 
-    async def _token(self, given: str) -> Principal | None:
-        claims = tokens.read(self._roots, given)
+    async def _token(self, credential: str) -> Principal | None:
+        claims = tokens.read(self._roots, credential)
         if claims is None:
             return None
         if claims.issuer:
-            key = await self._look_up(claims.issuer)
+            key = await self._find_key(claims.issuer)
             if key is None or key.over:
                 return None
         grant = claims.grant
@@ -201,24 +226,19 @@ class Auth:
             token=hash(claims),
         )
 
-    async def _look_up(self, key_id: str) -> Key | None:
+    async def _find_key(self, key_id: str) -> Key | None:
         now = time.monotonic()
         known = self._known.get(key_id)
         if known is not None and known[0] > now:
             return known[1]
         key = await self._keys.find(key_id)
         self._known[key_id] = (now + FRESH_SECONDS, key)
-        self._known.move_to_end(key_id)
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
         return key
 
     def _touch(self, key_id: str) -> None:
         now = time.monotonic()
         if self._touched.get(key_id, 0) > now:
             return
-        if len(self._touched) > MOST_REMEMBERED:
-            self._touched.clear()
         self._touched[key_id] = now + TOUCH_SECONDS
         task = asyncio.get_running_loop().create_task(self._write_use(key_id))
         self._tasks.add(task)
@@ -235,10 +255,10 @@ def bearer(request: Request) -> str | None:
     """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
     header = request.headers.get("authorization")
     if header is not None:
-        scheme, _, given = header.partition(" ")
-        return given.strip() if scheme.lower() == "bearer" and given.strip() else None
-    given = request.query_params.get("token", "")
-    return given if given.startswith(tokens.PREFIX) else None
+        scheme, _, credential = header.partition(" ")
+        return credential.strip() if scheme.lower() == "bearer" and credential.strip() else None
+    credential = request.query_params.get("token", "")
+    return credential if credential.startswith(tokens.PREFIX) else None
 
 
 def know_caller(scope: Scope, principal: Principal) -> None:
@@ -281,9 +301,87 @@ class Allowed:
         return principal
 
 
+def unknown_account(account: str) -> NotFound:
+    """What is answered for an account that does not exist, and for another's alike."""
+    return NotFound(
+        f"there is no account {account}", code="unknown_account", field="account", account=account
+    )
+
+
 # Callers of routes, from the fewest to the most.
 Operator = Annotated[Principal, Allowed("admin")]
 Service = Annotated[Principal, Allowed("admin", "app")]
 Submitter = Annotated[Principal, Allowed("admin", "app", "account")]
 Reader = Annotated[Principal, Allowed("admin", "app", "account", "token")]
 Canceller = Annotated[Principal, Allowed("admin", "app", "account", "token", needs="cancel")]
+
+
+class WrongKeys:
+    """How many wrong keys each address has sent; past a bound its guesses are not compared.
+
+    Each process counts for itself. A /64 of IPv6 is one address, since a single caller has all of
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._counts: _Remembered[tuple[float, int]] = _Remembered()
+
+    def is_over(self, request: Request) -> bool:
+        """Whether its address has sent too many."""
+        return self._count(address_of(request))[1] >= FAILURES
+
+    def add(self, request: Request) -> None:
+        """Count a wrong key; refuse if its address had sent too many before."""
+        address = address_of(request)
+        since, count = self._count(address)
+        if count >= FAILURES:
+            raise RateLimited(
+                "too many wrong keys came from this address",
+                code="too_many_failures",
+                retry_after=round(max(0.0, since + FAILURES_SECONDS - time.monotonic()), 1),
+            )
+        self._counts[address] = (since, count + 1)
+        if count + 1 == FAILURES:
+            _warn(request, address)
+
+    def remove(self, request: Request) -> None:
+        """Count one less: the key that was counted just now is right."""
+        address = address_of(request)
+        since, count = self._count(address)
+        if count > 1:
+            self._counts[address] = (since, count - 1)
+        else:
+            self._counts.pop(address, None)
+
+    def _count(self, address: str) -> tuple[float, int]:
+        now = time.monotonic()
+        since, count = self._counts.get(address, (now, 0))
+        return (since, count) if since + FAILURES_SECONDS > now else (now, 0)
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, by the connection or by a proxy that we trust."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        network = int(address) >> _NETWORK_BITS << _NETWORK_BITS
+        return f"{ipaddress.IPv6Address(network)}/{_NETWORK_BITS}"
+    return host
+
+
+def _warn(request: Request, address: str) -> None:
+    """A proxy that nobody has named looks like a caller with very many wrong keys."""
+    hint = (
+        ""
+        if request.headers.get("x-forwarded-for") is None
+        else "; if that is a proxy of yours, name it in PENSTOCK_PROXIES, or all who come through"
+        " it count as one"
+    )
+    _log.warning(
+        "%d wrong keys came from %s within a minute, more are refused%s", FAILURES, address, hint
+    )

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from penstock.engine.accounts.sessions import Grant
-from penstock.http.auth import signed
+from penstock.security import signed
 from penstock.security.roots import Roots
 
 PREFIX = "pt_"

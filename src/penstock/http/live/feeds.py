@@ -7,18 +7,21 @@ by the newest state.
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from math import log
 from typing import Any, Generic, TypeVar
 
 from penstock.engine.accounts.sessions import Grant
-from penstock.engine.queries.events import BATCH_ITEMS, JobState
+from penstock.engine.queries.events import JobState
 
 # What a feed keeps for clients that lag behind; one that lags further has to begin again.
 LOG_ENTRIES = 1_000
 LOG_BYTES = 524_288
+# An open page of the dashboard learns of changes this often at most, however many there are; and
+# in any case after a while, since ETA and staleness change without a notification.
+CHANGE_SECONDS = 1.0
+SILENCE_SECONDS = 5.0
 # Two texts of a job that differ in version and `updated_at` only differ in length by this at most.
 HEARTBEAT_BYTES = 16
 
@@ -39,9 +42,21 @@ def encode(event: str, data: str) -> bytes:
 class Feed:
     """Something that is watched. `on_empty` is called when its last watcher has left."""
 
-    def __init__(self, on_empty: Callable[[], None]) -> None:
+    def __init__(self, on_empty: Callable[[], object]) -> None:
         self._on_empty = on_empty
         self.watchers: set[Watcher[Any]] = set()
+        self.body = b""
+        """The event of its present state."""
+        self.updates = 0
+        """How often a state was published; 0: not yet."""
+
+    def publish_state(self, body: bytes, *, jobs: int = 1) -> None:
+        """Publish a state, of one job or a batch of `jobs`, unless it is a heartbeat."""
+        visible = not is_heartbeat(self.body, body, jobs=jobs)
+        self.body = body
+        if visible:
+            self.updates += 1
+            self.wake()
 
     def remove(self, watcher: "Watcher[Any]") -> None:
         self.watchers.discard(watcher)
@@ -59,10 +74,14 @@ class Feed:
 
 
 FeedType = TypeVar("FeedType", bound=Feed)
+Key = TypeVar("Key")
 
 
-class Watcher(ABC, Generic[FeedType]):
-    """One client of a feed: what it was sent already, and what may end its stream."""
+class Watcher(Generic[FeedType]):
+    """One client of a feed: what it was sent already, and what may end its stream.
+
+    This one waits, and is sent nothing.
+    """
 
     __slots__ = (
         "_feed",
@@ -103,9 +122,9 @@ class Watcher(ABC, Generic[FeedType]):
         self.task: asyncio.Task[Any] | None = None
         feed.watchers.add(self)
 
-    @abstractmethod
     async def events(self) -> bytes:
         """What it was not sent yet; empty: nothing now."""
+        return b""
 
     def leave(self) -> None:
         self._feed.remove(self)
@@ -144,12 +163,36 @@ class Watcher(ABC, Generic[FeedType]):
             self.task.cancel()
 
 
+class Log(Generic[Key]):
+    """The last events of a feed, each with its key, as many as watchers may lag behind."""
+
+    def __init__(self, dropped: Key) -> None:
+        self.entries: deque[tuple[Key, bytes]] = deque()
+        self.dropped = dropped
+        """The key of the last event that is not kept any more."""
+        self._bytes = 0
+
+    def add(self, key: Key, event: bytes) -> None:
+        self.entries.append((key, event))
+        self._bytes += len(event)
+        while len(self.entries) > LOG_ENTRIES or self._bytes > LOG_BYTES:
+            self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        self.dropped, event = self.entries.popleft()
+        self._bytes -= len(event)
+
+    def clear(self, dropped: Key) -> None:
+        self.entries.clear()
+        self._bytes, self.dropped = 0, dropped
+
+
 class JobFeed(Feed):
     """A job and the chunks of its attempts. Chunks are sent before the state that follows them."""
 
     def __init__(
         self,
-        on_empty: Callable[[], None],
+        on_empty: Callable[[], object],
         *,
         history: Callable[[Cursor], Awaitable[Chunks]],
         page: int,
@@ -163,32 +206,20 @@ class JobFeed(Feed):
         self.version = -1
         self.attempt = 0
         self.fingerprint: Any = None
-        self.body = b""
-        self.updates = 0
-        """How often a state was published; 0: not yet."""
         self.final = False
         self.cursor: Cursor | None = None
         """The last chunk that was published; None: no watcher reads chunks from this feed."""
         self.chunks_due = False
-        self._dropped: Cursor = (0, 0)
-        """The last chunk that is not kept any more."""
-        self._chunks: deque[tuple[Cursor, bytes]] = deque()
-        self._bytes = 0
+        self._chunks: Log[Cursor] = Log((0, 0))
 
-    def publish_chunks(self, chunks: Iterable[tuple[Cursor, bytes]]) -> None:
+    def publish_chunks(self, chunks: Chunks) -> None:
         for cursor, body in chunks:
-            self._chunks.append((cursor, body))
-            self._bytes += len(body)
+            self._chunks.add(cursor, body)
             self.cursor = cursor
-        while len(self._chunks) > LOG_ENTRIES or self._bytes > LOG_BYTES:
-            self._drop_oldest()
 
     def publish(self, body: bytes, *, version: int, attempt: int, final: bool) -> None:
-        visible = not is_heartbeat(self.body, body)
-        self.body, self.version, self.attempt, self.final = body, version, attempt, final
-        if visible:
-            self.updates += 1
-            self.wake()
+        self.version, self.attempt, self.final = version, attempt, final
+        self.publish_state(body)
 
     def join(self, cursor: Cursor, *, certain: bool) -> bool:
         """Whether a watcher that was sent all chunks up to `cursor` finds the next ones here.
@@ -196,14 +227,13 @@ class JobFeed(Feed):
         `certain`: there was no chunk after it a moment ago. If the feed is further nevertheless, a
         client began it with a cursor that does not exist yet, and it begins anew.
         """
-        if self.cursor is None or (cursor < self._dropped and certain):
-            self.cursor = self._dropped = cursor
-            self._chunks.clear()
-            self._bytes = 0
+        if self.cursor is None or (cursor < self._chunks.dropped and certain):
+            self.cursor = cursor
+            self._chunks.clear(cursor)
             # Chunks that were written between the watcher's read and now.
             self.chunks_due = True
             self._poll()
-        return cursor >= self._dropped
+        return cursor >= self._chunks.dropped
 
     def trim(self) -> None:
         """Drop the chunks that all watchers were sent."""
@@ -211,25 +241,19 @@ class JobFeed(Feed):
             (watcher.cursor for watcher in self.watchers if isinstance(watcher, JobWatcher)),
             default=_LAST,
         )
-        while self._chunks and self._chunks[0][0] <= sent:
-            self._drop_oldest()
+        while self._chunks.entries and self._chunks.entries[0][0] <= sent:
+            self._chunks.drop_oldest()
 
     def drop_chunks(self) -> None:
         """Keep no chunks any more: each watcher reads them by itself, and joins again."""
         self.cursor = None
-        self._dropped = _LAST
-        self._chunks.clear()
-        self._bytes = 0
+        self._chunks.clear(_LAST)
 
     def chunks_after(self, cursor: Cursor) -> Chunks | None:
         """Chunks after this one; None: they are not kept any more."""
-        if cursor < self._dropped:
+        if cursor < self._chunks.dropped:
             return None
-        return [chunk for chunk in self._chunks if chunk[0] > cursor]
-
-    def _drop_oldest(self) -> None:
-        self._dropped, body = self._chunks.popleft()
-        self._bytes -= len(body)
+        return [chunk for chunk in self._chunks.entries if chunk[0] > cursor]
 
 
 class JobWatcher(Watcher[JobFeed]):
@@ -283,45 +307,48 @@ class JobWatcher(Watcher[JobFeed]):
         return b"id: %d.%d.%d\n" % (self._feed.version, *self.cursor)
 
 
-class FinalWatcher(Watcher[JobFeed]):
-    """Waits until a job has finished, and sends nothing."""
-
-    __slots__ = ()
-
-    async def events(self) -> bytes:
-        return b""
-
-    async def until_final(self) -> bool:
-        while not self._feed.final and not self.closed:
-            await self.wait()
-        return self._feed.final
-
-
 class BatchFeed(Feed):
     """A batch, as one state."""
 
-    def __init__(self, on_empty: Callable[[], None]) -> None:
+    def __init__(self, on_empty: Callable[[], object]) -> None:
         super().__init__(on_empty)
         self.fingerprint: int | None = None
         self.not_before = 0.0
         """It is not read before: to read a large batch takes long."""
         self.refresh_at = 0.0
         """It is read by then in any case: its position in the queue changes."""
-        self.body = b""
-        self.updates = 0
 
-    def publish(self, body: bytes) -> None:
-        visible = not is_heartbeat(self.body, body, jobs=BATCH_ITEMS)
-        self.body = body
-        if visible:
+
+class AnyChangeFeed(Feed):
+    """For pages that show everything: that something has changed, and not what."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.body = encode("change", "{}")
+        self.updates = 1
+        self._published_at = 0.0
+        self._changed = False
+
+    def changed(self, now: float) -> None:
+        self._changed = True
+        self.publish(now)
+
+    def publish(self, now: float) -> None:
+        """Publish a change if it is due."""
+        since = now - self._published_at
+        if (self._changed and since >= CHANGE_SECONDS) or since >= SILENCE_SECONDS:
+            self._changed = False
+            self._published_at = now
             self.updates += 1
             self.wake()
 
 
-class BatchWatcher(Watcher[BatchFeed]):
+class StateWatcher(Watcher[Feed]):
+    """Is sent the newest state."""
+
     __slots__ = ("_updates_sent",)
 
-    def __init__(self, feed: BatchFeed, **caller: Any) -> None:
+    def __init__(self, feed: Feed, **caller: Any) -> None:
         super().__init__(feed, **caller)
         self._updates_sent = 0
 

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -26,17 +26,17 @@ from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.accounts.sessions import Grant
 from penstock.engine.engine import Engine
 from penstock.engine.queries.events import Scope, WatchedJob, WatchRequest
-from penstock.engine.queries.notifications import LAST_SECONDS
-from penstock.http.batching import Batcher
+from penstock.engine.queries.notifications import LAST_SECONDS, Batcher
 from penstock.http.live.feeds import (
+    AnyChangeFeed,
     BatchFeed,
-    BatchWatcher,
     Chunks,
     Cursor,
     Feed,
-    FinalWatcher,
+    FeedType,
     JobFeed,
     JobWatcher,
+    StateWatcher,
     Watcher,
 )
 from penstock.http.live.poll import CHUNK_PAGE, Poller
@@ -47,8 +47,8 @@ CHANNELS = ("penstock_change", "penstock_job", "penstock_cancel")
 POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
 # The pause after a poll, as a multiple of the time it took.
-REST = 4
-AWAY_SECONDS = 0.5
+PAUSE_FACTOR = 4
+RETRY_SECONDS = 0.5
 TICK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
 # A client that reads nothing for so long has gone without closing its connection.
@@ -58,49 +58,10 @@ RENEW_SECONDS = 1_800.0
 # which may be a page of long texts each.
 MOST_PERMISSIONS = 1_000
 MOST_HISTORIES = 20
-# An open page of the dashboard learns of changes this often at most, however many there are; and
-# in any case after a while, since ETA and staleness change without a notification.
-CHANGE_SECONDS = 1.0
-SILENCE_SECONDS = 5.0
+
+Name = TypeVar("Name")
 
 _log = logging.getLogger("penstock.http")
-
-
-class AnyChangeFeed(Feed):
-    """For pages that show everything: that something has changed, and not what."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: None)
-        self.updates = 0
-        self._published_at = 0.0
-        self._changed = False
-
-    def changed(self, now: float) -> None:
-        self._changed = True
-        self.publish(now)
-
-    def publish(self, now: float) -> None:
-        """Publish a change if it is due."""
-        since = now - self._published_at
-        if (self._changed and since >= CHANGE_SECONDS) or since >= SILENCE_SECONDS:
-            self._changed = False
-            self._published_at = now
-            self.updates += 1
-            self.wake()
-
-
-class AnyChangeWatcher(Watcher[AnyChangeFeed]):
-    __slots__ = ("_updates_sent",)
-
-    def __init__(self, feed: AnyChangeFeed, **caller: Any) -> None:
-        super().__init__(feed, **caller)
-        self._updates_sent = -1
-
-    async def events(self) -> bytes:
-        if self._updates_sent == self._feed.updates:
-            return b""
-        self._updates_sent = self._feed.updates
-        return b"event: change\ndata: {}\n\n"
 
 
 class Hub:
@@ -161,51 +122,44 @@ class Hub:
         return self._entered(JobWatcher(self._job_feed(job), cursor, **caller))
 
     def watch_batch(self, batch: WatchedJob, **caller: Any) -> Watcher[Any]:
-        feed = self._batches.get(batch)
-        if feed is None:
-            feed = self._batches[batch] = BatchFeed(lambda: _remove(self._batches, batch))
-        return self._entered(BatchWatcher(feed, **caller))
+        feed = _feed(self._batches, batch, BatchFeed)
+        return self._entered(StateWatcher(feed, **caller))
 
     def watch_scope(self, scope: Scope, **caller: Any) -> Watcher[Any]:
-        feed = self._scopes.get(scope)
-        if feed is None:
-            feed = self._scopes[scope] = ScopeFeed(lambda: _remove(self._scopes, scope), scope)
+        feed = _feed(self._scopes, scope, lambda on_empty: ScopeFeed(on_empty, scope))
         return self._entered(ScopeWatcher(feed, **caller))
 
     def watch_anything(self, **caller: Any) -> Watcher[Any]:
-        return self._entered(AnyChangeWatcher(self._any_change, **caller))
+        return self._entered(StateWatcher(self._any_change, **caller))
 
-    async def until_final(self, job: UUID, seconds: float) -> bool:
-        """Wait until a job has finished, `seconds` at most; whether it has."""
-        watcher = FinalWatcher(self._job_feed(WatchedJob(job)))
-        self._entered(watcher)
+    async def until_final(self, job: UUID, seconds: float) -> None:
+        """Wait until a job has finished, `seconds` at most."""
+        feed = self._job_feed(WatchedJob(job))
+        watcher = self._entered(Watcher(feed))
         try:
-            async with asyncio.timeout(seconds):
-                return await watcher.until_final()
-        except TimeoutError:
-            return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while not feed.final and not watcher.closed:
+                        await watcher.wait()
         finally:
             watcher.leave()
 
     def _job_feed(self, job: WatchedJob) -> JobFeed:
-        feed = self._jobs.get(job)
-        if feed is None:
+        async def history(after: Cursor) -> Chunks:
+            while True:
+                try:
+                    return await self._histories.ask((job.id, after))
+                except AWAY:
+                    # The stream stays open and waits for the database.
+                    await asyncio.sleep(RETRY_SECONDS)
 
-            async def history(after: Cursor) -> Chunks:
-                while True:
-                    try:
-                        return await self._histories.ask((job.id, after))
-                    except AWAY:
-                        # The stream stays open and waits for the database.
-                        await asyncio.sleep(AWAY_SECONDS)
-
-            feed = self._jobs[job] = JobFeed(
-                lambda: _remove(self._jobs, job),
-                history=history,
-                page=CHUNK_PAGE,
-                poll=self._poll_now.set,
-            )
-        return feed
+        return _feed(
+            self._jobs,
+            job,
+            lambda on_empty: JobFeed(
+                on_empty, history=history, page=CHUNK_PAGE, poll=self._poll_now.set
+            ),
+        )
 
     def _entered(self, watcher: Watcher[Any]) -> Watcher[Any]:
         if self.closed:
@@ -256,7 +210,7 @@ class Hub:
             took = await self._poller.poll()
             if self._poller.has_more:
                 self._poll_now.set()
-            await asyncio.sleep(max(PAUSE_SECONDS, REST * took))
+            await asyncio.sleep(max(PAUSE_SECONDS, PAUSE_FACTOR * took))
 
     async def _tick(self) -> None:
         now, today = self._loop.time(), time.time()
@@ -302,5 +256,10 @@ def _check_client(watcher: Watcher[Any], now: float, today: float) -> None:
         watcher.abort()
 
 
-def _remove(feeds: dict[Any, Any], name: Any) -> None:
-    feeds.pop(name, None)
+def _feed(
+    feeds: dict[Name, FeedType], name: Name, make: Callable[[Callable[[], object]], FeedType]
+) -> FeedType:
+    """The feed of this name; a new one leaves `feeds` with its last watcher."""
+    if name not in feeds:
+        feeds[name] = make(lambda: feeds.pop(name, None))
+    return feeds[name]

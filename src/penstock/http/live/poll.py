@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from penstock.engine.queries.events import Chunk, Events, JobState, Scope, WatchedJob
+from penstock.engine.queries.events import BATCH_ITEMS, Chunk, Events, JobState, Scope, WatchedJob
 from penstock.errors import NotFound
 from penstock.http.live.feeds import (
     FINAL,
@@ -38,7 +38,7 @@ CHUNK_ROUNDS = 10
 BATCH_SECONDS = 0.25
 BATCH_REFRESH_SECONDS = 3.0
 # The rest of a large batch after it was read, as a multiple of the time that took.
-BATCH_REST = 4
+BATCH_PAUSE_FACTOR = 4
 
 QUEUED_REFRESH_SECONDS = 2.5
 REFRESH_SECONDS = 5.0
@@ -204,8 +204,8 @@ class Poller:
             return
         fingerprints = await self._events.batch_fingerprints(list({batch.id for batch in feeds}))
         for batch, feed in feeds.items():
-            found = fingerprints.get(batch.id, 0)
-            if feed.fingerprint == found and (not found or feed.refresh_at > now):
+            current = fingerprints.get(batch.id, 0)
+            if feed.fingerprint == current and (not current or feed.refresh_at > now):
                 continue
             begun = self._loop.time()
             try:
@@ -214,10 +214,10 @@ class Poller:
                 feed.close()
                 continue
             now = self._loop.time()
-            feed.not_before = now + max(BATCH_SECONDS, BATCH_REST * (now - begun))
+            feed.not_before = now + max(BATCH_SECONDS, BATCH_PAUSE_FACTOR * (now - begun))
             feed.refresh_at = now + BATCH_REFRESH_SECONDS
-            feed.fingerprint = found
-            feed.publish(encode("batch", text))
+            feed.fingerprint = current
+            feed.publish_state(encode("batch", text), jobs=BATCH_ITEMS)
 
 
 def _publish_state(feed: JobFeed, state: JobState, body: bytes) -> None:

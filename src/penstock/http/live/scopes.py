@@ -3,7 +3,6 @@
 A new watcher is sent a snapshot of all live jobs, and then each change.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,9 +12,8 @@ from uuid import UUID
 from penstock.engine.queries.events import Events, JobState, Scope, ScopeState, WatchedJob
 from penstock.http.live.feeds import (
     FINAL,
-    LOG_BYTES,
-    LOG_ENTRIES,
     Feed,
+    Log,
     Watcher,
     encode,
     fingerprint,
@@ -40,49 +38,42 @@ SNAPSHOT_JOBS = 2_000
 RESYNC = b"event: resync\ndata: {}\n\n"
 
 
-class Log:
+class ScopeLog(Log[Any]):
     """The last events of a scope, numbered; of each job only the newest is sent."""
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[Any, bytes]] = deque()
-        self._bytes = 0
+        super().__init__(None)
         self._joined: dict[int, bytes] = {}
         self.end = 0
 
     def add(self, key: Any, event: bytes) -> None:
         self._joined.clear()
-        self._entries.append((key, event))
-        self._bytes += len(event)
         self.end += 1
-        while len(self._entries) > LOG_ENTRIES or self._bytes > LOG_BYTES:
-            self._drop()
+        super().add(key, event)
 
     def trim(self, before: int) -> None:
         """Drop what is before this number: all watchers were sent it."""
         self._joined.clear()
-        while self._entries and self.end - len(self._entries) < before:
-            self._drop()
+        while self.entries and self.end - len(self.entries) < before:
+            self.drop_oldest()
 
     def since(self, number: int) -> bytes | None:
         """The events from this number on, of each job the newest; None: not all are kept."""
-        first = self.end - len(self._entries)
+        first = self.end - len(self.entries)
         if number < first:
             return None
         # Thousands of watchers are at the same number: the events are joined once for all of them.
         events = self._joined.get(number)
         if events is None:
-            newest = dict(list(self._entries)[number - first :])
+            newest = dict(list(self.entries)[number - first :])
             events = self._joined[number] = b"".join(newest.values())
         return events
-
-    def _drop(self) -> None:
-        self._bytes -= len(self._entries.popleft()[1])
 
 
 class ScopeFeed(Feed):
     """The jobs of a topic or an account: a snapshot for new watchers, and then what changes."""
 
-    def __init__(self, on_empty: Callable[[], None], scope: Scope) -> None:
+    def __init__(self, on_empty: Callable[[], object], scope: Scope) -> None:
         super().__init__(on_empty)
         self.scope = scope
         self.fingerprint: int | None = None
@@ -90,7 +81,7 @@ class ScopeFeed(Feed):
         self.live: Mapping[UUID, int] = {}
         self.started: Mapping[UUID, int] = {}
         self.published: dict[UUID, tuple[int, str, int | None]] = {}
-        self.log = Log()
+        self.log = ScopeLog()
         self.account = b""
         """The event of the account itself, if an account is watched."""
         self.snapshot_wanted_at: float | None = None
@@ -101,7 +92,6 @@ class ScopeFeed(Feed):
         self._running: dict[UUID, bytes] = {}
         """The last event of running jobs, MOST_JOBS of them: to leave out heartbeats."""
         self._texts: dict[UUID, bytes] | None = None
-        self._bytes = 0
         self._snapshot: bytes | None = None
         self._cut = False
         self._read_at = 0.0
@@ -138,7 +128,8 @@ class ScopeFeed(Feed):
             return None
         if self._snapshot is None:
             events = [self._texts[job] for job in sorted(self._texts)]
-            if self._cut or self._bytes > SNAPSHOT_BYTES or len(events) > MOST_JOBS:
+            too_large = len(events) > MOST_JOBS or sum(map(len, events)) > SNAPSHOT_BYTES
+            if self._cut or too_large:
                 events = [RESYNC]
             self._snapshot = self.account + b"".join(events)
         return self._snapshot
@@ -148,14 +139,13 @@ class ScopeFeed(Feed):
 
         `finished`: these jobs are in the snapshot only, and no change for other watchers.
         """
-        self._texts, self._bytes, self._read_at = {}, 0, now
+        self._texts, self._read_at = {}, now
         self._cut, self._snapshot, self.snapshot_wanted_at = cut, None, None
         self._finished.update(dict.fromkeys(finished))
 
     def publish(self, job: JobState, body: bytes) -> bool:
         """Publish a job if it has changed; whether it is live and was not published before."""
         if self._texts is not None and self._texts.get(job.id) != body:
-            self._bytes += len(body) - len(self._texts.get(job.id, b""))
             self._texts[job.id] = body
             self._snapshot = None
         new_fingerprint = fingerprint(job)
@@ -192,7 +182,6 @@ class ScopeFeed(Feed):
         )
         if self._texts is not None and now - self._used_at > KEPT_SECONDS:
             self._texts = self._snapshot = None
-            self._bytes = 0
 
 
 class ScopeWatcher(Watcher[ScopeFeed]):
@@ -225,7 +214,7 @@ class ScopeChange:
 
     feed: ScopeFeed
     state: ScopeState | None = None
-    started: Mapping[UUID, int] = field(default_factory=dict)
+    started: dict[UUID, int] = field(default_factory=dict)
     changed: list[UUID] = field(default_factory=list)
     snapshot: list[UUID] | None = None
     """All jobs of a snapshot, if one is wanted."""
@@ -274,7 +263,7 @@ async def find_changes(
     events: Events, feeds: Sequence[ScopeFeed]
 ) -> tuple[list[ScopeChange], bool]:
     """What has changed in these scopes; and whether a snapshot is left for the next poll."""
-    changes = [ScopeChange(feed, started=feed.started) for feed in feeds]
+    changes = [ScopeChange(feed) for feed in feeds]
     states = await events.changed_scopes(
         [feed.scope for feed in feeds],
         [feed.fingerprint for feed in feeds],
@@ -299,14 +288,9 @@ async def find_changes(
 async def _find_started(events: Events, changes: Sequence[ScopeChange]) -> None:
     """Find the running jobs of scopes of which only the newest live jobs are known."""
     large = [change for change in changes if len(change.live) > MOST_JOBS]
-    for change in changes:
-        change.started = {}
     if large:
-        started: list[dict[UUID, int]] = [{} for _ in large]
         for n, job, version in await events.running_jobs([change.feed.scope for change in large]):
-            started[n][job] = version
-        for change, running in zip(large, started, strict=True):
-            change.started = running
+            large[n].started[job] = version
 
 
 async def _find_snapshots(events: Events, changes: Sequence[ScopeChange]) -> bool:

@@ -19,8 +19,7 @@ from starlette.types import Scope
 from penstock.base.settings import Settings
 from penstock.engine.uploads import Room
 from penstock.errors import RateLimited
-from penstock.http.auth.caller import Principal, caller_of
-from penstock.http.auth.wrong_keys import address_of
+from penstock.http.auth.caller import Principal, address_of, caller_of
 
 MEGABYTE = 1024 * 1024
 # Of a caller whom nothing proves: enough for a sign-in and for a usual callback.
@@ -166,14 +165,7 @@ class Limits:
         self.uploads = Pool("uploads", "uploads that are being sent", code="too_many_uploads")
         self.disk = Pool("upload_bytes", "bytes of uploads", code="too_many_uploads")
         self.streams = Pool("streams", "live streams and waiting requests", code="too_many_streams")
-        self.pools = (
-            self.bodies,
-            self.sending,
-            self.answers,
-            self.uploads,
-            self.disk,
-            self.streams,
-        )
+        self.pools = [pool for pool in vars(self).values() if isinstance(pool, Pool)]
         self._all_streams = Share("all", most_streams(), of_all=True)
 
     def sender(self, request: Request) -> Sender:
@@ -199,14 +191,12 @@ class Limits:
         key = f"key {principal.key or principal.who}"
         return Sender(KEY_BYTES, (Share(key, KEY_BYTES), Share("keys", KEYS_BYTES, of_all=True)))
 
-    def hold_body(self, request: Request, sender: Sender) -> Holding:
-        return self._hold(request.scope, self.bodies, sender.shares)
-
-    def hold_sending(self, request: Request, sender: Sender) -> Holding:
-        """One body that is being sent; to be released when it has come."""
-        holding = self._hold(request.scope, self.sending, sender.shares)
-        holding.add(1)
-        return holding
+    def hold_body(self, request: Request, sender: Sender) -> tuple[Holding, Holding]:
+        """The bytes of a body, and one body that is being sent: released when all of it came."""
+        return (
+            self._hold(request.scope, self.bodies, sender.shares),
+            self._hold(request.scope, self.sending, sender.shares, 1),
+        )
 
     def hold_answer(self, request: Request, amount: int) -> None:
         """An answer of so many bytes, until the client has read it.
@@ -218,7 +208,7 @@ class Limits:
         if principal is not None and principal.account is not None:
             shares = (Share(shares[0].name, ACCOUNT_ANSWER_BYTES), *shares[1:])
         most = min(self.answers.most(share) for share in shares)
-        self._hold(request.scope, self.answers, shares).add(min(amount, most))
+        self._hold(request.scope, self.answers, shares, min(amount, most))
 
     def hold_upload(self, request: Request, principal: Principal, room: Room) -> Holding:
         """One of the files that a caller may be sending at once; the answer counts its bytes.
@@ -231,7 +221,7 @@ class Limits:
         else:
             sender = Share(f"account {room.account}", ACCOUNT_UPLOADS)
             shares.insert(0, Share(f"account {room.account}", room.left))
-        self._hold(request.scope, self.uploads, (sender,)).add(1)
+        self._hold(request.scope, self.uploads, (sender,), 1)
         return self._hold(request.scope, self.disk, shares)
 
     def hold_stream(self, scope: Scope, principal: Principal) -> Holding:
@@ -256,13 +246,14 @@ class Limits:
         return self._hold_one_stream(scope, [Share(f"session {session}", SESSION_STREAMS)])
 
     def _hold_one_stream(self, scope: Scope, shares: list[Share]) -> Holding:
-        holding = self._hold(scope, self.streams, (*shares, self._all_streams))
-        holding.add(1)
-        return holding
+        return self._hold(scope, self.streams, (*shares, self._all_streams), 1)
 
-    def _hold(self, scope: Scope, pool: Pool, shares: Sequence[Share]) -> Holding:
+    def _hold(self, scope: Scope, pool: Pool, shares: Sequence[Share], amount: int = 0) -> Holding:
+        """Hold so much, and what is added to it, until the request is over."""
         holding = Holding(pool, shares)
         scope.setdefault(_HELD, []).append(holding)
+        if amount:
+            holding.add(amount)
         return holding
 
 

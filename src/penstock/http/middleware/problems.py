@@ -1,4 +1,4 @@
-"""RFC 9457: every refusal, ours or Starlette's, as one form with a stable code."""
+"""Refusals, ours and Starlette's, in the form of RFC 9457 with a stable code; security headers."""
 
 import json
 import logging
@@ -14,11 +14,20 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from penstock.errors import DiskFull, PenstockError, Refused, RolledBack, Unavailable
-from penstock.http.middleware import security_headers
+
+# Headers of every answer, unless its route sets them: a browser does not guess another type, keep a
+# copy on disk, run anything in the answer, or show it in a frame of another page.
+NOTHING_RUNS = "default-src 'none'; frame-ancestors 'none'"
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": NOTHING_RUNS,
+}
+
 
 MEDIA_TYPE = "application/problem+json"
 # The database was away, or an answer is late: soon enough for people, not a storm.
-AWAY_SECONDS = 1
+RETRY_SECONDS = 1
 # Somebody has to make room: that takes longer.
 FULL_SECONDS = 5
 
@@ -116,7 +125,7 @@ async def on_refused(_: Request, error: Exception) -> Response:
     if (wait := error.members.get("retry_after")) is not None:
         headers["Retry-After"] = str(math.ceil(float(wait)))
     if error.code in _PASSING:
-        headers["Retry-After"] = str(AWAY_SECONDS)
+        headers["Retry-After"] = str(RETRY_SECONDS)
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return problem(
@@ -145,14 +154,14 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
             error.code,
             str(error),
             hint=error.hint,
-            headers={"Retry-After": str(AWAY_SECONDS)},
+            headers={"Retry-After": str(RETRY_SECONDS)},
         )
     return problem(
         503,
         "unavailable",
         "the database cannot be reached; whether this call took effect may be unknown",
         hint="Try again; a submit with the same Idempotency-Key is safe to repeat.",
-        headers={"Retry-After": str(AWAY_SECONDS)},
+        headers={"Retry-After": str(RETRY_SECONDS)},
     )
 
 
@@ -180,7 +189,7 @@ def _methods(request: Request) -> set[str]:
     }
 
 
-async def on_gone(_: Request, __: Exception) -> Response:
+async def on_disconnect(_: Request, __: Exception) -> Response:
     """The caller left while it was still sending; nobody reads this."""
     return problem(400, "incomplete", "the body ended before it was complete")
 
@@ -192,7 +201,7 @@ async def on_fault(request: Request, error: Exception) -> Response:
     _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
     # Sent from outside of what puts these headers on every other answer.
     headers = {
-        **security_headers.DEFAULTS,
+        **SECURITY_HEADERS,
         "X-Request-ID": request.scope.get("penstock.request", ""),
     }
     return problem(
@@ -204,7 +213,7 @@ HANDLERS = {
     Refused: on_refused,
     Unavailable: on_unavailable,
     HTTPException: on_http,
-    ClientDisconnect: on_gone,
+    ClientDisconnect: on_disconnect,
     PenstockError: on_fault,
     Exception: on_fault,
 }

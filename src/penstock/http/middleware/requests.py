@@ -19,10 +19,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from uuid import UUID
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -31,14 +29,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.base import logs
 from penstock.errors import RateLimited
 from penstock.http.live.hub import Hub
-from penstock.http.middleware import limits, problems, security_headers
+from penstock.http.middleware import limits, problems
 
 HEADER = "X-Request-ID"
 _HEADER = HEADER.lower().encode()
+_JOB_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _SANE = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID_BITS = 64
 # The caller went before there was an answer.
-_CLIENT_GONE = 499
+_CLIENT_CLOSED = 499
 # Asked every few seconds by machines: worth a line only when the answer is bad.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
@@ -47,7 +46,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULTS = [
-    (name.lower().encode(), value.encode()) for name, value in security_headers.DEFAULTS.items()
+    (name.lower().encode(), value.encode()) for name, value in problems.SECURITY_HEADERS.items()
 ]
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]{0,255}")
 _HOST_HINT = "HTTP/1.1 asks for exactly one Host header, like Host: queue.example.org"
@@ -89,16 +88,6 @@ class Counts:
         latency.counts[bisect_left(BOUNDS, seconds)] += 1
 
 
-_scope: ContextVar[Scope | None] = ContextVar("request_scope", default=None)
-
-
-def note_job(job_id: UUID) -> None:
-    """The request that is being answered is about this job: its line in the log says so."""
-    scope = _scope.get()
-    if scope is not None:
-        scope["penstock.job"] = job_id
-
-
 class Requests:
     """Pure ASGI, around everything else: the answers of Starlette pass it, too."""
 
@@ -110,10 +99,10 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _sane_id(scope) or _new_id()
+        # Nothing is opened with it: no need to ask the kernel for each.
+        request_id = _sane_id(scope) or f"{random.getrandbits(_ID_BITS):016x}"
         # Not taken back: each request runs in a task of its own, and its errors are logged later.
         logs.request_id.set(request_id)
-        _scope.set(scope)
         scope["penstock.request"] = request_id
         begun = time.perf_counter()
         status = 0
@@ -145,17 +134,12 @@ class Requests:
         finally:
             limits.release_all(scope)
             self._counts.open -= 1
-            ended = time.perf_counter()
+            finished = time.perf_counter()
             route = _route(scope)
             if status:
-                waited = (answered if answered > begun else ended) - begun
-                self._counts.count(route, status, waited)
-            _log_request(scope, route, status or _CLIENT_GONE, ended - begun)
-
-
-def _new_id() -> str:
-    # Nothing is opened with it: no need to ask the kernel for each.
-    return f"{random.getrandbits(_ID_BITS):016x}"
+                latency = (answered if answered > begun else finished) - begun
+                self._counts.count(route, status, latency)
+            _log_request(scope, route, status or _CLIENT_CLOSED, finished - begun)
 
 
 def _sane_id(scope: Scope) -> str | None:
@@ -180,17 +164,10 @@ def _log_request(scope: Scope, route: Route, status: int, seconds: float) -> Non
     more = {"method": route[0], "route": route[1], "status": status, "ms": round(seconds * 1000, 1)}
     if (key := scope.get("penstock.key")) is not None:
         more["key"] = key
-    job = scope.get("penstock.job") or scope.get("path_params", {}).get("job_id")
-    if job is not None and (job := _as_uuid(job)) is not None:
-        more["job"] = job
+    job = str(scope.get("penstock.job") or scope.get("path_params", {}).get("job_id"))
+    if _JOB_ID.fullmatch(job):
+        more["job"] = job.lower()
     _log.log(level, "request", extra=more)
-
-
-def _as_uuid(text: object) -> str | None:
-    try:
-        return str(UUID(str(text)))
-    except ValueError:
-        return None
 
 
 def _wrong_host(scope: Scope) -> str | None:
@@ -205,9 +182,9 @@ def _wrong_host(scope: Scope) -> str | None:
 
 def _completed(headers: Iterable[Header]) -> list[Header]:
     """These headers of an answer, and the defaults that they lack."""
-    given = list(headers)
-    names = {name.lower() for name, _ in given}
-    return given + [default for default in _DEFAULTS if default[0] not in names]
+    present = list(headers)
+    names = {name.lower() for name, _ in present}
+    return present + [default for default in _DEFAULTS if default[0] not in names]
 
 
 class _AnswerRefusedError(Exception):
@@ -255,14 +232,11 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bo
     request = Request(scope)
     try:
         limits.limits(request).hold_answer(request, amount)
-    except RateLimited as error:
-        refusal = await problems.on_refused(request, error)
-    except HTTPException as error:
-        refusal = await problems.on_http(request, error)
-    else:
-        return False
-    await refusal(scope, receive, send)
-    return True
+    except (RateLimited, HTTPException) as error:
+        answer = problems.on_http if isinstance(error, HTTPException) else problems.on_refused
+        await (await answer(request, error))(scope, receive, send)
+        return True
+    return False
 
 
 def _is_large(start: Message) -> bool:

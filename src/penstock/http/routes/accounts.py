@@ -1,5 +1,6 @@
 """Accounts over HTTP: who may use how much, what they have left, and every move of it."""
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -7,18 +8,16 @@ from uuid import UUID
 from pydantic import Field
 
 from penstock.engine.encoding.encode import CREDITS_MAX
-from penstock.errors import NotAllowed, NotFound
-from penstock.http.auth.caller import Operator, Principal, Reader, Service
+from penstock.http.auth.caller import Operator, Principal, Reader, Service, unknown_account
 from penstock.http.backend import Backend
-from penstock.http.routing import Routes
+from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import cursors
-from penstock.http.schemas.answers import Answer
-from penstock.http.schemas.body import Body, Strict
+from penstock.http.schemas.answers import Answer, page_of
 from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("accounts")
 
-Found = dict[str, Any]
+Row = dict[str, Any]
 
 
 class CreateAccount(Strict):
@@ -67,9 +66,7 @@ class Account(Answer):
     created_at: datetime
 
 
-class AccountPage(Answer):
-    items: list[Account]
-    next_cursor: str | None
+AccountPage = page_of("AccountPage", Account)
 
 
 class Moved(Account):
@@ -95,9 +92,7 @@ class Entry(Answer):
     balance_after: int
 
 
-class Ledger(Answer):
-    items: list[Entry]
-    next_cursor: str | None
+Ledger = page_of("Ledger", Entry)
 
 
 class Kept(Answer):
@@ -131,7 +126,7 @@ async def create(
     _: Service,
     backend: Backend,
     form: Annotated[CreateAccount, Body(code="invalid_account")],
-) -> Found:
+) -> Row:
     await backend.engine.accounts.create(form.id, plan=form.plan)
     return await backend.engine.accounts.show(form.id)
 
@@ -139,14 +134,13 @@ async def create(
 @routes.add("GET", "/v1/accounts", summary="List accounts by name", answer=AccountPage)
 async def list_accounts(
     _: Service, backend: Backend, limit: Limit = 100, cursor: Cursor = None
-) -> Found:
-    found = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
-    after = found[-1]["id"] if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(after)}
+) -> Row:
+    accounts = await backend.engine.accounts.list(limit=limit, after=cursors.read_text(cursor))
+    return cursors.page(accounts, limit)
 
 
 @routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
-async def read(account: str, principal: Reader, backend: Backend) -> Found:
+async def read(account: str, principal: Reader, backend: Backend) -> Row:
     _refuse_foreign(principal, account)
     return await backend.engine.accounts.show(account)
 
@@ -163,7 +157,7 @@ async def edit(
     _: Service,
     backend: Backend,
     form: Annotated[EditAccount, Body()],
-) -> Found:
+) -> Row:
     await backend.patient.accounts.set_plan(account, form.plan)
     return await backend.engine.accounts.show(account)
 
@@ -176,11 +170,9 @@ async def grant(
     _: Service,
     backend: Backend,
     form: Annotated[GrantCredits, Body()],
-) -> Found:
-    moved = await backend.engine.accounts.grant(
-        account, form.amount, reason=form.reason, ref=form.ref
-    )
-    return await _moved(backend, account, moved)
+) -> Row:
+    move = backend.engine.accounts.grant(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -195,11 +187,9 @@ async def deduct(
     _: Service,
     backend: Backend,
     form: Annotated[DeductCredits, Body()],
-) -> Found:
-    moved = await backend.engine.accounts.deduct(
-        account, form.amount, ref=form.ref, reason=form.reason
-    )
-    return await _moved(backend, account, moved)
+) -> Row:
+    move = backend.engine.accounts.deduct(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -214,9 +204,9 @@ async def refund(
     _: Service,
     backend: Backend,
     form: Annotated[RefundCredits, Body()],
-) -> Found:
-    moved = await backend.engine.accounts.refund(account, ref=form.ref, reason=form.reason)
-    return await _moved(backend, account, moved)
+) -> Row:
+    move = backend.engine.accounts.refund(account, **dict(form))
+    return await _moved(backend, account, move)
 
 
 @routes.add(
@@ -227,12 +217,11 @@ async def refund(
 )
 async def ledger(
     account: str, principal: Reader, backend: Backend, limit: Limit = 100, cursor: Cursor = None
-) -> Found:
+) -> Row:
     _refuse_foreign(principal, account)
     before = cursors.read_number(cursor)
-    found = await backend.engine.accounts.ledger(account, limit=limit, before=before)
-    after = str(found[-1]["id"]) if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(after)}
+    entries = await backend.engine.accounts.ledger(account, limit=limit, before=before)
+    return cursors.page(entries, limit)
 
 
 @routes.add(
@@ -242,7 +231,7 @@ async def ledger(
     answer=Receipt,
     refuses=(409,),
 )
-async def erase(account: str, _: Operator, backend: Backend) -> Found:
+async def erase(account: str, _: Operator, backend: Backend) -> Row:
     """What waits is cancelled and refunded, what runs is asked to stop.
 
     Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
@@ -256,18 +245,15 @@ async def erase(account: str, _: Operator, backend: Backend) -> Found:
 
 def _refuse_foreign(principal: Principal, account: str) -> None:
     """Another's account is as unknown as one that does not exist, in the same words."""
-    if principal.job is not None or principal.topic is not None:
-        raise NotAllowed("a token for a job or topic does not show accounts", code="not_allowed")
-    if principal.account is not None and principal.account != account:
-        raise NotFound(
-            f"there is no account {account}",
-            code="unknown_account",
-            field="account",
-            account=account,
-        )
+    principal.refuse_narrow("a token for a job or topic does not show accounts")
+    if principal.account not in (None, account):
+        raise unknown_account(account)
 
 
-async def _moved(backend: Backend, account: str, moved: dict[str, Any]) -> Found:
-    told = {key: value for key, value in moved.items() if key not in ("account", "balance")}
-    # The balance of this moment, in which others may have moved it too.
-    return {**await backend.engine.accounts.show(account), **told}
+async def _moved(backend: Backend, account: str, move: Awaitable[dict[str, Any]]) -> Row:
+    # Without the balance after it: that of this moment is shown, others may have moved it too.
+    moved = {name: value for name, value in (await move).items() if name not in _SHOWN}
+    return {**await backend.engine.accounts.show(account), **moved}
+
+
+_SHOWN = ("account", "balance")

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -20,14 +21,19 @@ from starlette.responses import Response
 
 from penstock.engine.jobs.callbacks import Item
 from penstock.errors import Invalid, Unauthorized
-from penstock.http.auth.callback_callers import Caller, holds_token, only_item, unknown_caller
+from penstock.http.auth.callbacks import (
+    Caller,
+    holds_token,
+    only_item,
+    parse,
+    read_item,
+    unknown_caller,
+)
 from penstock.http.auth.caller import bearer
 from penstock.http.backend import Backend
 from penstock.http.middleware.problems import problem
-from penstock.http.routing import Routes
-from penstock.http.schemas import callback_items
+from penstock.http.routing import Routes, read_body
 from penstock.http.schemas.answers import Answer
-from penstock.http.schemas.body import read_callback
 from penstock.security import callback_token
 
 routes = Routes("callbacks")
@@ -39,7 +45,7 @@ MOST_ITEMS = 1_000
 # How long to wait for an account that an app's transaction holds.
 PATIENCE_SECONDS = 2.0
 _WAIT = timedelta(seconds=0.5)
-_LOOK_SECONDS = 0.05
+_RETRY_SECONDS = 0.05
 # What the database cannot store, although it is JSON.
 _UNFIT = (
     asyncpg.DataError,
@@ -115,15 +121,16 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     secret as bearer with `attempt`. Of a body larger than 64 KB the headers or the first 64 KB have
     to hold the token or the secret: a signature proves nothing before all of the body has come.
     """
-    given = bearer(request) or ""
+    credential = bearer(request) or ""
     caller = Caller(backend, job_id)
-    await caller.read_bearer(request, given)
-    body = await read_callback(
+    await caller.read_bearer(request, credential)
+    content = await read_body(
         request,
         SINGLE_BYTES,
         known=caller.known,
         proves=lambda part: holds_token(backend.roots, part, job_id),
     )
+    body = bytes(content)
     await caller.read_signature(request, body)
     item = only_item(caller, body)
     if item.odd is None and item.job_id not in (None, job_id):
@@ -132,7 +139,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
             code="invalid_callback",
             field="job_id",
         )
-    items = caller.items(item, given)
+    items = caller.items(item, credential)
     if items is None:
         return {"results": [_result(job_id, "invalid", item.odd or caller.why)]}
     if caller.signature is None:
@@ -140,7 +147,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     else:
         outcome = await _resolve_signed(backend, items, caller.signature)
     if outcome == "busy":
-        return _busy()
+        return _refuse_locked()
     await _notify(backend, [items[0]], [outcome])
     return {"results": [_result(job_id, outcome)]}
 
@@ -159,14 +166,13 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
 
     One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
     """
-    body = await read_callback(
+    body = await read_body(
         request,
         ARRAY_BYTES,
-        known=False,
         proves=lambda part: holds_token(backend.roots, part),
     )
     try:
-        raw = callback_items.parse(body)
+        raw = parse(body)
     except ValueError:
         raise unknown_caller() from None
     raw = [raw] if isinstance(raw, dict) else raw
@@ -176,7 +182,7 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
         raise Invalid(
             f"a callback may have at most {MOST_ITEMS} items", code="invalid_callback", field="body"
         )
-    read = [callback_items.read(item) for item in raw]
+    read = [read_item(item) for item in raw]
     attempts = [
         callback_token.attempt_of(backend.roots, item.job_id, item.token)
         if item.job_id is not None and item.token is not None
@@ -186,32 +192,24 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
     if not any(attempts):
         raise unknown_caller()
     items = {
-        place: item.item(item.job_id, attempt, item.token)
-        for place, (item, attempt) in enumerate(zip(read, attempts, strict=True))
+        index: item.item(item.job_id, attempt, item.token)
+        for index, (item, attempt) in enumerate(zip(read, attempts, strict=True))
         if attempt is not None and item.odd is None and item.job_id and item.token
     }
     outcomes = dict(zip(items, await _resolve_many(backend, list(items.values())), strict=True))
     await _notify(backend, list(items.values()), list(outcomes.values()))
     if "busy" in outcomes.values():
-        return _busy()
+        return _refuse_locked()
     return {
         "results": [
-            _result(item.job_id or item.shown, outcomes.get(place, "invalid"), item.odd)
-            for place, item in enumerate(read)
+            _result(item.job_id or item.shown, outcomes.get(index, "invalid"), item.odd)
+            for index, item in enumerate(read)
         ]
     }
 
 
-class _Replayed(Exception):  # noqa: N818
-    """The same signed message was taken before."""
-
-
 class _Undone(Exception):  # noqa: N818
-    """It took no effect, and may come again."""
-
-    def __init__(self, outcome: str) -> None:
-        super().__init__(outcome)
-        self.outcome = outcome
+    """Rolls back what took no effect, so that it may come again."""
 
 
 async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
@@ -225,55 +223,54 @@ async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
 
 
 async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
-    ends = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await _remember_and_resolve(backend, items, signed)
+            outcome = await _remember_and_resolve(backend, items, signed)
         except _UNFIT:
             return "invalid"
-        except _Replayed:
-            raise Unauthorized(
-                "this message was taken before",
-                code="callback_replayed",
-                hint="Sign it anew: a repetition has a timestamp of its own.",
-            ) from None
-        except _Undone as undone:
-            if undone.outcome != "busy" or time.monotonic() >= ends:
-                return undone.outcome
-            await asyncio.sleep(_LOOK_SECONDS)
+        if outcome != "busy" or time.monotonic() >= deadline:
+            return outcome
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
     """Signature and effect in one transaction: what was not done is not remembered as done."""
     callbacks = backend.engine.callbacks
     outcome = "invalid"
-    async with backend.engine.transaction() as conn:
-        if not await callbacks.remember(signed, conn=conn):
-            raise _Replayed
-        for item in items:
-            [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
-            if outcome != "invalid":
-                break
-        if outcome in ("busy", "invalid"):
-            raise _Undone(outcome)
+    with suppress(_Undone):
+        async with backend.engine.transaction() as conn:
+            if not await callbacks.remember(signed, conn=conn):
+                raise Unauthorized(
+                    "this message was taken before",
+                    code="callback_replayed",
+                    hint="Sign it anew: a repetition has a timestamp of its own.",
+                )
+            for item in items:
+                [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
+                if outcome != "invalid":
+                    break
+            if outcome in ("busy", "invalid"):
+                raise _Undone
     return outcome
 
 
 async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
-    """Their outcomes in order; those that somebody holds are tried for a while."""
-    outcomes: dict[int, str] = {}
+    """Their outcomes in order; jobs whose account is locked are tried for a while."""
+    outcomes = ["busy"] * len(items)
     left = list(range(len(items)))
-    ends = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     wait: timedelta | None = None
     while left:
-        found = await _resolve(backend, [items[place] for place in left], wait)
-        outcomes.update(zip(left, found, strict=True))
-        left = [place for place in left if outcomes[place] == "busy"]
-        if not left or time.monotonic() >= ends:
+        resolved = await _resolve(backend, [items[index] for index in left], wait)
+        for index, outcome in zip(left, resolved, strict=True):
+            outcomes[index] = outcome
+        left = [index for index in left if outcomes[index] == "busy"]
+        if not left or time.monotonic() >= deadline:
             break
         wait = _WAIT
-        await asyncio.sleep(_LOOK_SECONDS)
-    return [outcomes[place] for place in range(len(items))]
+        await asyncio.sleep(_RETRY_SECONDS)
+    return outcomes
 
 
 async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | None) -> list[str]:
@@ -284,10 +281,10 @@ async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | No
             return ["invalid"]
         return [(await _resolve(backend, [item], wait))[0] for item in items]
     # SQL answers by queue; those of one job in their order.
-    found: defaultdict[UUID, deque[str]] = defaultdict(deque)
-    for one in resolved:
-        found[one.job_id].append(one.outcome)
-    return [found[item.job_id].popleft() for item in items]
+    outcomes: defaultdict[UUID, deque[str]] = defaultdict(deque)
+    for job_id, outcome in resolved:
+        outcomes[job_id].append(outcome)
+    return [outcomes[item.job_id].popleft() for item in items]
 
 
 async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
@@ -297,21 +294,21 @@ async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[st
     ]
     if not accepted:
         return
-    ended = [item.job_id for item in accepted if item.outcome != "progress"]
-    kinds = (await backend.engine.callbacks.kinds(ended)).values() if ended else ()
+    settled = [item.job_id for item in accepted if item.outcome != "progress"]
+    kinds = (await backend.engine.callbacks.kinds(settled)).values() if settled else ()
     for queue in {kind.queue for kind in kinds}:
         backend.wake(queue)
     backend.drives.submitted({kind.kind for kind in kinds})
-    if ended:
+    if settled:
         backend.tell_app()
 
 
 def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dict[str, Any]:
-    found = {"job_id": None if job is None else str(job), "outcome": outcome}
-    return {**found, "message": why} if why and outcome == "invalid" else found
+    result = {"job_id": None if job is None else str(job), "outcome": outcome}
+    return {**result, "message": why} if why and outcome == "invalid" else result
 
 
-def _busy() -> Response:
+def _refuse_locked() -> Response:
     return problem(
         503,
         "busy",

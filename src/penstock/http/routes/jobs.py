@@ -8,8 +8,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
@@ -18,28 +20,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.engine.encoding.known_names import naming_known
+from penstock.engine.jobs.requests import NewJob
 from penstock.engine.queries.json_texts import Text
 from penstock.engine.queries.lists import JobFilter
 from penstock.engine.states import FINISHED, JobStatus
-from penstock.errors import NotAllowed
+from penstock.errors import NotAllowed, Refused
 from penstock.http.auth.caller import Canceller, Principal, Reader, Submitter
 from penstock.http.backend import Backend
 from penstock.http.middleware.limits import limits
-from penstock.http.middleware.requests import note_job
-from penstock.http.routing import HEADER, Routes
+from penstock.http.routing import HEADER, JSON, Body, Routes
 from penstock.http.schemas import answers, cursors
-from penstock.http.schemas.body import JSON, Body
 from penstock.http.schemas.cursors import Cursor, Limit
-from penstock.http.schemas.forms import (
-    SubmitJob,
-    check_payload,
-    naming_place,
-    new_job,
-    refuse_reserved,
-)
+from penstock.http.schemas.forms import LENGTHS, PLAIN, SubmitJob
 from penstock.net.public_addresses import refuse_private
 
 routes = Routes("jobs")
+
+# An account's key may not set these: they are up to the operator.
+_RESERVED = ("account", "price", "priority", "max_attempts", "timeout_seconds")
 
 # A running job may finish at any moment; a queued one starts when its ETA is over.
 RETRY_SECONDS = 2
@@ -79,48 +77,40 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     ] = None,
     prefer: Prefer = None,
 ) -> Response:
-    if principal.account is not None:
-        refuse_reserved(form)
-    with naming_place():
-        payload, computed, known = check_payload(backend.kinds, form)
-        job = new_job(form, payload, {**computed, **_own_account(principal)})
+    with naming_location():
+        job, is_known = read_form(backend, principal, form)
         if job.webhook_url is not None:
             await refuse_private(job.webhook_url, allow_private=backend.settings.allow_private)
-        await backend.engine.uploads.refuse_foreign(job.kind, payload, job.account)
+        await backend.engine.uploads.refuse_foreign(job.kind, job.payload, job.account)
         queue = backend.kinds.queue_of(job.kind)
         wakes_with_commit = queue is not None and backend.may_notify_in_commit(queue)
-        shared = None
+        accepted = None
         if queue is not None and idempotency_key is None:
-            shared = await backend.batched.submit(job, queue=queue, wake=wakes_with_commit)
-        async with naming_kinds(principal, backend):
-            accepted = shared or await backend.engine.texts.submit(
-                job,
-                computed=known,
-                idempotency_key=idempotency_key,
-                scope=principal.holder,
-                wake=queue if wakes_with_commit else None,
-                own=principal.account is not None,
-            )
+            accepted = await backend.batched.submit(job, queue=queue, wake=wakes_with_commit)
+        if accepted is None:
+            async with naming_kinds(principal, backend):
+                accepted = await backend.engine.texts.submit(
+                    job,
+                    computed=is_known,
+                    idempotency_key=idempotency_key,
+                    scope=principal.holder,
+                    wake=queue if wakes_with_commit else None,
+                    own=principal.account is not None,
+                )
     if not wakes_with_commit:
         _wake(backend, accepted)
     backend.drives.submitted([job.kind])
-    accepted, seconds = await _waited(
-        prefer,
-        request,
-        principal,
-        backend,
-        accepted,
-        lambda: backend.batched.read(accepted.id, principal.scope),
-    )
-    response = _answer(
+    request.scope["penstock.job"] = accepted.id  # for the log
+    accepted, seconds = await _wait_until_finished(request, principal, prefer, accepted)
+    return _answer(
         accepted,
         status=200 if accepted.deduplicated else 201,
+        seconds=seconds,
         headers={
             "Location": f"/v1/jobs/{accepted.id}",
             **({"Idempotent-Replayed": "true"} if accepted.replayed else {}),
         },
     )
-    return _applied(response, seconds)
 
 
 @routes.add(
@@ -185,14 +175,15 @@ async def read(
     backend: Backend,
     prefer: Prefer = None,
 ) -> Response:
-
-    async def read_again() -> Text:
-        return await backend.batched.read(job_id, principal.scope)
-
-    job, seconds = await _waited(
-        prefer, request, principal, backend, await read_again(), read_again
+    job = await backend.batched.read(job_id, principal.scope)
+    job, seconds = await _wait_until_finished(request, principal, prefer, job)
+    tag = f'"{hashlib.blake2b(job.text.encode(), digest_size=12).hexdigest()}"'
+    return _answer(
+        job,
+        status=304 if _names(request.headers.get("if-none-match", ""), tag) else 200,
+        headers={"ETag": tag, "Cache-Control": "private, no-cache"},
+        seconds=seconds,
     )
-    return _applied(_answer_if_changed(request, job), seconds)
 
 
 @routes.add(
@@ -218,8 +209,9 @@ async def cancel(job_id: UUID, principal: Canceller, backend: Backend) -> Respon
     also={200: "A scheduled one: runs now. Or a live twin, `deduplicated`"},
     refuses=(402, 409),
 )
-async def retry(job_id: UUID, principal: Submitter, backend: Backend) -> Response:
+async def retry(job_id: UUID, request: Request, principal: Submitter, backend: Backend) -> Response:
     retried = await retry_job(backend, job_id, principal.account)
+    request.scope["penstock.job"] = retried.id  # for the log
     new = retried.id != job_id and not retried.deduplicated
     return _answer(
         retried,
@@ -250,42 +242,32 @@ def _retry_after(job: Text) -> int | None:
     return max(1, min(LONGEST_RETRY_SECONDS, math.ceil(job.eta_seconds / 2)))
 
 
-def _answer(job: Text, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """The job as Postgres wrote it."""
-    note_job(job.id)
+def _answer(
+    job: Text,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    seconds: int | None = None,
+) -> Response:
+    """The job as Postgres wrote it; `seconds`: how long the call may have waited for its end."""
     sent = dict(headers or ())
     wait = _retry_after(job)
     if wait is not None:
         sent["Retry-After"] = str(wait)
+    if seconds is not None:
+        sent["Preference-Applied"] = f"wait={seconds}"
+    if status == HTTPStatus.NOT_MODIFIED:
+        return Response(status_code=status, headers=sent)
     return Response(job.text, status_code=status, media_type=JSON, headers=sent)
 
 
-def _answer_if_changed(request: Request, job: Text) -> Response:
-    """304 where the caller has this answer already."""
-    tag = f'"{hashlib.blake2b(job.text.encode(), digest_size=12).hexdigest()}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if _has(request.headers.get("if-none-match"), tag):
-        wait = _retry_after(job)
-        if wait is not None:
-            headers["Retry-After"] = str(wait)
-        return Response(status_code=304, headers=headers)
-    return _answer(job, headers=headers)
-
-
-def _has(if_none_match: str | None, tag: str) -> bool:
-    if if_none_match is None:
-        return False
-    tags = (given.strip().removeprefix("W/") for given in if_none_match.split(","))
+def _names(if_none_match: str, tag: str) -> bool:
+    tags = (each.strip().removeprefix("W/") for each in if_none_match.split(","))
     return if_none_match.strip() == "*" or tag in tags
 
 
-async def _waited(  # noqa: PLR0913, PLR0917  # one caller each for submit and read
-    prefer: str | None,
-    request: Request,
-    principal: Principal,
-    backend: Backend,
-    job: Text,
-    read: Callable[[], Awaitable[Text]],
+async def _wait_until_finished(
+    request: Request, principal: Principal, prefer: str | None, job: Text
 ) -> tuple[Text, int | None]:
     """The job after the wait that its caller prefers, and how long that may have been.
 
@@ -299,22 +281,12 @@ async def _waited(  # noqa: PLR0913, PLR0917  # one caller each for submit and r
     if seconds and job.status not in FINISHED:
         if not limits(request).may_wait(request.scope, principal):
             return job, None
+        backend: Backend = request.app.state.backend
         await backend.live.until_final(job.id, seconds)
-        later = await read()
+        later = await backend.batched.read(job.id, principal.scope)
         merged = json.dumps(json.loads(job.text) | json.loads(later.text))
         job = job._replace(text=merged, status=later.status, eta_seconds=later.eta_seconds)
     return job, seconds
-
-
-def _applied(response: Response, seconds: int | None) -> Response:
-    """Say in the headers how long the wait may have been."""
-    if seconds is not None:
-        response.headers["Preference-Applied"] = f"wait={seconds}"
-    return response
-
-
-def _own_account(principal: Principal) -> dict[str, str]:
-    return {} if principal.account is None else {"account": principal.account}
 
 
 def _wake(backend: Backend, job: Text) -> None:
@@ -326,3 +298,64 @@ def _page(items: Sequence[str], after: str | None) -> Response:
     return Response(
         f'{{"items": [{", ".join(items)}], "next_cursor": {json.dumps(after)}}}', media_type=JSON
     )
+
+
+def read_form(
+    backend: Backend, principal: Principal, form: SubmitJob, *, index: int | None = None
+) -> tuple[NewJob, bool]:
+    """The job of a form, with its payload checked; and whether this process knows its kind.
+
+    What the form leaves out is computed by the app's code, or left to kind, plan and queue.
+    """
+    path = "" if index is None else f"jobs.{index}."
+    if principal.account is not None:
+        _refuse_reserved(form, path)
+    checked = backend.kinds.check(form.kind, form.payload, index=index or 0)
+    payload, options = checked or (form.payload, {})
+    if principal.account is not None:
+        options["account"] = principal.account
+    for name in PLAIN:
+        if (value := getattr(form, name)) is not None:
+            options[name] = value
+    for name in LENGTHS:
+        if (seconds := getattr(form, f"{name}_seconds")) is not None:
+            options[name] = timedelta(seconds=seconds)
+    return NewJob(kind=form.kind, payload=payload, **options), checked is not None
+
+
+def _refuse_reserved(form: SubmitJob, path: str) -> None:
+    """Refuse what an account's key may not set: it does not choose its price or its priority."""
+    for name in _RESERVED:
+        if getattr(form, name) is not None:
+            raise NotAllowed(
+                f"{path}{name} is not for an account's key to say",
+                code="not_allowed",
+                field=f"{path}{name}",
+                hint="Leave it out, or submit with a key of kind app.",
+            )
+
+
+@contextmanager
+def naming_location(*, batch: bool = False) -> Iterator[None]:
+    """Refusals say where in the body: `payload.answer`, `jobs.17.payload.answer`."""
+    try:
+        yield
+    except Refused as error:
+        if error.code == "invalid_payload":
+            error.field = _in_payload(error.field)
+            for fault in error.members.get("faults", ()):
+                fault["field"] = _in_payload(fault["field"])
+        index = error.members.get("index")
+        if not batch:
+            error.members.pop("index", None)
+        elif isinstance(index, int) and error.field not in (None, "jobs"):
+            error.field = f"jobs.{index}.{error.field}"
+            for fault in error.members.get("faults", ()):
+                fault["field"] = f"jobs.{index}.{fault['field']}"
+        raise
+
+
+def _in_payload(field: str | None) -> str:
+    if field is None or field == "payload" or field.startswith("payload."):
+        return field or "payload"
+    return f"payload.{field}"

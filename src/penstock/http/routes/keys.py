@@ -1,15 +1,18 @@
-"""Keys over HTTP, for operators: make, list, exchange, revoke."""
+"""Keys and the short tokens of browsers over HTTP: make, list, exchange, revoke."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
-from penstock.http.auth.caller import Operator
+from penstock.engine.encoding.encode import refuse_nul
+from penstock.errors import Invalid
+from penstock.http.auth import tokens
+from penstock.http.auth.caller import Operator, Submitter, unknown_account
 from penstock.http.backend import Backend
-from penstock.http.routing import Routes
+from penstock.http.routing import Body, Routes, Strict
 from penstock.http.schemas import answers, cursors
-from penstock.http.schemas.body import Body, Strict
 from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("keys")
@@ -49,10 +52,10 @@ async def create(
     _: Operator, backend: Backend, form: Annotated[CreateKey, Body()]
 ) -> dict[str, Any]:
     expires = None if form.expires_seconds is None else timedelta(seconds=form.expires_seconds)
-    key, kept = await backend.engine.keys.create(
+    key, row = await backend.engine.keys.create(
         form.kind, account=form.account, name=form.name, expires=expires
     )
-    return {"key": key, **kept}
+    return {"key": key, **row}
 
 
 @routes.add(
@@ -70,11 +73,10 @@ async def page(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    found = await backend.engine.keys.list(
+    keys = await backend.engine.keys.list(
         account=account, limit=limit, after=cursors.read_text(cursor)
     )
-    more = found[-1]["id"] if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write_text(more)}
+    return cursors.page(keys, limit)
 
 
 @routes.add(
@@ -86,9 +88,9 @@ async def page(
 )
 async def revoke(key_id: str, _: Operator, backend: Backend) -> dict[str, Any]:
     """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
-    found = await backend.engine.keys.revoke(key_id)
+    revoked = await backend.engine.keys.revoke(key_id)
     backend.auth.forget(key_id)
-    return found
+    return revoked
 
 
 @routes.add(
@@ -107,8 +109,74 @@ async def rotate(
     form: Annotated[RotateKey, Body(empty=True)],
 ) -> dict[str, Any]:
     """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
-    key, kept = await backend.engine.keys.rotate(
+    key, row = await backend.engine.keys.rotate(
         key_id, overlap=timedelta(seconds=form.overlap_seconds)
     )
     backend.auth.forget(key_id)
-    return {"key": key, **kept}
+    return {"key": key, **row}
+
+
+DEFAULT_SECONDS = 3_600
+
+
+class CreateToken(Strict):
+    """What a browser may see: one account, one job, or the jobs of one topic."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"account": "u1", "ttl_seconds": 600, "allow": ["read", "cancel"]}]
+        }
+    )
+
+    account: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    job: UUID | None = None
+    topic: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    ttl_seconds: Annotated[int, Field(ge=1, le=tokens.LONGEST_SECONDS)] = DEFAULT_SECONDS
+    allow: Annotated[list[Literal["read", "cancel"]], Field(min_length=1, max_length=2)] = Field(
+        default=["read"]
+    )
+
+
+@routes.add(
+    "POST",
+    "/v1/tokens",
+    operation="issuing_create",
+    status=201,
+    summary="Make a short token for a browser",
+    answer=answers.Token,
+    about="Also good as `?token=`",
+    refuses=(404,),
+)
+async def create_token(
+    principal: Submitter,
+    backend: Backend,
+    form: Annotated[CreateToken, Body()],
+) -> dict[str, Any]:
+    """It opens nothing when its time is over, or the key that made it is revoked."""
+    named = [name for name in ("account", "job", "topic") if getattr(form, name) is not None]
+    if len(named) != 1:
+        raise Invalid(
+            "a token is for one of account, job and topic: name exactly one",
+            code="invalid_request",
+            field=named[1] if named else "account",
+        )
+    if principal.account is not None and form.account not in (None, principal.account):
+        raise unknown_account(form.account)
+    for name in ("account", "topic"):
+        refuse_nul(getattr(form, name), name, code="invalid_request")
+    if form.job is not None:
+        await backend.engine.texts.job(form.job, principal.scope)
+    expires = tokens.expiry(form.ttl_seconds)
+    claims = tokens.Claims(
+        account=form.account,
+        job=None if form.job is None else str(form.job),
+        topic=form.topic,
+        allow=frozenset(form.allow),
+        expires=expires,
+        issuer=principal.key or "",
+        of=principal.account,
+    )
+    return {
+        "token": tokens.make(backend.roots, claims),
+        "expires_at": f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }

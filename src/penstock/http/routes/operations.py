@@ -106,14 +106,11 @@ async def ready(backend: Backend) -> dict[str, str] | Response:
     try:
         async with asyncio.timeout(READY_SECONDS), backend.engine.transaction() as conn:
             await version.require_served(conn)
-    except PenstockError as error:
-        return problems.problem(503, "not_ready", str(error), headers=_SOON)
-    except TimeoutError:
-        return problems.problem(503, "not_ready", "the database does not answer", headers=_SOON)
+    except (PenstockError, TimeoutError) as error:
+        detail = str(error) or "the database does not answer"
+        headers = {"Retry-After": str(problems.RETRY_SECONDS)}
+        return problems.problem(503, "not_ready", detail, headers=headers)
     return {"status": "ok"}
-
-
-_SOON = {"Retry-After": str(problems.AWAY_SECONDS)}
 
 
 @routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
@@ -153,11 +150,11 @@ async def scrape(
 ) -> Response:
     # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
     await backend.engine.upkeep.roll_up()
-    found = await backend.engine.hourly.gauges()
+    gauges = await backend.engine.hourly.gauges()
     text = prometheus.render(
-        found,
+        gauges,
         request.app.state.requests,
-        backend.open_streams(),
+        backend.live.count(),
         limits(request).pools,
     )
     return Response(text, media_type=prometheus.MEDIA_TYPE)

@@ -3,7 +3,9 @@
 Labels are names of queues, kinds and routes, which are few; never of accounts, topics or jobs.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from penstock.http.middleware.limits import Pool
@@ -15,6 +17,8 @@ _STATES = ("closed", "open", "ramping")
 _FINAL = ("succeeded", "failed", "cancelled")
 _FAILURES = ("failed", "retried", "deferred", "timed_out", "lost", "stuck")
 
+Key = tuple[str, str, str]
+"""Queue, kind, and outcome or class."""
 Labels = Mapping[str, object]
 Sample = tuple[str, Labels, float]
 """What is added to the family's name, labels, value."""
@@ -27,9 +31,9 @@ def render(
 ) -> str:
     """`gauges`: what the database counts, for all; the rest is of this process."""
     lines: list[str] = []
-    for name, kind, told, samples in (
+    for name, kind, description, samples in (
         *_of_queues(gauges["queues"]),
-        *_of_ends(gauges["ended"], gauges["bounds"]),
+        *_of_finished(gauges["ended"], gauges["bounds"]),
         *_of_requests(requests),
         _single("penstock_workers", "Workers that are alive", gauges["workers"]),
         _unhandled(gauges["unhandled"]),
@@ -38,13 +42,13 @@ def render(
         _single("penstock_open_streams", "Live streams of this process", open_streams),
         *_of_pools(pools),
     ):
-        lines += (f"# HELP {name} {told}", f"# TYPE {name} {kind}")
+        lines += (f"# HELP {name} {description}", f"# TYPE {name} {kind}")
         lines += (_line(name, *sample) for sample in samples)
     return "\n".join(lines) + "\n"
 
 
-def _single(name: str, told: str, value: float) -> Family:
-    return name, "gauge", told, [("", {}, value)]
+def _single(name: str, description: str, value: float) -> Family:
+    return name, "gauge", description, [("", {}, value)]
 
 
 def _unhandled(kinds: Sequence[Mapping[str, Any]]) -> Family:
@@ -52,7 +56,7 @@ def _unhandled(kinds: Sequence[Mapping[str, Any]]) -> Family:
         "penstock_unhandled_jobs",
         "gauge",
         "Queued jobs of kinds that no live worker has a handler for; 1,000 at most of each kind",
-        [("", {"queue": one["queue"], "kind": one["kind"]}, one["jobs"]) for one in kinds],
+        [("", {"queue": row["queue"], "kind": row["kind"]}, row["jobs"]) for row in kinds],
     )
 
 
@@ -61,12 +65,12 @@ def _blocked(blocked: Mapping[str, Any]) -> Iterable[Family]:
     yield _single(
         "penstock_workers_blocked", "Workers whose event loop stands still now", blocked["now"]
     )
-    for name, told, field in (
+    for name, description, field in (
         ("penstock_loop_blocked_total", "How often a worker's event loop stood still", "times"),
         ("penstock_loop_blocked_seconds_total", "For how long, all told", "seconds"),
     ):
-        samples = [("", {"kind": one["kind"]}, one[field]) for one in blocked["kinds"]]
-        yield name, "counter", told, samples
+        samples = [("", {"kind": row["kind"]}, row[field]) for row in blocked["kinds"]]
+        yield name, "counter", description, samples
 
 
 def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
@@ -75,8 +79,8 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
         "gauge",
         "Live jobs by queue and status",
         [
-            ("", {"queue": one["queue"], "status": status}, one[status])
-            for one in queues
+            ("", {"queue": row["queue"], "status": status}, row[status])
+            for row in queues
             for status in ("scheduled", "queued", "running", "awaiting")
         ],
     )
@@ -84,42 +88,40 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
         "penstock_queue_oldest_seconds",
         "gauge",
         "For how long the oldest queued job waits",
-        [("", {"queue": one["queue"]}, one["oldest_seconds"]) for one in queues],
+        [("", {"queue": row["queue"]}, row["oldest_seconds"]) for row in queues],
     )
     yield (
         "penstock_queue_paused",
         "gauge",
         "1 while an operator has paused the queue",
-        [("", {"queue": one["queue"]}, int(one["paused"])) for one in queues],
+        [("", {"queue": row["queue"]}, int(row["paused"])) for row in queues],
     )
     yield (
         "penstock_queue_circuit",
         "gauge",
         "1 at the state that the queue's circuit has",
         [
-            ("", {"queue": one["queue"], "state": state}, int(one["circuit"] == state))
-            for one in queues
+            ("", {"queue": row["queue"], "state": state}, int(row["circuit"] == state))
+            for row in queues
             for state in _STATES
         ],
     )
 
 
-def _of_ends(ended: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Iterable[Family]:
+def _of_finished(finished: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Iterable[Family]:
     """Sums over classes; upkeep adds up every ten seconds, so these are that much backend."""
-    jobs: dict[tuple[str, str, str], list[int]] = {}
-    starts: dict[tuple[str, str, str], int] = {}
-    failures: dict[tuple[str, str, str], int] = {}
-    for one in ended:
-        key = (one["queue"], one["kind"], one["outcome"])
-        if one["outcome"] in _FINAL:
-            row = [one["count"], one["total_ms"], *one["histogram"]]
-            before = jobs.get(key, [0] * len(row))
-            jobs[key] = [a + b for a, b in zip(before, row, strict=True)]
+    jobs: dict[Key, list[int]] = {}
+    survived: Counter[Key] = Counter()
+    failures: Counter[Key] = Counter()
+    for row in finished:
+        key = (row["queue"], row["kind"], row["outcome"])
+        if row["outcome"] in _FINAL:
+            sums = [row["count"], row["total_ms"], *row["histogram"]]
+            jobs[key] = [a + b for a, b in zip(jobs.get(key, [0] * len(sums)), sums, strict=True)]
         else:
-            starts[key] = starts.get(key, 0) + one["count"]
-        if one["class"] and one["outcome"] in _FAILURES:
-            of = (one["queue"], one["kind"], one["class"])
-            failures[of] = failures.get(of, 0) + one["count"]
+            survived[key] += row["count"]
+        if row["class"] and row["outcome"] in _FAILURES:
+            failures[row["queue"], row["kind"], row["class"]] += row["count"]
     names = ("queue", "kind", "outcome")
     yield (
         "penstock_jobs_finished_total",
@@ -147,7 +149,7 @@ def _of_ends(ended: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Itera
         "penstock_starts_given_back_total",
         "counter",
         "Starts that their job survived",
-        [("", dict(zip(names, key, strict=True)), count) for key, count in starts.items()],
+        [("", dict(zip(names, key, strict=True)), count) for key, count in survived.items()],
     )
     yield (
         "penstock_failures_total",
@@ -180,7 +182,7 @@ def _of_requests(requests: Counts) -> Iterable[Family]:
             for sample in _histogram(
                 {"method": method, "route": route},
                 BOUNDS,
-                _upto(latency.counts),
+                list(accumulate(latency.counts)),
                 sum(latency.counts),
                 latency.seconds,
             )
@@ -217,14 +219,6 @@ def _histogram(
         ("_sum", labels, total),
         ("_count", labels, count),
     ]
-
-
-def _upto(counts: Sequence[int]) -> list[int]:
-    found, so_far = [], 0
-    for count in counts:
-        so_far += count
-        found.append(so_far)
-    return found
 
 
 def _line(name: str, suffix: str, labels: Labels, value: float) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -12,8 +13,8 @@ from starlette.responses import Response
 
 from penstock.engine.encoding.encode import refuse_nul
 from penstock.engine.queries.events import Scope, WatchedJob, WatchRequest
-from penstock.errors import NotAllowed, NotFound
-from penstock.http.auth.caller import Principal, Reader
+from penstock.errors import NotFound
+from penstock.http.auth.caller import Principal, Reader, unknown_account
 from penstock.http.backend import Backend
 from penstock.http.live.feeds import Cursor, Watcher
 from penstock.http.middleware.limits import limits
@@ -142,12 +143,8 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
             hint="Finished jobs are kept for the retention of their queue.",
         )
     cursor = _cursor(last_event_id if last is None else last)
-    limits(request).hold_stream(request.scope, principal)
-    return EventStream(
-        lambda: backend.live.watch_job(
-            WatchedJob(job_id, not principal.sees_all), cursor, **_caller(principal)
-        )
-    )
+    watched = WatchedJob(job_id, not principal.sees_all)
+    return _stream(request, principal, backend.live.watch_job, watched, cursor)
 
 
 @routes.add(
@@ -160,7 +157,7 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     ),
 )
 async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Backend) -> Response:
-    _refuse_narrow(principal, "batch", topic=True)
+    principal.refuse_narrow("a token for another thing opens no batch")
     if not await backend.live.may_watch(
         WatchRequest("batch", str(batch_id), principal.account, None)
     ):
@@ -170,12 +167,8 @@ async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Ba
             field="id",
             hint="Batches are kept as long as their jobs.",
         )
-    limits(request).hold_stream(request.scope, principal)
-    return EventStream(
-        lambda: backend.live.watch_batch(
-            WatchedJob(batch_id, not principal.sees_all), **_caller(principal)
-        )
-    )
+    watched = WatchedJob(batch_id, not principal.sees_all)
+    return _stream(request, principal, backend.live.watch_batch, watched)
 
 
 _SCOPE = (
@@ -196,13 +189,9 @@ _SCOPE = (
 async def topic(topic: str, request: Request, principal: Reader, backend: Backend) -> Response:
     """A key of an account sees its own jobs of the topic."""
     refuse_nul(topic, "topic")
-    _refuse_narrow(principal, "topic", topic=principal.topic != topic)
-    limits(request).hold_stream(request.scope, principal)
-    return EventStream(
-        lambda: backend.live.watch_scope(
-            Scope(topic, principal.account, not principal.sees_all), **_caller(principal)
-        )
-    )
+    principal.refuse_narrow("a token for another thing opens no topic", topic=topic)
+    scope = Scope(topic, principal.account, not principal.sees_all)
+    return _stream(request, principal, backend.live.watch_scope, scope)
 
 
 @routes.add(
@@ -219,36 +208,21 @@ async def account(
     account_id: str, request: Request, principal: Reader, backend: Backend
 ) -> Response:
     refuse_nul(account_id, "account")
-    _refuse_narrow(principal, "account", topic=True)
+    principal.refuse_narrow("a token for another thing opens no account")
     watch_request = WatchRequest("account", account_id, principal.account, None)
     if not await backend.live.may_watch(watch_request):
-        raise NotFound(
-            f"there is no account {account_id}",
-            code="unknown_account",
-            field="account",
-            account=account_id,
-        )
+        raise unknown_account(account_id)
+    scope = Scope(None, account_id, not principal.sees_all)
+    return _stream(request, principal, backend.live.watch_scope, scope)
+
+
+def _stream(
+    request: Request, principal: Principal, watch: Callable[..., Watcher[Any]], *watched: Any
+) -> Response:
+    """The stream ends when the key is revoked, the token expires, or its grant is withdrawn."""
     limits(request).hold_stream(request.scope, principal)
-    return EventStream(
-        lambda: backend.live.watch_scope(
-            Scope(None, account_id, not principal.sees_all), **_caller(principal)
-        )
-    )
-
-
-def _caller(principal: Principal) -> dict[str, Any]:
-    """What ends the stream: the key is revoked, the token expires, the grant is withdrawn."""
-    return {"key": principal.key, "expires": principal.expires, "grant": principal.grant}
-
-
-def _refuse_narrow(principal: Principal, what: str, *, topic: bool) -> None:
-    """Refuse a token that is for something else."""
-    if principal.job is not None or (principal.topic is not None and topic):
-        raise NotAllowed(
-            f"a token for another thing opens no {what}",
-            code="not_allowed",
-            hint="Ask for a token for the account.",
-        )
+    caller = {"key": principal.key, "expires": principal.expires, "grant": principal.grant}
+    return EventStream(partial(watch, *watched, **caller))
 
 
 def _cursor(last: str | None) -> Cursor:

@@ -1,28 +1,37 @@
-"""Files over HTTP: taken as they come, told by their content, and given to their owner only."""
+"""Files over HTTP: read as they arrive, typed by their content, and sent to their owner only."""
 
 import re
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import IO, Annotated, Any
 from uuid import UUID
 
 from pydantic import Field
-from starlette.requests import Request
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from penstock.engine.uploads import Upload
+from penstock.engine.uploads import Room, Upload
 from penstock.errors import Invalid, NotAllowed
 from penstock.http.auth.caller import Principal, Reader, Submitter
 from penstock.http.backend import Backend
-from penstock.http.middleware.limits import limits
-from penstock.http.middleware.security_headers import NOTHING_RUNS
-from penstock.http.routing import Routes
-from penstock.http.schemas.body import Strict
+from penstock.http.middleware.limits import Holding, limits
+from penstock.http.middleware.problems import NOTHING_RUNS
+from penstock.http.routing import Routes, Strict, receive
 from penstock.http.schemas.content_type import SAMPLE_BYTES, served, sniff
-from penstock.http.schemas.multipart import read_form
 
 routes = Routes("uploads")
 
 _ACCOUNT = "whose it shall be; with a key of kind app or admin"
+
+# Kept in memory; more goes to a temporary file.
+MEMORY_BYTES = 64 * 1024
+TEXT_BYTES = 1_024
+MOST_PARTS = 8
+# Boundaries and headers around the parts.
+ENVELOPE_BYTES = 64 * 1024
+_FIELDS = ("file", "account")
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{1,15})?", re.ASCII)
 _FORM: dict[str, Any] = {
@@ -76,24 +85,22 @@ async def upload(
 ) -> dict[str, Any]:
     room = await backend.engine.uploads.room(_owner(principal, account))
     held = limits(request).hold_upload(request, principal, room)
-    form = await read_form(request, room, held, texts=("account",))
-    assert form.file is not None  # noqa: S101  # or it was refused
-    with form.file as file:
-        owner = _owner(principal, form.texts.get("account") or account)
-        if form.size == 0:
+    file, size, named = await _read_form(request, room, held)
+    with file:
+        owner = _owner(principal, named or account)
+        if size == 0:
             raise Invalid("file: it is empty", code="empty_upload", field="file")
-        file.seek(0)
         content_type = sniff(file.read(SAMPLE_BYTES))
-        kept = await backend.engine.uploads.create(file, content_type, account=owner)
-    return {"id": str(kept.id), "content_type": kept.content_type, "size": kept.size}
+        stored = await backend.engine.uploads.create(file, content_type, account=owner)
+    return {"id": str(stored.id), "content_type": stored.content_type, "size": stored.size}
 
 
 @routes.add("GET", "/v1/uploads/{upload_id}", summary="Download a file", responses=_FILE)
 async def download(
     upload_id: UUID, request: Request, principal: Reader, backend: Backend
 ) -> Response:
-    found = await backend.engine.uploads.find(upload_id, account=_whose(principal))
-    return sent(request, backend, found)
+    file = await backend.engine.uploads.find(upload_id, account=_whose(principal))
+    return sent(request, backend, file)
 
 
 @routes.add("DELETE", "/v1/uploads/{upload_id}", status=204, summary="Delete a file")
@@ -101,32 +108,32 @@ async def delete(upload_id: UUID, principal: Submitter, backend: Backend) -> Non
     await backend.engine.uploads.delete(upload_id, account=_whose(principal))
 
 
-def sent(request: Request, backend: Backend, found: Upload) -> Response:
+def sent(request: Request, backend: Backend, file: Upload) -> Response:
     """The file, or the part of it that is asked for."""
-    headers = _headers(found)
+    headers = _headers(file)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    start, end = 0, found.size
-    asked = _RANGE.fullmatch(request.headers.get("range", ""))
-    if asked:
-        start, end = int(asked[1]), min(found.size, int(asked[2] or found.size) + 1)
-        if start >= found.size or end <= start:
+    start, end = 0, file.size
+    span = _RANGE.fullmatch(request.headers.get("range", ""))
+    if span:
+        start, end = int(span[1]), min(file.size, int(span[2] or file.size) + 1)
+        if start >= file.size or end <= start:
             return Response(
-                status_code=416, headers={**headers, "Content-Range": f"bytes */{found.size}"}
+                status_code=416, headers={**headers, "Content-Range": f"bytes */{file.size}"}
             )
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
     headers["Content-Length"] = str(end - start)
     return StreamingResponse(
-        _content(backend, found, start, end),
-        status_code=206 if asked else 200,
-        media_type=served(found.content_type)[0],
+        _content(backend, file, start, end),
+        status_code=206 if span else 200,
+        media_type=served(file.content_type)[0],
         headers=headers,
     )
 
 
-async def _content(backend: Backend, found: Upload, start: int, end: int) -> AsyncIterator[bytes]:
+async def _content(backend: Backend, file: Upload, start: int, end: int) -> AsyncIterator[bytes]:
     left = end - start
-    async for piece in backend.engine.uploads.pieces(found, start):
+    async for piece in backend.engine.uploads.pieces(file, start):
         yield piece[:left]
         left -= len(piece)
         if left <= 0:
@@ -157,13 +164,88 @@ def _whose(principal: Principal) -> str | None:
     return principal.account
 
 
-def _headers(found: Upload) -> dict[str, str]:
+def _headers(file: Upload) -> dict[str, str]:
     """Nothing of it runs in a browser, whatever it holds: a file that is two things stays data."""
-    _, extension = served(found.content_type)
+    _, extension = served(file.content_type)
     return {
-        "Content-Disposition": f'attachment; filename="{found.id}.{extension}"',
+        "Content-Disposition": f'attachment; filename="{file.id}.{extension}"',
         "Content-Security-Policy": f"{NOTHING_RUNS}; sandbox",
         "Cache-Control": "private, no-cache",
         "Accept-Ranges": "bytes",
-        "ETag": f'"{found.sha256.hex()}"',
+        "ETag": f'"{file.sha256.hex()}"',
     }
+
+
+class _Parser(MultiPartParser):
+    """Reads a form with one file and known texts; what it holds of them is bounded and counted."""
+
+    spool_max_size = MEMORY_BYTES
+
+    def __init__(self, request: Request, room: Room, held: Holding) -> None:
+        super().__init__(
+            request.headers,
+            self._received(request),
+            max_files=1,
+            max_fields=MOST_PARTS,
+            max_part_size=TEXT_BYTES,
+        )
+        self._room = room
+        self._held = held
+        self.size = 0
+        """Of the file."""
+        self._complete = False
+
+    async def _received(self, request: Request) -> AsyncGenerator[bytes, None]:
+        received = 0
+        async for chunk in receive(request):
+            received += len(chunk)
+            self._room.refuse_larger(received - ENVELOPE_BYTES)
+            yield chunk
+        # Here and not after `parse`, which closes its files when this raises.
+        if not self._complete:
+            raise _wrong("the form ends before its last boundary", None)
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        name = self._current_part.field_name
+        if name not in _FIELDS:
+            raise _wrong(f"{name[:100]}: not a known field; known are {', '.join(_FIELDS)}", name)
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._current_part.file is not None:
+            self.size += end - start
+            self._room.refuse_larger(self.size)
+            self._held.add(end - start)
+        super().on_part_data(data, start, end)
+
+    def on_end(self) -> None:
+        self._complete = True
+
+
+async def _read_form(
+    request: Request, room: Room, held: Holding
+) -> tuple[IO[bytes], int, str | None]:
+    """Return the file of a form, its size, and the account that the form names.
+
+    `held` counts the bytes of the file as they arrive.
+    """
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise HTTPException(415, "send a form: multipart/form-data with a part named file")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        room.refuse_larger(int(declared) - ENVELOPE_BYTES)
+    parser = _Parser(request, room, held)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise _wrong(f"the form cannot be read: {error.message}", "file") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the request broke off") from None
+    file, account = (form.get(name) for name in _FIELDS)
+    if not isinstance(file, UploadFile):
+        raise _wrong("file: the form has none; its part needs a filename", "file")
+    return file.file, parser.size, account if isinstance(account, str) else None
+
+
+def _wrong(message: str, field: str | None) -> Invalid:
+    return Invalid(message, code="invalid_request", field=field)

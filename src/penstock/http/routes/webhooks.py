@@ -8,7 +8,7 @@ from penstock.http.auth.caller import Submitter
 from penstock.http.backend import Backend
 from penstock.http.routing import Routes
 from penstock.http.schemas import cursors
-from penstock.http.schemas.answers import Answer
+from penstock.http.schemas.answers import Answer, page_of
 from penstock.http.schemas.cursors import Cursor, Limit
 
 routes = Routes("webhooks")
@@ -33,9 +33,7 @@ class Webhook(Answer):
     delivered_at: datetime | None
 
 
-class WebhookPage(Answer):
-    items: list[Webhook]
-    next_cursor: str | None
+WebhookPage = page_of("WebhookPage", Webhook)
 
 
 @routes.add("GET", "/v1/webhooks", summary="List webhooks, newest first", answer=WebhookPage)
@@ -53,7 +51,7 @@ async def page(  # noqa: PLR0913  # one per filter
     before = cursors.read(cursor)
     if principal.account is not None and account not in (None, principal.account):
         return {"items": [], "next_cursor": None}
-    found = await backend.engine.webhooks.list(
+    webhooks = await backend.engine.webhooks.list(
         account=principal.account,
         owner=account,
         job=job,
@@ -61,8 +59,7 @@ async def page(  # noqa: PLR0913  # one per filter
         limit=limit,
         before=before,
     )
-    after = UUID(found[-1]["id"]) if len(found) == limit else None
-    return {"items": found, "next_cursor": cursors.write(after)}
+    return cursors.page(webhooks, limit, UUID)
 
 
 @routes.add(

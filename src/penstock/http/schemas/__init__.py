@@ -1,1 +1,1 @@
-"""What requests may hold and answers look like, and the OpenAPI document made from it."""
+"""What requests may hold and answers look like: the forms, cursors of lists, types of files."""

@@ -1,11 +1,14 @@
 """The form of answers, for the document: what is sent is what Postgres wrote."""
 
+from dataclasses import fields
 from datetime import datetime
+from types import GenericAlias
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from penstock.engine.jobs.info import JobInfo
 from penstock.engine.states import JobStatus
 
 _EXAMPLE: dict[str, Any] = {
@@ -55,6 +58,12 @@ class Answer(BaseModel):
     """Fields may be added: programs pass over those they do not know."""
 
     model_config = ConfigDict(extra="allow")
+
+
+def page_of(name: str, item: type[Answer]) -> type[Answer]:
+    """The form of a page of a list."""
+    items: Any = GenericAlias(list, item)
+    return create_model(name, __base__=Answer, items=(items, ...), next_cursor=(str | None, ...))
 
 
 class Progress(Answer):
@@ -108,47 +117,23 @@ class Attempt(Answer):
     frames: list[str]
 
 
-class ListedJob(Answer):
-    """A job in a list: without its attempts, and its place is not counted."""
+# JobInfo has these as plain JSON.
+_TYPES: dict[str, Any] = {
+    **{field.name: field.type for field in fields(JobInfo)},
+    "updated_at": datetime,
+    "version": int,
+    "progress": Progress | None,
+    "error": Error | None,
+    "staleness": Staleness | None,
+    "recovery": Recovery,
+    "credits": Credits | None,
+    "attempts": list[Attempt],
+}
+_FIELDS: dict[str, Any] = {name: (_TYPES[name], ...) for name in _EXAMPLE if name != "attempts"}
 
-    id: UUID
-    kind: str | None
-    queue: str | None
-    account: str | None
-    plan: str | None
-    topic: str | None
-    batch: UUID | None
-    status: JobStatus
-    priority: int
-    first_job: bool
-    attempt: int
-    failures: int
-    deferrals: int
-    max_attempts: int
-    metadata: dict[str, Any]
-    created_at: datetime
-    updated_at: datetime
-    run_at: datetime
-    started_at: datetime | None
-    timeout_at: datetime | None
-    finished_at: datetime | None
-    stage: str | None
-    stage_label: str | None
-    stage_at: datetime | None
-    progress: Progress | None
-    result: Any
-    usage: dict[str, Any] | None
-    error: Error | None
-    position: int | None
-    eta_seconds: float | None
-    waiting_for: str | None
-    staleness: Staleness | None
-    recovery: Recovery
-    credits: Credits | None
-    cancel_requested: bool
-    retry_of: UUID | None
-    retried_by: UUID | None
-    version: int
+
+class ListedJob(create_model("ListedJob", __base__=Answer, **_FIELDS)):  # type: ignore[misc]
+    """A job in a list: without its attempts, and its place is not counted."""
 
 
 class Job(ListedJob):
@@ -180,9 +165,7 @@ class RetriedJob(Job):
     deduplicated: bool
 
 
-class JobPage(Answer):
-    items: list[ListedJob]
-    next_cursor: str | None
+JobPage = page_of("JobPage", ListedJob)
 
 
 class AcceptedJob(Answer):
@@ -246,6 +229,4 @@ class NewKey(Key):
     key: str
 
 
-class KeyPage(Answer):
-    items: list[Key]
-    next_cursor: str | None
+KeyPage = page_of("KeyPage", Key)

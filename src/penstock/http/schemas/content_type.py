@@ -72,9 +72,9 @@ _EXTENSIONS = {
 
 def sniff(head: bytes) -> str:
     """The media type of a file that begins with `head`, at least SAMPLE_BYTES of it."""
-    for beginning, found in _BEGINNINGS:
+    for beginning, media_type in _BEGINNINGS:
         if head.startswith(beginning):
-            return found
+            return media_type
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12], UNKNOWN)
     if head[4:8] == b"ftyp":

@@ -1,80 +1,78 @@
-"""Where the next page of a list begins: opaque to callers, and good for as long as they keep it."""
+"""Where the next page of a list begins: opaque to callers, and valid for ever."""
 
-import base64
-import binascii
-from typing import Annotated
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 from pydantic import Field
 
 from penstock.errors import Invalid
+from penstock.security import signed
 
 Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most.")]
 Cursor = Annotated[str | None, Field(description="`next_cursor` of the page before.")]
 
 _ID, _TEXT = b"\x01", b"\x02"
-_ID_BYTES = 16
-_DIGITS = 19
+# Numbers that the database gives have 64 bits.
+_NUMBER = re.compile("[0-9]{1,18}")
+
+Position = TypeVar("Position")
 
 
-def write(after: UUID | None) -> str | None:
-    return None if after is None else _encode(_ID + after.bytes)
+def write(after: UUID | str | None) -> str | None:
+    """`after`: the last row of a page, by its id, or by a name, a number or a moment."""
+    if after is None:
+        return None
+    if isinstance(after, UUID):
+        return signed.text(_ID + after.bytes)
+    return signed.text(_TEXT + after.encode())
+
+
+def page(
+    items: Sequence[dict[str, Any]], limit: int, read_id: Callable[[Any], UUID | str] = str
+) -> dict[str, Any]:
+    """The answer of a list: a full page has a next one."""
+    after = read_id(items[-1]["id"]) if len(items) == limit else None
+    return {"items": items, "next_cursor": write(after)}
 
 
 def read(cursor: str | None) -> UUID | None:
-    if cursor is None:
-        return None
-    found = _decode(cursor, _ID)
-    if len(found) != _ID_BYTES:
-        raise unknown()
-    return UUID(bytes=found)
-
-
-def write_text(after: str | None) -> str | None:
-    """The same for what is not listed by an id: a name, a moment."""
-    return None if after is None else _encode(_TEXT + after.encode())
+    return _read(cursor, _ID, lambda content: UUID(bytes=content))
 
 
 def read_text(cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    try:
-        found = _decode(cursor, _TEXT).decode()
-    except UnicodeDecodeError:
-        raise unknown() from None
-    if "\0" in found:
-        raise unknown()
-    return found
+    return _read(cursor, _TEXT, _text)
 
 
 def read_number(cursor: str | None) -> int | None:
-    """Of a list by numbers that the database gives: they have 64 bits."""
-    text = read_text(cursor)
-    if text is None:
+    return _read(cursor, _TEXT, _number)
+
+
+def _read(
+    cursor: str | None, sort: bytes, position: Callable[[bytes], Position]
+) -> Position | None:
+    if cursor is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
-        raise unknown()
-    return int(text)
-
-
-def _encode(found: bytes) -> str:
-    return base64.urlsafe_b64encode(found).rstrip(b"=").decode()
-
-
-def _decode(cursor: str, sort: bytes) -> bytes:
-    try:
-        found = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        raise unknown() from None
-    if not found.startswith(sort):
-        raise unknown()
-    return found[1:]
-
-
-def unknown() -> Invalid:
-    """What is told of one that is not of this list."""
-    return Invalid(
+    with suppress(ValueError):
+        content = signed.content(cursor)
+        if content.startswith(sort):
+            return position(content[1:])
+    raise Invalid(
         "cursor is none of this list: pass next_cursor of the page before, or none",
         code="invalid_cursor",
         field="cursor",
     )
+
+
+def _text(content: bytes) -> str:
+    if b"\0" in content:
+        raise ValueError
+    return content.decode()
+
+
+def _number(content: bytes) -> int:
+    if not _NUMBER.fullmatch(content.decode()):
+        raise ValueError
+    return int(content)

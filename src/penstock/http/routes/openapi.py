@@ -1,17 +1,32 @@
-"""The OpenAPI document, made of the routes: who may call them, what they take and answer."""
+"""The OpenAPI document, made of the routes; `/docs` is the same as a page.
+
+The page is plain HTML, without a script or anything from elsewhere.
+"""
 
 import inspect
+import json
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, Template, Undefined
+from markupsafe import Markup, escape
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from penstock.http.middleware.problems import Problem, documented
-from penstock.http.routing import Route
-from penstock.http.schemas.body import JSON
+from penstock.http.middleware.problems import NOTHING_RUNS, Problem, documented
+from penstock.http.routing import JSON, Route, Routes
 
+routes = Routes("operation", noun="docs")
+
+_HEADERS = {
+    "Content-Security-Policy": f"{NOTHING_RUNS}; style-src 'unsafe-inline'; base-uri 'none'",
+}
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
 `cursor` and answer `items` and `next_cursor`; a parameter that they do not know is refused. Times
@@ -23,16 +38,16 @@ gets a short token by `POST /v1/tokens`, which is also taken as `?token=`.
 """
 _ANYBODY = (500, 503)
 _WITH_KEY = (401, 403, 429)
-_PLACES = ("path", "query", "header")
+_LOCATIONS = ("path", "query", "header")
 
 
 def describe(app: Starlette) -> dict[str, Any]:
     """Made at the first call, then kept."""
     if not hasattr(app.state, "document"):
-        routes = [one for one in app.routes if isinstance(one, Route) and one.described.summary]
+        routes = [each for each in app.routes if isinstance(each, Route) and each.described.summary]
         app.state.document = _document(routes)
-    found: dict[str, Any] = app.state.document
-    return found
+    document: dict[str, Any] = app.state.document
+    return document
 
 
 def _document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -42,8 +57,8 @@ def _document(routes: Sequence[Route]) -> dict[str, Any]:
         models += [(model, "validation") for model in sent]
         if route.described.answer is not None:
             models.append((route.described.answer, "serialization"))
-    refs, found = models_json_schema(models, ref_template="#/components/schemas/{model}")
-    schemas: dict[str, Any] = found["$defs"]
+    refs, definitions = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    schemas: dict[str, Any] = definitions["$defs"]
     paths: dict[str, Any] = {}
     for route in routes:
         name = refs[route.parameters, "validation"]["$ref"].rpartition("/")[2]
@@ -90,10 +105,10 @@ def _operation(route: Route, parameters: dict[str, Any], refs: Any) -> dict[str,
         operation["description"] = description
     if route.locations:
         operation["parameters"] = [
-            _parameter(name, place, parameters)
-            for place in _PLACES
+            _parameter(name, location, parameters)
+            for location in _LOCATIONS
             for name, where in route.locations.items()
-            if where == place
+            if where == location
         ]
     if route.described.request_body is not None:
         operation["requestBody"] = route.described.request_body
@@ -112,19 +127,19 @@ def _security(route: Route) -> list[dict[str, Any]]:
     return [{"key": []}, *([{"token": []}] if "token" in route.caller.who else [])]
 
 
-def _parameter(name: str, place: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _parameter(name: str, location: str, parameters: dict[str, Any]) -> dict[str, Any]:
     schema = {
         key: value
         for key, value in parameters["properties"][name].items()
         if (key, value) != ("default", None)
     }
-    found = {
+    described = {
         "name": name,
-        "in": place,
+        "in": location,
         "required": name in parameters.get("required", ()),
         "schema": schema,
     }
-    return found | ({"description": schema["description"]} if "description" in schema else {})
+    return described | ({"description": schema["description"]} if "description" in schema else {})
 
 
 def _responses(route: Route, refs: Any) -> dict[str, Any]:
@@ -148,4 +163,43 @@ def _responses(route: Route, refs: Any) -> dict[str, Any]:
         **{status: {"description": about, **form} for status, about in usual.items()},
         **described.responses,
     }
-    return {str(status): one for status, one in responses.items()}
+    return {str(status): each for status, each in responses.items()}
+
+
+@routes.add("GET", "/docs")
+async def docs(request: Request) -> Response:
+    return HTMLResponse(render(describe(request.app)), headers=_HEADERS)
+
+
+async def document(request: Request) -> Response:
+    """`/openapi.json`; below an app that has mounted this one it says where."""
+    description = describe(request.app)
+    if root := request.scope.get("root_path"):
+        description = {**description, "servers": [{"url": root}]}
+    return JSONResponse(description)
+
+
+def render(document: dict[str, Any]) -> str:
+    """The document as a page."""
+    by_tag: dict[str, list[tuple[str, str, dict[str, Any]]]] = defaultdict(list)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            by_tag[operation["tags"][0]].append((path, method, operation))
+    schemas = document["components"]["schemas"]
+    return _page().render(document=document, by_tag=by_tag, schemas=schemas)
+
+
+@cache
+def _page() -> Template:
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+    environment.filters["code"] = _code
+    environment.filters["example"] = partial(json.dumps, indent=2, ensure_ascii=False)
+    return environment.get_template("docs.html")
+
+
+def _code(text: str | Undefined) -> Markup:
+    """A text of ours, with what stands between backticks as code."""
+    parts = escape(text or "").split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )

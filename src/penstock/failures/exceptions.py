@@ -1,21 +1,43 @@
-"""What the exceptions of other people's libraries tell, read by their names and attributes.
+"""What an exception by itself says of a failure: of other people's libraries, and Python's own.
 
-None of these libraries is imported: most apps have one of them. Attributes may raise, be missing or
-be of any type, so each is taken by `read`. Nothing here reads from a network: a body counts only
-when somebody has read it already.
+It is read by names and attributes. No library is imported for it: most apps have one of them.
+Attributes may raise, be missing or be of any type, so each is taken by `read`. Nothing here reads
+from a network: a body counts only when somebody has read it already.
 """
 
+import asyncio
+import errno
+import json
+import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.base.safe_read import is_a, module_of, read, roots
 from penstock.errors import PenstockError
-from penstock.failures.database_errors import of_a_store
-from penstock.failures.origin import client_of, url_of
-from penstock.failures.python_errors import system_kind
+from penstock.failures.origin import client_of, of_a_store, raised_in_a_store, url_of
 from penstock.failures.sdk_names import FAMILIES, KINDS, STOPS, WRAPPERS
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal, address_of, from_body, from_value, host_and_port, status_of
+
+# Python's own exceptions, and what each stands for: the first that fits counts.
+_KINDS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    ((ssl.SSLEOFError, ssl.SSLZeroReturnError), "reset"),
+    ((ssl.SSLError,), "tls"),
+    ((socket.gaierror,), "dns"),
+    ((ConnectionRefusedError,), "connect"),
+    ((BrokenPipeError,), "pipe"),
+    ((ConnectionResetError, ConnectionAbortedError), "reset"),
+    ((ConnectionError,), "connect"),  # Ollama's client: nobody answers
+    ((TimeoutError,), "deadline"),
+    ((asyncio.IncompleteReadError,), "incomplete"),
+    ((json.JSONDecodeError,), "bad_json"),
+)
+_UNREACHABLE = frozenset(
+    {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
+)
+_RESETS = frozenset({"ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError",
+                     "RemoteDisconnected"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +148,29 @@ def _read(error: BaseException, response: object, status: int | None, headers: o
     if isinstance(body, Mapping | list):
         return from_value(status, headers, body, where)
     return from_value(status, headers, None, where)
+
+
+def system_kind(error: BaseException) -> str | None:
+    """What one of Python's own stands for, in the words of `Signal.exception`; None: nothing."""
+    kind = next((kind for classes, kind in _KINDS if is_a(error, *classes)), None)
+    if kind == "connect" and read(error, "class_name") in _RESETS:
+        kind = "reset"  # raised in a process of the handler's own
+    elif kind == "deadline" and read(error, "errno") == errno.ETIMEDOUT:
+        kind = "connect_timeout"
+    elif kind is None and "urllib" in roots(error) and type(error).__name__ == "URLError":
+        # It is from before the request was sent, so a time-out in it is not the answer's.
+        reason = read(error, "reason")
+        kind = system_kind(reason) if isinstance(reason, Exception) else None
+        return "connect_timeout" if kind == "deadline" else kind
+    elif kind is None and is_a(error, OSError) and _unreachable(error):
+        kind = "connect"
+    return "database" if kind and raised_in_a_store(error) else kind
+
+
+def _unreachable(error: BaseException) -> bool:
+    number = read(error, "errno")
+    if number is not None:
+        return isinstance(number, int) and number in _UNREACHABLE
+    # asyncio, when a name has several addresses and none answers.
+    first = error.args[0] if error.args else None
+    return isinstance(first, str) and first.startswith("Multiple exceptions: ")
