@@ -18,20 +18,22 @@ import hmac
 import json
 import logging
 from abc import ABC, abstractmethod
+from datetime import datetime
+from types import TracebackType
 from typing import Any
 
 from penstock.errors import Invalid
 from penstock.models.simulated.calls import Call, Calls
-from penstock.models.simulated.connection import Connection, Request
+from penstock.models.simulated.connection import Connection, Listener, Refusal, Request
+from penstock.models.simulated.faults.error_bodies import error_body
 from penstock.models.simulated.faults.orders import Order, order_from
-from penstock.models.simulated.listener import Listener
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Refusal
-from penstock.models.simulated.slots import Slots
+from penstock.models.simulated.protocols import ollama, openai
 from penstock.net import private_addresses
 
 _log = logging.getLogger("penstock.simulated")
 
+_TEXT = "text/plain; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
@@ -39,11 +41,50 @@ _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 _ROUNDS = 100
 
 
+class Slots:
+    """How many answers a model gives at once, and the line before it: first come, first served.
+
+    Without `max_queue` the line has no end: as in Ollama, whose own bound does not count requests
+    for a model that is loaded.
+    """
+
+    def __init__(self, size: int, max_queue: int | None) -> None:
+        self.size = size
+        self.max_queue = max_queue
+        self.most_in_use = 0
+        self.waiting = 0
+        self.in_use = 0
+        self._free = asyncio.Semaphore(size)
+
+    async def __aenter__(self) -> None:
+        if self._free.locked() and self.max_queue is not None and self.waiting >= self.max_queue:
+            raise Refusal(503, ollama.BUSY)
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
+        self.in_use += 1
+        self.most_in_use = max(self.most_in_use, self.in_use)
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _where: TracebackType | None,
+    ) -> None:
+        self.in_use -= 1
+        self._free.release()
+
+
 class Server(ABC):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.slots = Slots(options.slots, options.max_queue)
+        self.loaded: dict[str, datetime] = {}
+        """The models that have answered, and when they did last."""
         self._calls = Calls(options.log)
+        self._again: asyncio.TimerHandle | None = None
         self._listener = Listener(options.host, options.port, self._handle)
         self._control: Listener | None = None
         if options.control is not None:
@@ -62,24 +103,38 @@ class Server(ABC):
         self.start()
 
     def close(self) -> None:
+        self._forget_start()
         self._listener.close()
         if self._control is not None:
             self._control.close()
         self._calls.close()
 
     async def gone(self) -> None:
-        """Return when everybody whom `close` threw out has left: the loop may end then."""
+        """Return when all connections that `close` reset have ended: the loop may end then."""
         for _ in range(_ROUNDS):
             if not self._listener.connections and not self._calls.open:
                 return
             await asyncio.sleep(0)
 
     def start(self) -> None:
+        self._forget_start()
         self._listener.start()
 
-    def stop(self) -> None:
-        """Refuse connections, and reset those that are open."""
+    def _forget_start(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def take_order(self, order: Order) -> None:
+        """Obey `refuse`: refuse connections and reset those that are open, for so many seconds."""
         self._listener.stop()
+        if order.seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(order.seconds, self.start)
+
+    def heal(self) -> None:
+        """No more faults, and the port is open. What hangs already goes on hanging."""
+        self.start()
 
     @property
     def url(self) -> str:
@@ -116,20 +171,35 @@ class Server(ABC):
     async def respond(self, request: Request, wire: Connection, call: Call) -> None:
         """Answer one call."""
 
-    @abstractmethod
-    def take_order(self, order: Order) -> None: ...
-
-    @abstractmethod
-    def heal(self) -> None: ...
-
-    def authorise(self, request: Request) -> None:
+    def _authorise(self, request: Request) -> None:
         """Refuse a call without the key, where one is asked for; commands need none."""
         if self.options.api_key is None:
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
-            said = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
-            raise Refusal(401, said, "invalid_api_key")
+            wrong = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
+            raise Refusal(401, wrong, "invalid_api_key")
+
+    def look_up(self, request: Request, wire: Connection) -> None:
+        """Answer a call that asks for no answer of the model; any other path with 404."""
+        match request.method, request.path:
+            case "GET", "/":
+                wire.send(200, b"Ollama is running", _TEXT)
+                return
+            case "GET", "/api/version":
+                answer: Any = {"version": ollama.VERSION}
+            case "GET", "/api/tags":
+                answer = ollama.tags(self.options)
+            case "GET", "/api/ps":
+                answer = ollama.ps(self.loaded, self.options)
+            case "POST", "/api/show":
+                answer = ollama.show(request.fields(), self.options)
+            case "GET", "/v1/models":
+                answer = openai.models(self.options)
+            case _:
+                wire.send(404, b"404 page not found", _TEXT)
+                return
+        wire.send(200, json.dumps(answer).encode())
 
     async def _handle(self, request: Request, wire: Connection) -> None:
         if request.path.startswith("/_"):
@@ -137,19 +207,23 @@ class Server(ABC):
             return
         call = self._calls.begin(request.path)
         try:
+            self._authorise(request)
             await self.respond(request, wire, call)
+        except Refusal as refused:
+            body = error_body(request.path, refused.status, refused.message, refused.code)
+            wire.send(refused.status, body)
         finally:
             self._calls.end(call, wire)
 
     async def _handle_command(self, request: Request, wire: Connection) -> None:
-        done: dict[str, Any] = {"ok": True}
         if not self._may_command(request):
             wire.send(403, b'{"error":"commands are not taken from web pages or other hosts"}')
             return
+        answer: dict[str, Any] = {"ok": True}
         try:
             match request.method, request.path:
                 case "GET", "/_calls":
-                    done = self.report()
+                    answer = self.report()
                 case "POST", "/_order":
                     self.take_order(order_from(request.fields()))
                 case "POST", "/_heal":
@@ -157,17 +231,17 @@ class Server(ABC):
                 case "POST", "/_start":
                     self.start()
                 case "POST", "/_stop":
-                    self.stop()
+                    self._listener.stop()
                 case _:
                     wire.send(
                         404, b'{"error":"commands are /_calls /_order /_heal /_stop /_start"}'
                     )
                     return
-        except (Invalid, ValueError) as wrong:
+        except (Invalid, Refusal) as wrong:
             wire.send(422, json.dumps({"error": str(wrong)}).encode())
             return
         if not wire.closing:  # a stop that came by the model's own port has closed it
-            wire.send(200, json.dumps(done).encode())
+            wire.send(200, json.dumps(answer).encode())
 
     def _may_command(self, request: Request) -> bool:
         """A page can send any POST to this machine, but not without an Origin.

@@ -10,16 +10,7 @@ from typing import Any
 from penstock.models.simulated.content import texts
 from penstock.models.simulated.content.scenes import picture
 from penstock.models.simulated.content.schemas import value
-from penstock.models.simulated.faults.faults import (
-    Empty,
-    Fault,
-    Length,
-    Refuses,
-    RemoteHost,
-    SchemaInvalid,
-    Truncation,
-    WrongUsage,
-)
+from penstock.models.simulated.faults.orders import Fault
 from penstock.models.simulated.options import Options
 from penstock.models.simulated.request import Answer, Ask
 
@@ -45,8 +36,10 @@ def answer_to(ask: Ask, options: Options, fault: Fault | None) -> Answer:
     if ask.limit is not None and len(tokens) > ask.limit:
         del tokens[ask.limit :]
         finish = "length"
-    answer = Answer(tokens, finish, _seen(ask, options), len(tokens))
-    return _changed(answer, ask, fault)
+    # About half the window is read of a prompt that overflows it.
+    window = ask.num_ctx or options.num_ctx
+    read = ask.prompt_tokens if ask.prompt_tokens <= window else max(1, window // 2)
+    return _changed(Answer(tokens, finish, read, len(tokens)), ask, fault)
 
 
 def _pictures(ask: Ask) -> Answer:
@@ -55,46 +48,45 @@ def _pictures(ask: Ask) -> Answer:
         picture(Random(f"{ask.model}\n{ask.prompt}\n{ask.seed}\n{number}"), *ask.size)  # noqa: S311
         for number in range(ask.images)
     ]
-    told = _IMAGE_TOKENS * ask.images
-    return Answer([], prompt_tokens=ask.prompt_tokens, tokens_told=told, images=drawn)
+    return Answer(
+        [],
+        prompt_tokens=ask.prompt_tokens,
+        completion_tokens=_IMAGE_TOKENS * ask.images,
+        images=drawn,
+    )
 
 
 def _tokens(ask: Ask, options: Options, fault: Fault | None, random: Random) -> list[str]:
-    if isinstance(fault, SchemaInvalid):
-        wrong = {"unasked": texts.sentence(ask.prompt, random)}
-        return _PIECES.findall(json.dumps(wrong, ensure_ascii=False))
-    if ask.schema is None:
+    if fault and fault.name == "schema_invalid":
+        answer: Any = {"unasked": texts.sentence(ask.prompt, random)}
+    elif ask.schema is None:
         return texts.feedback(ask.prompt, random, options.tokens)
-    if ask.schema == "json":
-        said: Any = {"feedback": texts.sentence(ask.prompt, random)}
+    elif ask.schema == "json":
+        answer = {"feedback": texts.sentence(ask.prompt, random)}
     else:
-        said = value(ask.schema, ask.prompt, random)
-    return _PIECES.findall(json.dumps(said, ensure_ascii=False))
-
-
-def _seen(ask: Ask, options: Options) -> int:
-    """Tokens of the prompt that the model reads: about half the window, once it overflows."""
-    window = ask.num_ctx or options.num_ctx
-    return ask.prompt_tokens if ask.prompt_tokens <= window else max(1, window // 2)
+        answer = value(ask.schema, ask.prompt, random)
+    return _PIECES.findall(json.dumps(answer, ensure_ascii=False))
 
 
 def _changed(answer: Answer, ask: Ask, fault: Fault | None) -> Answer:
-    match fault:
-        case WrongUsage(form):
-            prompt, told = _WRONG[form]
-            return replace(answer, prompt_tokens=prompt, tokens_told=told)
-        case Length():
+    if fault is None:
+        return answer
+    match fault.name:
+        case "wrong_usage":
+            prompt, completion = _WRONG[fault.parameters["form"]]
+            return replace(answer, prompt_tokens=prompt, completion_tokens=completion)
+        case "length":
             half = answer.tokens[: max(1, len(answer.tokens) // 2)]
-            return replace(answer, tokens=half, tokens_told=len(half), finish="length")
-        case Refuses():
+            return replace(answer, tokens=half, completion_tokens=len(half), finish="length")
+        case "refusal":
             # Ollama has no word for it; there it is the same, so that the fault can be seen.
-            said = texts.refusal(ask.prompt)
-            return replace(answer, tokens=[], refusal=said, finish="content_filter")
-        case Truncation():
+            refusal = texts.refusal(ask.prompt)
+            return replace(answer, tokens=[], refusal=refusal, finish="content_filter")
+        case "truncation":
             return replace(answer, prompt_tokens=max(1, answer.prompt_tokens // 2))
-        case RemoteHost(host):
-            return replace(answer, remote_host=host)
-        case Empty("text"):
-            return replace(answer, tokens=[], tokens_told=0, images=[])
+        case "remote_host":
+            return replace(answer, remote_host=fault.parameters["host"])
+        case "empty":
+            return replace(answer, tokens=[], completion_tokens=0, images=[])
         case _:
             return answer

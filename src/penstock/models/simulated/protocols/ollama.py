@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options, tagged
-from penstock.models.simulated.request import Answer, Ask, Refusal, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 TOO_LONG = "the input length exceeds the context length"
@@ -76,8 +77,8 @@ class Ollama:
         if answer.prompt_tokens is not None:
             said["prompt_eval_count"] = answer.prompt_tokens
         said["prompt_eval_duration"] = spent.prompt
-        if answer.tokens_told is not None:
-            said["eval_count"] = answer.tokens_told
+        if answer.completion_tokens is not None:
+            said["eval_count"] = answer.completion_tokens
         said["eval_duration"] = spent.tokens
         return json.dumps(said, ensure_ascii=False).encode()
 

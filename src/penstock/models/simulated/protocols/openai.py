@@ -6,8 +6,9 @@ import time
 import uuid
 from typing import Any
 
+from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Answer, Ask, Refusal, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 TOO_LONG = (
@@ -112,11 +113,11 @@ def _usage(answer: Answer) -> dict[str, Any] | None:
     if answer.prompt_tokens is None:
         return None
     total = answer.prompt_tokens
-    if isinstance(total, int) and isinstance(answer.tokens_told, int):
-        total += answer.tokens_told
+    if isinstance(total, int) and isinstance(answer.completion_tokens, int):
+        total += answer.completion_tokens
     return {
         "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": answer.tokens_told,
+        "completion_tokens": answer.completion_tokens,
         "total_tokens": total,
         "prompt_tokens_details": {"cached_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0},
