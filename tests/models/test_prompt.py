@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Invalid
-from penstock.models.context_window import least_tokens, looks_cut
 from penstock.models.fields import read_fields
+from penstock.models.ollama import least_tokens, looks_cut
 from penstock.models.prompt import read_prompt
 
 

@@ -42,6 +42,8 @@ _SAMPLING = {
 
 
 _ERROR_BYTES = 65_536
+# llama.cpp closes connections that it has kept for a while, and a call may meet that.
+_CLOSE = {"Connection": "close"}
 
 
 class _TooLong(Refusal):
@@ -85,7 +87,7 @@ class RealModel(Server):
 
     async def _pass_on(self, request: Request, wire: Connection) -> None:
         transport = await Transport.here()
-        async with transport.post(self._llama.under(request.path), request.body, {}) as answer:
+        async with transport.post(self._llama.under(request.path), request.body, _CLOSE) as answer:
             content_type = answer.headers.get("content-type", "application/json")
             if "transfer-encoding" not in answer.headers:
                 wire.send(answer.status, await answer.read(sys.maxsize) or b"", content_type)
@@ -153,7 +155,7 @@ class RealModel(Server):
         events = Events(self._llama.address)
         transport = await Transport.here()
         sent = json.dumps(body).encode()
-        async with transport.post(self._llama.under(_CHAT), sent, {}) as answer:
+        async with transport.post(self._llama.under(_CHAT), sent, _CLOSE) as answer:
             if answer.status != 200:  # noqa: PLR2004
                 error = json.loads(await answer.read(_ERROR_BYTES) or b"{}")["error"]
                 if error.get("type") == "exceed_context_size_error":
