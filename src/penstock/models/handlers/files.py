@@ -4,7 +4,8 @@ import asyncio
 import base64
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, TypeVar
 from uuid import UUID
 
@@ -41,8 +42,8 @@ class File:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Its content, a piece of at most 256 KiB at a time."""
-        for n in range(_count(self.size)):
-            yield _whole(await self._piece(n), self.id)
+        for n in range(0, self.size, PIECE_BYTES):
+            yield _whole(await self._piece(n // PIECE_BYTES), self.id)
 
 
 class BlockingFile(File):
@@ -54,35 +55,33 @@ class BlockingFile(File):
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:  # type: ignore[override]
-        for n in range(_count(self.size)):
-            yield _whole(self._piece(n), self.id)
+        for n in range(0, self.size, PIECE_BYTES):
+            yield _whole(self._piece(n // PIECE_BYTES), self.id)
 
 
-async def find_file(context: JobContext, said: Any) -> Upload:
+async def find_file(context: JobContext, reference: Any) -> Upload:
     """The upload that a handler asks for: of its job's account, whoever names it.
 
     Its payload may name any: where it came in by plain SQL, nobody has looked at it.
     """
-    wanted = read_reference(said)
+    wanted = read_reference(reference)
     if wanted is None:
         raise Invalid(
             'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
         )
     account = context.claimed.account or ""
-    uploads = context.uploads
-    return await _patiently(context, lambda: uploads.find(wanted, account=account))
+    return await _patiently(context, lambda: context.uploads.find(wanted, account=account))
 
 
 async def read_piece(context: JobContext, upload: UUID, n: int) -> bytes | None:
-    uploads = context.uploads
-    return await _patiently(context, lambda: uploads.piece(upload, n))
+    return await _patiently(context, lambda: context.uploads.piece(upload, n))
 
 
 async def keep_file(context: JobContext, file: IO[bytes], content_type: str) -> dict[str, str]:
-    uploads, account = context.uploads, context.claimed.account
+    account = context.claimed.account
     # Should an answer be lost, there are two of it; the one that nobody has is swept.
     kept = await _patiently(
-        context, lambda: uploads.create(file, content_type, account=account, quota=False)
+        context, lambda: context.uploads.create(file, content_type, account=account, quota=False)
     )
     return {"upload": str(kept.id)}
 
@@ -99,17 +98,13 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
 
 
 async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
-    """What a handler gives to be attached, as a file; a path is read where it lies."""
-    if not hasattr(data, "__aiter__"):
-        return await asyncio.to_thread(spooled_here, data, await uploads.most_bytes())
+    """The data that a handler attaches, as a file; a path is opened where it is."""
     most_bytes = await uploads.most_bytes()
-    file = _new_file()
-    try:
+    if not hasattr(data, "__aiter__"):
+        return await asyncio.to_thread(spooled_here, data, most_bytes)
+    with _filling() as file:
         async for piece in data:
             _add(file, piece, most_bytes)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
@@ -117,25 +112,29 @@ def spooled_here(data: Any, most_bytes: int) -> IO[bytes]:
     """The same where nothing is awaited."""
     if isinstance(data, os.PathLike):
         return open(data, "rb")  # noqa: PTH123  # of any path; the caller closes it
-    file = _new_file()
-    try:
+    with _filling() as file:
         for piece in _pieces(data):
             _add(file, piece, most_bytes)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
+@contextmanager
+def _filling() -> Iterator[IO[bytes]]:
+    """A new file, which the caller closes; closed here where it cannot be filled."""
+    with ExitStack() as closing:
+        yield closing.enter_context(_new_file())
+        closing.pop_all()
+
+
 def _new_file() -> IO[bytes]:
-    return tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # who asks for it closes it
+    return tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # the caller closes it
 
 
 def _pieces(data: Any) -> Iterable[Any]:
     if isinstance(data, bytes | bytearray | memoryview):
         return [data]
     if hasattr(data, "read"):
-        return _read(data)
+        return iter(lambda: data.read(PIECE_BYTES), b"")
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise Invalid(
             f"attach() takes bytes, a Path, a file, or an iterator of bytes, not "
@@ -144,11 +143,6 @@ def _pieces(data: Any) -> Iterable[Any]:
             field="data",
         )
     return data
-
-
-def _read(file: Any) -> Generator[Any, None, None]:
-    while piece := file.read(PIECE_BYTES):
-        yield piece
 
 
 def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
@@ -166,10 +160,6 @@ def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
             field="data",
             most_bytes=most_bytes,
         )
-
-
-def _count(size: int) -> int:
-    return -(-size // PIECE_BYTES)
 
 
 def _whole(piece: bytes | None, of: UUID) -> bytes:

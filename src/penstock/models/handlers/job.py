@@ -8,7 +8,8 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from types import TracebackType
 from typing import Any, Self
@@ -130,24 +131,18 @@ class Job:
         self._stage = (name, label)
         self._say(self._context.progress.stage, self._context, name, label)
 
-    def leave_stage(self, before: tuple[str, str | None]) -> None:
-        """Go back to the stage around this one. Called by Stage."""
-        self.say_stage(*before)
-
     def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
         """Say how much is done, of how much, and what there is of the result so far."""
-        for name, value in (("done", done), ("total", total)):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise _odd(name, f"must be a number, not {type(value).__name__}")
-        text = _bounded({"done": done, "total": total, "partial": partial}, "progress")
+        _check_numbers({"done": done} if total is None else {"done": done, "total": total})
+        text = _bounded(
+            encode({"done": done, "total": total, "partial": partial}, "progress"), "progress"
+        )
         self._say(self._context.progress.progress, self._context, text)
         return DONE
 
     def emit(self, data: Any) -> Any:
         """Send a piece of the live stream: a text, or any JSON value."""
-        encoded = _bounded(data, "chunk")
+        encoded = _bounded(encode(data, "chunk"), "chunk")
         text = data if isinstance(data, str) else None
         self._say(self._context.progress.chunk, self._context, text, encoded)
         if self._blocking:
@@ -178,20 +173,27 @@ class Job:
     ) -> Any:
         context = self._context
         await context.progress.read_steps(context)
-        if name in context.steps:
-            return context.steps[name]
-        token = _step_name.set(name)
-        try:
-            if inspect.iscoroutinefunction(function):
-                value = await function(*args, **kwargs)
-            else:
-                call = functools.partial(copy_context().run, function, *args, **kwargs)
-                value = await asyncio.wrap_future(context.run_step(call))
-                if inspect.isawaitable(value):
-                    value = await value
-        finally:
-            _step_name.reset(token)
-        await self.keep(name, encode(value, "step"))
+        if name not in context.steps:
+            with _key_of(name):
+                if inspect.iscoroutinefunction(function):
+                    value = await function(*args, **kwargs)
+                else:
+                    call = functools.partial(copy_context().run, function, *args, **kwargs)
+                    value = await asyncio.wrap_future(context.run_step(call))
+                    if inspect.isawaitable(value):
+                        value = await value
+            await self.keep(name, encode(value, "step"))
+        return context.steps[name]
+
+    def _step_blocking(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        context = self._context
+        context.wait_for(context.progress.read_steps(context))
+        if name not in context.steps:
+            with _key_of(name):
+                value = call_plainly(function, name, args, kwargs)
+            context.wait_for(self.keep(name, encode(value, "step")))
         return context.steps[name]
 
     async def keep(self, name: str, text: str) -> None:
@@ -200,23 +202,8 @@ class Job:
         Without the value: the loop's debug mode prints what a task came to.
         """
         context = self._context
-        await context.progress.keep_step(context, name, bounded(text, "step"))
+        await context.progress.keep_step(context, name, _bounded(text, "step"))
         context.steps.setdefault(name, json.loads(text))
-
-    def _step_blocking(
-        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
-        context = self._context
-        context.wait_for(context.progress.read_steps(context))
-        if name in context.steps:
-            return context.steps[name]
-        token = _step_name.set(name)
-        try:
-            value = call_plainly(function, name, args, kwargs)
-        finally:
-            _step_name.reset(token)
-        context.wait_for(self.keep(name, encode(value, "step")))
-        return context.steps[name]
 
     def charge(self, *, units: int) -> Done:
         """Say how many units were delivered so far: of what was reserved, that many are charged.
@@ -231,9 +218,7 @@ class Job:
 
     def usage(self, **counts: float) -> Done:
         """Say what was used, as numbers by name (`tokens=812`); repeated names add up."""
-        for name, value in counts.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _odd(name, f"must be a number, not {type(value).__name__}")
+        _check_numbers(counts)
         encode(counts, "usage")
         used = self._context.usage or {}
         self._context.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
@@ -296,6 +281,16 @@ class Job:
             call(*args)
 
 
+@contextmanager
+def _key_of(step: str) -> Iterator[None]:
+    """Inside, `job.key` names this step."""
+    token = _step_name.set(step)
+    try:
+        yield
+    finally:
+        _step_name.reset(token)
+
+
 class Stage:
     """A stage that was begun; leaving it goes back to the one around it."""
 
@@ -319,7 +314,7 @@ class Stage:
     ) -> None:
         # A stage that failed stays: it says where.
         if kind is None:
-            self._job.leave_stage(self._before)
+            self._job.say_stage(*self._before)
 
     async def __aenter__(self) -> Self:
         return self
@@ -335,17 +330,11 @@ class Stage:
 
 def _quietly(call: Callable[..., None], *args: Any) -> None:
     """In the loop, for a thread whose attempt may have ended meanwhile."""
-    try:
+    with suppress(LeaseLost):
         call(*args)
-    except LeaseLost:
-        return
 
 
-def _bounded(value: Any, field: str) -> str:
-    return bounded(encode(value, field), field)
-
-
-def bounded(text: str, field: str) -> str:
+def _bounded(text: str, field: str) -> str:
     """A JSON text that is no longer than a payload may be."""
     if len(text) > TEXT_MAX:
         raise TooLarge(
@@ -354,6 +343,12 @@ def bounded(text: str, field: str) -> str:
             field=field,
         )
     return text
+
+
+def _check_numbers(values: dict[str, float]) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _odd(name, f"must be a number, not {type(value).__name__}")
 
 
 def _odd(field: str, what: str) -> Invalid:

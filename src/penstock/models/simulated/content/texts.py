@@ -45,13 +45,13 @@ _ENGLISH_WORDS = re.compile(
     r"\b(?:the|and|is|not|an?|to|with|on|for|of|how|please|you|I|this|that|give)\b", re.IGNORECASE
 )
 # Enough to tell a language by; a prompt may be a book.
-_LOOKED_AT = 2_000
+_LANGUAGE_CHARS = 2_000
 
 
 @lru_cache(maxsize=1_024)
 def is_german(prompt: str) -> bool:
     """By its most common words; in doubt it is English."""
-    begin = prompt[:_LOOKED_AT]
+    begin = prompt[:_LANGUAGE_CHARS]
     return len(_GERMAN_WORDS.findall(begin)) > len(_ENGLISH_WORDS.findall(begin))
 
 
@@ -69,15 +69,15 @@ def feedback(prompt: str, random: Random, tokens: int) -> list[str]:
     while fits:
         fits = False
         for sentence in order:
-            said = [f" {word}" for word in sentence.split(" ")]
-            if len(words) + len(said) <= tokens and said[-1:] != words[-1:]:
-                words += said
+            piece = [f" {word}" for word in sentence.split(" ")]
+            if len(words) + len(piece) <= tokens and piece[-1:] != words[-1:]:
+                words += piece
                 fits = True
     if not words:
         words = [f" {word}" for word in order[0].split(" ")][:tokens]
         words[-1] = words[-1].rstrip(".,;") + "."
     while len(words) < tokens:
-        longest = max(range(len(words)), key=lambda place: len(words[place]))
+        longest = max(range(len(words)), key=lambda index: len(words[index]))
         half = len(words[longest]) // 2
         words[longest : longest + 1] = [words[longest][:half], words[longest][half:]]
     words[0] = words[0][1:]
