@@ -12,8 +12,15 @@ import pytest
 
 from penstock.db.connections.connect import open_connection
 from penstock.db.connections.display_address import place
-from penstock.db.connections.hosts import HEAD_START_SECONDS, Host, Opened, first_of, hosts
-from penstock.db.connections.timeline import Role, admit
+from penstock.db.connections.hosts import (
+    HEAD_START_SECONDS,
+    Host,
+    Opened,
+    Role,
+    admit,
+    first_of,
+    hosts,
+)
 from penstock.errors import Misconfigured, Unavailable
 
 A, B = Host("a", 1), Host("b", 2)

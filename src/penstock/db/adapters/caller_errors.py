@@ -135,11 +135,10 @@ def _odd(message: str) -> Invalid:
 
 
 def _lost() -> Unavailable:
-    gone = Unavailable(
-        "The connection given as conn was lost: what was not committed on it is undone."
+    return Unavailable(
+        "The connection given as conn was lost: what was not committed on it is undone.",
+        hint="Open another connection, and do the whole transaction again.",
     )
-    gone.hint = "Open another connection, and do the whole transaction again."
-    return gone
 
 
 def _refusal(error: BaseException, state: str) -> PenstockError:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -91,7 +92,8 @@ async def listen(  # noqa: PLR0913  # all named where it is called
                 level,
                 "a notification is ignored that cannot be read (%s): another program sends to %s",
                 type(error).__name__,
-                _public(channel),
+                # What follows the last _ of a worker's own channel is a secret.
+                re.sub("^(penstock_start.*)_.*", r"\1_…", channel),
             )
 
     while True:
@@ -107,7 +109,8 @@ async def listen(  # noqa: PLR0913  # all named where it is called
                 await _stay(conn, gone, renew_seconds)
         except (Unavailable, Misconfigured, TimeoutError, OSError, asyncpg.PostgresError) as error:
             # Misconfigured too: a server that starts, or fails over, may refuse us for a moment.
-            _log.info("the session %s is gone: %s", name, _reason(error))
+            reason = str(error) if isinstance(error, PenstockError) else type(error).__name__
+            _log.info("the session %s is gone: %s", name, reason)
         except asyncpg.InterfaceError:
             _log.info("the session %s is gone", name)
         finally:
@@ -126,12 +129,3 @@ async def _stay(conn: asyncpg.Connection, gone: asyncio.Event, renew_seconds: fl
         except TimeoutError:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await fetching(conn)("select 1", ())
-
-
-def _public(channel: str) -> str:
-    """Its name for the log. What follows the last _ of a worker's own channel is a secret."""
-    return channel.rpartition("_")[0] + "_…" if channel.startswith("penstock_start_") else channel
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, PenstockError) else type(error).__name__

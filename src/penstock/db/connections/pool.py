@@ -15,9 +15,8 @@ from pydantic_core import from_json
 
 from penstock.db.connections import session_settings
 from penstock.db.connections.display_address import place
-from penstock.db.connections.hosts import Host, Opened, first_of, hosts
+from penstock.db.connections.hosts import Host, Opened, admit, first_of, hosts, role_of
 from penstock.db.connections.quiet_driver import quiet_handshakes
-from penstock.db.connections.timeline import admit, role_of
 from penstock.errors import Unavailable
 
 # How long to wait for a server that neither answers nor refuses.

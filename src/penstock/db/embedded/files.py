@@ -160,7 +160,7 @@ def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
         user.own(new)
         _fill_cluster(new, binaries, user)
         new.rename(home / "postgres")
-        _sync_folder(home)
+        sync_folder(home)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise EmbeddedFailed(
@@ -279,7 +279,8 @@ def _shared_buffers_mb() -> int:
     return max(16, min(256, memory // 8 // 2**20))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the name of a new file in this folder durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,6 +1,6 @@
 """Where a database's schema stands, and which programs it serves: its own, and the one before.
 
-The two tables that say so are the migration runner's; migrate.py tells the rules.
+The two tables that say so are the migration runner's; migrations.py has the rules.
 """
 
 import json
@@ -66,17 +66,15 @@ class Status:
 
     @property
     def difference(self) -> str | None:
-        """What a program hears that works on a schema newer than its own."""
+        """In which way the schema is newer than this program, which is still served."""
         if self.is_current or not self.is_previous:
             return None
-        if self.current == self.wanted:
-            return (
-                f"the schema is at migration {self.current}, with functions newer than this program"
-            )
-        return (
-            f"the schema is at migration {self.current}, newer than this program,"
-            f" which wants {self.wanted}"
+        newer = (
+            "with functions newer than this program"
+            if self.current == self.wanted
+            else f"newer than this program, which wants {self.wanted}"
         )
+        return f"the schema is at migration {self.current}, {newer}"
 
 
 async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
@@ -116,28 +114,30 @@ def refuse_unserved(found: Status) -> None:
     """`require_served` of a status that was read already."""
     if found.is_served:
         return
-    refuse_other_tables(found)
-    refuse_newer(found)
-    refuse_changed(found)
+    refuse_foreign(found)
     if found.current == 0:
-        said = "The database has no Penstock schema yet"
+        reason = "The database has no Penstock schema yet"
     elif found.pending:
-        said = (
+        reason = (
             f"The database's schema is at migration {found.current}"
             f" and this program needs {found.wanted}"
         )
     else:
-        said = "The functions in the database are not those of this program"
-    raise SchemaMismatch(f"{said}: run `penstock migrate up`.")
+        reason = "The functions in the database are not those of this program"
+    raise SchemaMismatch(f"{reason}: run `penstock migrate up`.")
 
 
-def refuse_other_tables(found: Status) -> None:
+def refuse_foreign(found: Status, *, edited_too: bool = True) -> None:
+    """Refuse a schema that this program's migrations have not made."""
     if found.other_tables:
         raise SchemaMismatch(OTHER_TABLES)
-
-
-def refuse_changed(found: Status) -> None:
-    if found.changed:
+    if found.current > found.wanted:
+        raise SchemaMismatch(
+            f"The database's schema is at migration {found.current}, newer than this program,"
+            f" which knows {found.wanted}. Upgrade penstock here, or take the schema back with the"
+            f" newer program: `penstock migrate down --to {found.wanted}`."
+        )
+    if found.changed and edited_too:
         raise SchemaMismatch(
             f"{', '.join(found.changed)} was edited after it was applied to this database."
             " Put the file back and write the change as a new migration; where the jobs may go,"
@@ -145,16 +145,7 @@ def refuse_changed(found: Status) -> None:
         )
 
 
-def refuse_newer(found: Status) -> None:
-    if found.current > found.wanted:
-        raise SchemaMismatch(
-            f"The database's schema is at migration {found.current}, newer than this program,"
-            f" which knows {found.wanted}. Upgrade penstock here, or take the schema back with the"
-            f" newer program: `penstock migrate down --to {found.wanted}`."
-        )
-
-
-async def make_room(conn: asyncpg.Connection) -> None:
+async def make_tables(conn: asyncpg.Connection) -> None:
     """Make the schema and the runner's own tables where they are missing."""
     # Asked first: `create schema if not exists` needs CREATE on the database even when it exists,
     # and an owner of a ready-made schema may not have it.

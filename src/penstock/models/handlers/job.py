@@ -131,6 +131,10 @@ class Job:
         self._stage = (name, label)
         self._say(self._context.progress.stage, self._context, name, label)
 
+    def leave_stage(self, before: tuple[str, str | None]) -> None:
+        """Go back to the stage around this one. Called by Stage."""
+        self.say_stage(*before)
+
     def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
         """Say how much is done, of how much, and what there is of the result so far."""
         _check_numbers({"done": done} if total is None else {"done": done, "total": total})
@@ -314,7 +318,7 @@ class Stage:
     ) -> None:
         # A stage that failed stays: it says where.
         if kind is None:
-            self._job.say_stage(*self._before)
+            self._job.leave_stage(self._before)
 
     async def __aenter__(self) -> Self:
         return self
