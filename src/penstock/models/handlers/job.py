@@ -9,10 +9,15 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    suppress,
+)
 from contextvars import ContextVar, copy_context
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from penstock.engine.encoding.encode import CREDITS_MAX, encode
@@ -37,15 +42,14 @@ from penstock.models.handlers.step_names import (
 
 # As much as a payload may have.
 TEXT_MAX = 1_048_576
-# As much as a price may be.
-# After so much a thread that emits asks whether there is room.
-ROOM_CHARACTERS = 65_536
+# After so much a thread that emits waits until the loop has seen it.
+_CHARACTERS_AHEAD = 65_536
 
 _step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
 
 
 class Done:
-    """Something to await that is there already."""
+    """An awaitable that is done already."""
 
     __slots__ = ()
 
@@ -79,7 +83,7 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """Which start of the job this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._context.claimed.attempt
 
     @property
@@ -126,10 +130,10 @@ class Job:
 
     def say_stage(self, name: str, label: str | None) -> None:
         """Say it as it stands; "" for none."""
-        # Looked at here: what Postgres refuses would take the words of other starts along.
+        # Checked here: what Postgres refuses would fail the reports of other attempts, too.
         encode([name, label], "stage")
         self._stage = (name, label)
-        self._say(self._context.progress.stage, self._context, name, label)
+        self._report(self._context.progress.stage, self._context, name, label)
 
     def leave_stage(self, before: tuple[str, str | None]) -> None:
         """Go back to the stage around this one. Called by Stage."""
@@ -141,18 +145,18 @@ class Job:
         text = _bounded(
             encode({"done": done, "total": total, "partial": partial}, "progress"), "progress"
         )
-        self._say(self._context.progress.progress, self._context, text)
+        self._report(self._context.progress.progress, self._context, text)
         return DONE
 
     def emit(self, data: Any) -> Any:
         """Send a piece of the live stream: a text, or any JSON value."""
         encoded = _bounded(encode(data, "chunk"), "chunk")
         text = data if isinstance(data, str) else None
-        self._say(self._context.progress.chunk, self._context, text, encoded)
+        self._report(self._context.progress.chunk, self._context, text, encoded)
         if self._blocking:
             # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
             self._emitted += len(encoded)
-            if self._emitted > ROOM_CHARACTERS:
+            if self._emitted > _CHARACTERS_AHEAD:
                 self._context.wait_for(self._context.progress.room(self._context))
                 self._emitted = 0
             return DONE
@@ -216,7 +220,7 @@ class Job:
         """
         if type(units) is not int or not 0 <= units <= CREDITS_MAX:
             raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
-        self._say(self._context.progress.units, self._context, units)
+        self._report(self._context.progress.units, self._context, units)
         self._context.units = units
         return DONE
 
@@ -232,7 +236,7 @@ class Job:
         """Let the job go on outside: what to give to the function that will call back.
 
         To be awaited in an `async def` handler, before the function is called; nothing can be said
-        about the job afterwards. If the handler fails then, the start has failed.
+        about the job afterwards. If the handler fails then, the attempt has failed.
         """
         going = self._context.hand_over()
         return self._context.wait_for(going) if self._blocking else going
@@ -244,18 +248,18 @@ class Job:
         account. `file` has `content_type`, `size`, `read()` and `chunks()`.
         """
         if self._blocking:
-            found = self._context.wait_for(find_file(self._context, upload))
+            file = self._context.wait_for(find_file(self._context, upload))
 
             def piece(n: int) -> Any:
-                return self._context.wait_for(read_piece(self._context, found.id, n))
+                return self._context.wait_for(read_piece(self._context, file.id, n))
 
-            return BlockingFile(found.id, found.content_type, found.size, piece)
+            return BlockingFile(file.id, file.content_type, file.size, piece)
         return self._open(upload)
 
     async def _open(self, upload: Any) -> File:
-        found = await find_file(self._context, upload)
-        piece = functools.partial(read_piece, self._context, found.id)
-        return File(found.id, found.content_type, found.size, piece)
+        file = await find_file(self._context, upload)
+        piece = functools.partial(read_piece, self._context, file.id)
+        return File(file.id, file.content_type, file.size, piece)
 
     def attach(self, data: Any, content_type: str) -> Any:
         """Keep a file that the job has made: `{"upload": id}`, for its result.
@@ -273,7 +277,7 @@ class Job:
         with await spooled(data, self._context.uploads) as file:
             return await keep_file(self._context, file, content_type)
 
-    def _say(self, call: Callable[..., None], *args: Any) -> None:
+    def _report(self, call: Callable[..., None], *args: Any) -> None:
         if self._context.ended:
             raise LeaseLost
         if self._context.token is not None:
@@ -295,7 +299,7 @@ def _key_of(step: str) -> Iterator[None]:
         _step_name.reset(token)
 
 
-class Stage:
+class Stage(AbstractContextManager["Stage"], AbstractAsyncContextManager["Stage"]):
     """A stage that was begun; leaving it goes back to the one around it."""
 
     __slots__ = ("_before", "_job")
@@ -307,9 +311,6 @@ class Stage:
     def __await__(self) -> Generator[None, None, None]:
         return DONE.__await__()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -319,9 +320,6 @@ class Stage:
         # A stage that failed stays: it says where.
         if kind is None:
             self._job.leave_stage(self._before)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,

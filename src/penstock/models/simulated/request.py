@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.models.simulated.connection import Refusal
+from penstock.models.simulated.options import Options
+
 # Of English text; what a tokenizer would count differs by a fifth or so.
 _CHARS_PER_TOKEN = 4
 # What a chat template adds to each message.
@@ -53,3 +56,12 @@ class Spent:
     total: int
     prompt: int
     tokens: int
+
+
+def read_model(model: Any, options: Options, *, missing: str, unknown: str) -> str:
+    """The name of the model that a call asks for."""
+    if not isinstance(model, str) or not model:
+        raise Refusal(400, missing)
+    if not options.knows(model):
+        raise Refusal(404, unknown.format(model), "model_not_found")
+    return model

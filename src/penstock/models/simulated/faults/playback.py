@@ -76,15 +76,9 @@ class Play:
         wire, head = self._wire, self._wire.head(200, JSON, None, len(body))
         half = body[: len(body) // 2]
         match self._fault:
-            case "hang_mid":
+            case "hang_mid" | "half_body" | "cut" | "reset":
                 wire.raw(head + half)
-                await silence()
-            case "half_body" | "cut":
-                wire.raw(head + half)
-                wire.close()
-            case "reset":
-                wire.raw(head + half)
-                await self._reset()
+                await self._break_off()
             case "slow_bytes":
                 wire.raw(head)
                 size = self._given["size"]
@@ -131,30 +125,34 @@ class Play:
     async def _finish(self) -> None:
         wire, last = self._wire, self._words.last(self._answer, self._spent())
         match self._fault:
-            case "hang_mid":
-                await silence()
             case "half_body":
                 # A chunk that promises more than it holds.
                 piece = self._words.token("...")
                 wire.raw(b"%x\r\n%b" % (len(piece), piece[: len(piece) // 2]))
-                wire.close()
-                return
-            case "reset":
-                await self._reset()
-                return
+                await self._break_off()
+            case "hang_mid" | "reset":
+                await self._break_off()
+            case "cut":
+                wire.end()
             case "error_line":
                 wire.chunk(self._words.error_line(self._given["message"]))
+                wire.end()
             case "truncated_json":
                 wire.chunk(last[: len(last) // 2])
-            case "cut":
-                pass
+                wire.end()
             case _:
                 await self._send(last)
-        wire.end()
+                wire.end()
 
-    async def _reset(self) -> None:
-        await asyncio.sleep(_FLUSH)
-        self._wire.reset()
+    async def _break_off(self) -> None:
+        """What follows the beginning of an answer."""
+        if self._fault == "hang_mid":
+            await silence()
+        elif self._fault == "reset":
+            await asyncio.sleep(_FLUSH)
+            self._wire.reset()
+        else:
+            self._wire.close()
 
     def _spent(self) -> Spent:
         now = time.perf_counter_ns()

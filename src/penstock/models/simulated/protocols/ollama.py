@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options, tagged
-from penstock.models.simulated.request import Answer, Ask, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent, read_model
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 TOO_LONG = "the input length exceeds the context length"
@@ -89,11 +89,7 @@ def error(message: str) -> bytes:
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     """What a call of `/api/chat` or `/api/generate` asks for."""
-    model = fields.get("model")
-    if not isinstance(model, str) or not model:
-        raise Refusal(400, "model is required")
-    if not options.knows(model):
-        raise Refusal(404, f"model '{model}' not found")
+    model = _known(fields.get("model"), options)
     if path == "/api/chat":
         messages = fields.get("messages") or []
         if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
@@ -117,6 +113,10 @@ def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
         schema=fields.get("format") or None,
         seed=_whole(chosen, "seed") or 0,
     )
+
+
+def _known(model: Any, options: Options) -> str:
+    return read_model(model, options, missing="model is required", unknown="model '{}' not found")
 
 
 def _whole(chosen: dict[str, Any], name: str) -> int | None:
@@ -150,11 +150,7 @@ def ps(loaded: dict[str, datetime], options: Options) -> dict[str, Any]:
 
 
 def show(fields: dict[str, Any], options: Options) -> dict[str, Any]:
-    name = str(fields.get("model") or fields.get("name") or "")
-    if not name:
-        raise Refusal(400, "model is required")
-    if not options.knows(name):
-        raise Refusal(404, f"model '{name}' not found")
+    name = _known(fields.get("model") or fields.get("name"), options)
     return {
         "modelfile": f"FROM {name}",
         "parameters": f"num_ctx {options.num_ctx}",

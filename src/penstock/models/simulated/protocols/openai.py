@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Answer, Ask, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent, read_model
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 TOO_LONG = (
@@ -124,31 +124,30 @@ def _usage(answer: Answer) -> dict[str, Any] | None:
     }
 
 
-def error(status: int, message: str, code: str | None) -> bytes:
-    kind = _TYPES.get(status, "server_error")
-    said = {"message": message, "type": kind, "param": None, "code": code}
-    return json.dumps({"error": said}).encode()
+def error(status: int, message: str, code: str | None, kind: str | None = None) -> bytes:
+    kind = kind or _TYPES.get(status, "server_error")
+    fields = {"message": message, "type": kind, "param": None, "code": code}
+    return json.dumps({"error": fields}).encode()
 
 
 def pictures_refused() -> bytes:
     """In words, a refusal stands in the answer; for pictures there is an error."""
-    said = {
-        "message": "Your request was rejected as a result of our safety system.",
-        "type": "image_generation_user_error",
-        "param": None,
-        "code": "content_policy_violation",
-    }
-    return json.dumps({"error": said}).encode()
+    return error(
+        400,
+        "Your request was rejected as a result of our safety system.",
+        "content_policy_violation",
+        "image_generation_user_error",
+    )
 
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     """What a call asks for."""
-    model = fields.get("model")
-    if not isinstance(model, str) or not model:
-        raise Refusal(400, "you must provide a model parameter")
-    if not options.knows(model):
-        said = f"The model `{model}` does not exist or you do not have access to it."
-        raise Refusal(404, said, "model_not_found")
+    model = read_model(
+        fields.get("model"),
+        options,
+        missing="you must provide a model parameter",
+        unknown="The model `{}` does not exist or you do not have access to it.",
+    )
     return _images(fields, model) if path == IMAGES else _chat(fields, model)
 
 
