@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.engine.encoding.encode import encode
 from penstock.errors import Invalid
@@ -22,9 +22,6 @@ from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
 from penstock.security.secret import Secret
 from penstock.security.signature import Signer, signed
-
-if TYPE_CHECKING:
-    from penstock.net.transport import Answer
 
 # Several times what a result may have, written with spaces perhaps.
 REPLY_BYTES = 4 * 1_048_576
@@ -77,8 +74,8 @@ async def called(
     job: Job,
     payload: dict[str, Any],
     callback: Mapping[str, str | None],
-) -> AsyncIterator["Answer"]:
-    """Send a job to a function; yields its answer, unless it refuses the job."""
+) -> AsyncIterator[Any]:
+    """Send a job to a function; yields its answer (net/transport.py), unless it refuses the job."""
     # Here: its library takes a quarter of a second to load, and only a worker calls.
     from penstock.net.transport import Transport
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.models import chat, usage
 from penstock.models.chat import Chat, Messages, Reply
+from penstock.models.output import tables
 from penstock.models.stream import Events
 from penstock.net.endpoint import Endpoint
 from penstock.security.secret import Secret
@@ -109,19 +110,9 @@ _WORK = ("reasoning_content", "reasoning", "refusal")
 
 def is_strict(schema: Any) -> bool:
     """Whether OpenAI takes it as strict: every object closed, and each of its members required."""
-    todo = [schema]
-    while todo:
-        match todo.pop():
-            case dict() as table:
-                members = table.get("properties")
-                if isinstance(members, dict) and (
-                    table.get("additionalProperties") is not False
-                    or set(table.get("required", ())) != set(members)
-                ):
-                    return False
-                todo.extend(table.values())
-            case list() as items:
-                todo.extend(items)
-            case _:
-                pass
-    return True
+    return all(
+        table.get("additionalProperties") is False
+        and set(table.get("required", ())) == set(table["properties"])
+        for table in tables(schema)
+        if isinstance(table.get("properties"), dict)
+    )

@@ -38,6 +38,7 @@ from penstock.models.handlers.step_names import (
     check_function,
     check_label,
     check_name,
+    invalid,
 )
 
 # As much as a payload may have.
@@ -219,7 +220,7 @@ class Job:
         It is kept while the job runs: should it be cancelled, what it delivered counts.
         """
         if type(units) is not int or not 0 <= units <= CREDITS_MAX:
-            raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
+            raise invalid("units", f"must be a whole number from 0 to {CREDITS_MAX}")
         self._report(self._context.progress.units, self._context, units)
         self._context.units = units
         return DONE
@@ -350,8 +351,4 @@ def _bounded(text: str, field: str) -> str:
 def _check_numbers(values: dict[str, float]) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _odd(name, f"must be a number, not {type(value).__name__}")
-
-
-def _odd(field: str, what: str) -> Invalid:
-    return Invalid(f"{field} {what}", code=f"invalid_{field}", field=field)
+            raise invalid(name, f"must be a number, not {type(value).__name__}")

@@ -117,10 +117,8 @@ class Connection(asyncio.Protocol):
             return None
         first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         words = first.split(" ")
-        headers = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
+        fields = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in fields}
         length = headers.get("content-length", "0")
         if len(words) != 3 or not length.isascii() or not length.isdigit():  # noqa: PLR2004
             raise Refusal(400, PHRASES[400])

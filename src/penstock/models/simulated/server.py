@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from datetime import datetime
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.errors import Invalid
 from penstock.models.simulated.calls import Call, Calls
@@ -250,20 +251,16 @@ class Server(ABC):
         """
         if "origin" in request.headers:
             return False
-        host = _host(request.headers.get("host", ""))
+        try:
+            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        except ValueError:  # no address, and no name either
+            return False
         if host in _LOOPBACK or host == self.options.host.lower():
             return True
         # Under which name others see this machine is not known; a page's name has dots.
         return self.options.host in _EVERYWHERE and (
             private_addresses.is_literal(host) or private_addresses.is_own(host)
         )
-
-
-def _host(value: str) -> str:
-    """The host of a Host header, without port and brackets."""
-    if value.startswith("["):
-        return value[1:].partition("]")[0].lower()
-    return value.rpartition(":")[0].lower() if ":" in value else value.lower()
 
 
 def _is_loopback(host: str) -> bool:
