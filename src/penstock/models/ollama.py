@@ -62,7 +62,7 @@ class Ollama(Chat):
         only the count of the prompt's tokens shows it.
         """
         texts = [message["content"] for message in messages]
-        if not looks_cut(texts, reply.prompt_tokens):
+        if not is_cut(texts, reply.prompt_tokens):
             return
         server = (reply.address, self.model)
         if least_tokens(texts) <= self.num_ctx:
@@ -70,7 +70,7 @@ class Ollama(Chat):
             # prompt that begins with something new is in no cache. One token is enough to see it.
             if server in _uncounted:
                 return
-            if not looks_cut(texts, await self._count(job, messages)):
+            if not is_cut(texts, await self._count(job, messages)):
                 _uncounted.add(server)
                 return
         raise chat.broken(
@@ -147,7 +147,7 @@ def least_tokens(texts: Sequence[str]) -> int:
     return max(spaced, dense)
 
 
-def looks_cut(texts: Sequence[str], counted: int | None) -> bool:
+def is_cut(texts: Sequence[str], counted: int | None) -> bool:
     """Whether so small a count needs an explanation. None and 0 say nothing."""
     least = least_tokens(texts)
     return bool(counted) and least >= _LEAST and (counted or 0) < _SHARE * least

@@ -85,8 +85,8 @@ def _two_phases(conn: Any) -> Any:
     if isinstance(begun, tuple):
         return begun
     current = getattr(conn, "get_transaction", None)
-    found = current() if callable(current) else None
-    return found if type(found).__name__ == "TwoPhaseTransaction" else None
+    transaction = current() if callable(current) else None
+    return transaction if type(transaction).__name__ == "TwoPhaseTransaction" else None
 
 
 @contextmanager
@@ -103,15 +103,15 @@ def explained() -> Iterator[None]:
 
 def _ours(error: BaseException) -> PenstockError | None:
     """From as deep as it goes: wrappers of a driver's error may lack the detail."""
-    found: PenstockError | None = None
+    explained_error: PenstockError | None = None
     seen: BaseException | None = error
     while seen is not None:
-        found = _one(seen) or found
+        explained_error = _explained(seen) or explained_error
         seen = getattr(seen, "orig", None) or seen.__cause__
-    return found
+    return explained_error
 
 
-def _one(error: BaseException) -> PenstockError | None:
+def _explained(error: BaseException) -> PenstockError | None:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(state, str):
         if state.startswith("PS"):
@@ -142,8 +142,10 @@ def _lost() -> Unavailable:
 
 
 def _refusal(error: BaseException, state: str) -> PenstockError:
-    told = getattr(error, "diag", None)  # psycopg keeps the server's words here
-    if told is not None:
-        return refusal(state, told.message_primary, told.message_detail, told.message_hint)
+    diagnostics = getattr(error, "diag", None)  # psycopg keeps the server's words here
+    if diagnostics is not None:
+        return refusal(
+            state, diagnostics.message_primary, diagnostics.message_detail, diagnostics.message_hint
+        )
     words = str(getattr(error, "message", None) or error)
     return refusal(state, words, getattr(error, "detail", None), getattr(error, "hint", None))

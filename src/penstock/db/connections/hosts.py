@@ -78,50 +78,50 @@ def _host(text: str) -> tuple[str, int | None]:
 
 
 async def first_of(
-    wanted: Sequence[Host], connect: Callable[[Host], Awaitable[Opened]], *, all_of_them: bool
+    candidates: Sequence[Host], connect: Callable[[Host], Awaitable[Opened]], *, ask_all: bool
 ) -> asyncpg.Connection:
     """A connection to the first that takes one; of several, to the one before the others.
 
-    `all_of_them`: ask all, and of those that answer soon take the newest timeline. An old primary
+    `ask_all`: ask all, and of those that answer soon take the newest timeline. An old primary
     that has come back takes connections, too.
     """
-    left = list(wanted)
-    asked: dict[asyncio.Future[Opened], Host] = {}
+    left = list(candidates)
+    tasks: dict[asyncio.Future[Opened], Host] = {}
     errors: dict[Host, Exception] = {}
     # With what they are preferred by: the newest timeline, the position in the address.
     opened: list[tuple[int, int, asyncpg.Connection]] = []
     chosen: asyncpg.Connection | None = None
     try:
-        while (left or asked) and (all_of_them or not opened):
-            many = len(left) if all_of_them else 1
-            asked |= {asyncio.ensure_future(connect(host)): host for host in left[:many]}
+        while (left or tasks) and (ask_all or not opened):
+            many = len(left) if ask_all else 1
+            tasks |= {asyncio.ensure_future(connect(host)): host for host in left[:many]}
             del left[:many]
             # Not for long, where others could be asked or one is there already.
             patience = HEAD_START_SECONDS if left or opened else None
             done, _ = await asyncio.wait(
-                asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                host = asked.pop(task)
+                host = tasks.pop(task)
                 try:
                     conn, timeline = task.result()
                 except Exception as error:  # noqa: BLE001  # raised below when no host takes us
                     errors[host] = error
                 else:
-                    opened.append((-timeline, wanted.index(host), conn))
+                    opened.append((-timeline, candidates.index(host), conn))
             if opened and not done:
                 break
         if opened:
             chosen = min(opened, key=lambda each: each[:2])[2]
             return chosen
     finally:
-        for task in asked:
+        for task in tasks:
             task.add_done_callback(_terminate)
             task.cancel()
         for _, _, conn in opened:
             if conn is not chosen:
                 conn.terminate()
-    raise _verdict([errors[host] for host in wanted], wanted)
+    raise _verdict([errors[host] for host in candidates], candidates)
 
 
 def _terminate(task: "asyncio.Future[Opened]") -> None:
@@ -130,20 +130,23 @@ def _terminate(task: "asyncio.Future[Opened]") -> None:
         task.result()[0].terminate()
 
 
-def _verdict(errors: Sequence[Exception], wanted: Sequence[Host]) -> Exception:
+def _verdict(errors: Sequence[Exception], candidates: Sequence[Host]) -> Exception:
     """What is refused for good, by a server or the driver; else that none of them takes writes."""
     for error in errors:
         if isinstance(error, asyncpg.PostgresError | ValueError) and not isinstance(
             error, asyncpg.CannotConnectNowError
         ):
             return error
-    if all(isinstance(error, OSError) for error in errors) and len(set(map(_said, errors))) == 1:
+    if (
+        all(isinstance(error, OSError) for error in errors)
+        and len(set(map(_described, errors))) == 1
+    ):
         return errors[0]
     reasons = [
         str(error).removesuffix(".")
         if isinstance(error, Unavailable)
-        else f"{host}: {_said(error)}"
-        for host, error in zip(wanted, errors, strict=True)
+        else f"{host}: {_described(error)}"
+        for host, error in zip(candidates, errors, strict=True)
     ]
     return Unavailable(
         f"None of the servers takes writes: {'; '.join(reasons)}.",
@@ -151,7 +154,7 @@ def _verdict(errors: Sequence[Exception], wanted: Sequence[Host]) -> Exception:
     )
 
 
-def _said(error: Exception) -> str:
+def _described(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "does not answer"
     return reason(error) if isinstance(error, OSError) else str(error)
@@ -178,8 +181,8 @@ async def role_of(conn: asyncpg.Connection) -> Role:
     try:
         [row] = await conn.fetch(_ROLE)
     except asyncpg.PostgresError:
-        told = getattr(conn.get_settings(), "in_hot_standby", "off")
-        return Role(told == "on", 0, 0)
+        hot_standby = getattr(conn.get_settings(), "in_hot_standby", "off")
+        return Role(hot_standby == "on", 0, 0)
     return Role(row["is_standby"], row["system"], int((row["wal"] or "0")[:8], 16))
 
 

@@ -25,9 +25,9 @@ _KEEPALIVE = """
 set tcp_keepalives_idle = 1; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 2;
 set tcp_user_timeout = 1500
 """
-# One that is busy with a statement looks for its client, too: else the key of a worker that was
-# killed would be held until the statement ends.
-_LOOK = "set client_connection_check_interval = 500"
+# A backend that runs a statement checks its client, too: else the key of a worker that was killed
+# would be held until the statement ends.
+_CHECK_CLIENT = "set client_connection_check_interval = 500"
 
 _log = logging.getLogger("penstock.db")
 
@@ -49,8 +49,8 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
     try:
         with translated():
             await conn.execute(_KEEPALIVE)
-            with suppress(asyncpg.InvalidParameterValueError):  # on a system that cannot look
-                await conn.execute(_LOOK)
+            with suppress(asyncpg.InvalidParameterValueError):  # a system that cannot check
+                await conn.execute(_CHECK_CLIENT)
             if local:
                 await conn.execute("set synchronous_commit = local")
     except BaseException:
@@ -82,7 +82,7 @@ async def listen(  # noqa: PLR0913  # all named where it is called
     tries = 0
     complained: set[str] = set()
 
-    def hear(_: object, __: int, channel: str, payload: object) -> None:
+    def on_message(_: object, __: int, channel: str, payload: object) -> None:
         try:
             on_notify(channel, str(payload))
         except Exception as error:  # noqa: BLE001  # whatever somebody has sent
@@ -100,13 +100,13 @@ async def listen(  # noqa: PLR0913  # all named where it is called
         conn: asyncpg.Connection | None = None
         try:
             conn = await open_session(dsn, name=name)
-            gone = asyncio.Event()
-            conn.add_termination_listener(lambda _, gone=gone: gone.set())
+            closed = asyncio.Event()
+            conn.add_termination_listener(lambda _, closed=closed: closed.set())
             for channel in channels:
-                await conn.add_listener(channel, hear)
+                await conn.add_listener(channel, on_message)
             if await on_connect(conn):
                 tries = 0
-                await _stay(conn, gone, renew_seconds)
+                await _stay(conn, closed, renew_seconds)
         except (Unavailable, Misconfigured, TimeoutError, OSError, asyncpg.PostgresError) as error:
             # Misconfigured too: a server that starts, or fails over, may refuse us for a moment.
             reason = str(error) if isinstance(error, PenstockError) else type(error).__name__
@@ -120,12 +120,12 @@ async def listen(  # noqa: PLR0913  # all named where it is called
         await back_soon(tries)
 
 
-async def _stay(conn: asyncpg.Connection, gone: asyncio.Event, renew_seconds: float) -> None:
+async def _stay(conn: asyncpg.Connection, closed: asyncio.Event, renew_seconds: float) -> None:
     """Until the session ends, does not answer any more, or is old enough to be renewed."""
-    ends = time.monotonic() + renew_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
-    while time.monotonic() < ends and not gone.is_set():
+    deadline = time.monotonic() + renew_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
+    while time.monotonic() < deadline and not closed.is_set():
         try:
-            await asyncio.wait_for(gone.wait(), _ALIVE_SECONDS)
+            await asyncio.wait_for(closed.wait(), _ALIVE_SECONDS)
         except TimeoutError:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await fetching(conn)("select 1", ())

@@ -93,7 +93,7 @@ class Session(asyncpg.Connection):
         super().__init__(*args, **named)
         self.is_unconfirmed = False
         self.pins = ""
-        self.add_log_listener(_hear)
+        self.add_log_listener(_notice_unconfirmed)
 
     def transaction(
         self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False
@@ -108,7 +108,7 @@ class Session(asyncpg.Connection):
         return await super().execute(query, *args, **named)
 
 
-def _hear(conn: Any, message: Any) -> None:
+def _notice_unconfirmed(conn: Any, message: Any) -> None:
     # By the place in the server, since the words are in its language. The driver calls this before
     # the statement's own answer is handed out.
     if message.server_source_function == "SyncRepWaitForLSN":
@@ -168,9 +168,9 @@ async def connect_plainly(
         return conn, role.timeline
 
     if several:
-        found = await first_of(several, connect, all_of_them=compares)
+        conn = await first_of(several, connect, ask_all=compares)
         _compared.add(dsn)
-        return found
+        return conn
     return (await connect())[0]
 
 
@@ -185,7 +185,7 @@ def let_go(conn: asyncpg.Connection) -> None:
     task.add_done_callback(_leaving.discard)
 
 
-async def _all_gone() -> None:
+async def _all_closed() -> None:
     """Wait for those of this loop that are being let go of: the loop may end next."""
     loop = asyncio.get_running_loop()
     leaving = {task for task in _leaving if task.get_loop() is loop}
@@ -312,7 +312,7 @@ class Pool:
         idle, self._idle = self._idle, []
         for conn in idle:
             await conn.close()
-        await _all_gone()
+        await _all_closed()
         for _ in range(self._max_size):
             self._turn.release()
 

@@ -82,14 +82,14 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
     schema = schema or packaged()
     async with _alone(conn):
         await version.make_tables(conn)
-        found = await version.status(conn, schema)
-        version.refuse_foreign(found)
-        if found.is_current:
+        status = await version.status(conn, schema)
+        version.refuse_foreign(status)
+        if status.is_current:
             await _grant_rights(conn)  # the tenants' role may have been made since
-            return Moved(found.current, ())
-        pending = schema.migrations[found.current :]
+            return Moved(status.current, ())
+        pending = schema.migrations[status.current :]
         loading = objects.Loading(conn, schema.functions)
-        if found.current:
+        if status.current:
             await loading.begin()
 
         async def change() -> None:
@@ -104,7 +104,7 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
             ):
                 await conn.execute("select penstock.make_partitions()")
             await _grant_rights(conn)
-            previous = 0 if found.is_previous else found.current
+            previous = 0 if status.is_previous else status.current
             await version.note(conn, previous, schema.functions_checksum)
 
         await _in_turn(conn, change)
@@ -140,13 +140,13 @@ async def down(
     exported = None
     try:
         async with _alone(conn):
-            found = await version.status(conn, schema)
-            version.refuse_foreign(found, edited_too=False)
-            target = max(found.current - 1, 0) if to is None else to
-            _refuse_odd_target(target, found.current, export)
-            undone = schema.migrations[target : found.current][::-1]
+            status = await version.status(conn, schema)
+            version.refuse_foreign(status, edited_too=False)
+            target = max(status.current - 1, 0) if to is None else to
+            _refuse_odd_target(target, status.current, export)
+            undone = schema.migrations[target : status.current][::-1]
             if not undone:
-                return Moved(found.current, ())
+                return Moved(status.current, ())
             if target == 0:
                 exported = await transfer.empty(conn, export)
             await objects.drop_all(conn)

@@ -98,48 +98,48 @@ async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Stat
 
 async def admit(conn: asyncpg.Connection, schema: Schema | None = None) -> None:
     """`require_served` for a program that starts: one line in the log where it is an old one."""
-    found = await require_served(conn, schema)
-    if found.difference:
-        _log.warning("%s: fine during an upgrade, replace this program soon", found.difference)
+    served = await require_served(conn, schema)
+    if served.difference:
+        _log.warning("%s: fine during an upgrade, replace this program soon", served.difference)
 
 
 async def require_served(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
     """Refuse a database this program cannot work on, and say what to do."""
-    found = await status(conn, schema)
-    refuse_unserved(found)
-    return found
+    state = await status(conn, schema)
+    refuse_unserved(state)
+    return state
 
 
-def refuse_unserved(found: Status) -> None:
+def refuse_unserved(state: Status) -> None:
     """`require_served` of a status that was read already."""
-    if found.is_served:
+    if state.is_served:
         return
-    refuse_foreign(found)
-    if found.current == 0:
+    refuse_foreign(state)
+    if state.current == 0:
         reason = "The database has no Penstock schema yet"
-    elif found.pending:
+    elif state.pending:
         reason = (
-            f"The database's schema is at migration {found.current}"
-            f" and this program needs {found.wanted}"
+            f"The database's schema is at migration {state.current}"
+            f" and this program needs {state.wanted}"
         )
     else:
         reason = "The functions in the database are not those of this program"
     raise SchemaMismatch(f"{reason}: run `penstock migrate up`.")
 
 
-def refuse_foreign(found: Status, *, edited_too: bool = True) -> None:
+def refuse_foreign(state: Status, *, edited_too: bool = True) -> None:
     """Refuse a schema that this program's migrations have not made."""
-    if found.other_tables:
+    if state.other_tables:
         raise SchemaMismatch(OTHER_TABLES)
-    if found.current > found.wanted:
+    if state.current > state.wanted:
         raise SchemaMismatch(
-            f"The database's schema is at migration {found.current}, newer than this program,"
-            f" which knows {found.wanted}. Upgrade penstock here, or take the schema back with the"
-            f" newer program: `penstock migrate down --to {found.wanted}`."
+            f"The database's schema is at migration {state.current}, newer than this program,"
+            f" which knows {state.wanted}. Upgrade penstock here, or take the schema back with the"
+            f" newer program: `penstock migrate down --to {state.wanted}`."
         )
-    if found.changed and edited_too:
+    if state.changed and edited_too:
         raise SchemaMismatch(
-            f"{', '.join(found.changed)} was edited after it was applied to this database."
+            f"{', '.join(state.changed)} was edited after it was applied to this database."
             " Put the file back and write the change as a new migration; where the jobs may go,"
             " `penstock migrate down --to 0` and `penstock migrate up` start afresh."
         )

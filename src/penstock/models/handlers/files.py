@@ -17,7 +17,7 @@ from penstock.models.handlers.protocols import JobContext
 
 # Kept in memory while a file is made; more goes to a temporary file.
 MEMORY_BYTES = 1024 * 1024
-AWAY_SECONDS = 0.5
+_OUTAGE_SECONDS = 0.5
 
 _T = TypeVar("_T")
 
@@ -64,13 +64,13 @@ async def find_file(context: JobContext, reference: Any) -> Upload:
 
     Its payload may name any: where it came in by plain SQL, nobody has looked at it.
     """
-    wanted = read_reference(reference)
-    if wanted is None:
+    upload = read_reference(reference)
+    if upload is None:
         raise Invalid(
             'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
         )
     account = context.claimed.account or ""
-    return await _patiently(context, lambda: context.uploads.find(wanted, account=account))
+    return await _patiently(context, lambda: context.uploads.find(upload, account=account))
 
 
 async def read_piece(context: JobContext, upload: UUID, n: int) -> bytes | None:
@@ -94,7 +94,7 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
         except AWAY:
             if context.ended:
                 raise LeaseLost from None
-            await asyncio.sleep(AWAY_SECONDS)
+            await asyncio.sleep(_OUTAGE_SECONDS)
 
 
 async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
@@ -175,26 +175,26 @@ class ProcessFiles:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._made: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None
 
     async def __call__(self, method: str, *args: Any) -> Any:
         uploads = self._context.uploads
         match method:
             case "open":
-                found = await find_file(self._context, *args)
-                return [str(found.id), found.content_type, found.size]
+                upload = await find_file(self._context, *args)
+                return [str(upload.id), upload.content_type, upload.size]
             case "read_piece":
-                upload, n = args
-                found = await find_file(self._context, upload)
-                return packed(await read_piece(self._context, found.id, n))
+                reference, n = args
+                upload = await find_file(self._context, reference)
+                return packed(await read_piece(self._context, upload.id, n))
             case "most_bytes":
                 return await uploads.most_bytes()
             case "add_piece":
-                self._made = self._made or _new_file()
-                _add(self._made, unpacked(args[0]), await uploads.most_bytes())
+                self._file = self._file or _new_file()
+                _add(self._file, unpacked(args[0]), await uploads.most_bytes())
                 return None
             case _:
-                file, self._made = self._made or _new_file(), None
+                file, self._file = self._file or _new_file(), None
                 with file:
                     return await keep_file(self._context, file, *args)
 

@@ -73,7 +73,7 @@ class Model(Server):
         elif call.fault == "reset":
             wire.reset()
         else:
-            self.look_up(request, wire)
+            self.answer_without_model(request, wire)
 
     def _read(self, request: Request, call: Call) -> Ask:
         read = ollama.read if request.path.startswith("/api/") else openai.read

@@ -85,7 +85,7 @@ class Server(ABC):
         self.loaded: dict[str, datetime] = {}
         """The models that have answered, and when they did last."""
         self._calls = Calls(options.log)
-        self._again: asyncio.TimerHandle | None = None
+        self._restart: asyncio.TimerHandle | None = None
         self._listener = Listener(options.host, options.port, self._handle)
         self._control: Listener | None = None
         if options.control is not None:
@@ -104,7 +104,7 @@ class Server(ABC):
         self.start()
 
     def close(self) -> None:
-        self._forget_start()
+        self._cancel_restart()
         self._listener.close()
         if self._control is not None:
             self._control.close()
@@ -118,20 +118,20 @@ class Server(ABC):
             await asyncio.sleep(0)
 
     def start(self) -> None:
-        self._forget_start()
+        self._cancel_restart()
         self._listener.start()
 
-    def _forget_start(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+    def _cancel_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
 
     def take_order(self, order: Order) -> None:
         """Obey `refuse`: refuse connections and reset those that are open, for so many seconds."""
         self._listener.stop()
         if order.seconds is not None:
             loop = asyncio.get_running_loop()
-            self._again = loop.call_later(order.seconds, self.start)
+            self._restart = loop.call_later(order.seconds, self.start)
 
     def heal(self) -> None:
         """No more faults, and the port is open. What hangs already goes on hanging."""
@@ -181,7 +181,7 @@ class Server(ABC):
             wrong = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
             raise Refusal(401, wrong, "invalid_api_key")
 
-    def look_up(self, request: Request, wire: Connection) -> None:
+    def answer_without_model(self, request: Request, wire: Connection) -> None:
         """Answer a call that asks for no answer of the model; any other path with 404."""
         match request.method, request.path:
             case "GET", "/":

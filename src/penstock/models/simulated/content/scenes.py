@@ -106,9 +106,9 @@ class Canvas:
             row[part] = row[part].translate(_blended(value, strength))
 
 
-def mixed(one: Colour, other: Colour, share: float) -> Colour:
+def mixed(first: Colour, second: Colour, share: float) -> Colour:
     red, green, blue = (
-        round(a + (b - a) * min(1.0, max(0.0, share))) for a, b in zip(one, other, strict=True)
+        round(a + (b - a) * min(1.0, max(0.0, share))) for a, b in zip(first, second, strict=True)
     )
     return red, green, blue
 

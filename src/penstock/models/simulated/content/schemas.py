@@ -67,10 +67,10 @@ class _Writer:
 
     def _referred(self, reference: str) -> Any:
         """What `#/$defs/Name` stands for, in the same document."""
-        found = self._root
+        value = self._root
         for part in reference.removeprefix("#").strip("/").split("/"):
-            found = found.get(part) if part and isinstance(found, Mapping) else found
-        return found
+            value = value.get(part) if part and isinstance(value, Mapping) else value
+        return value
 
 
 def _bounds(schema: Mapping[str, Any], inward: float) -> tuple[float, float]:

@@ -60,27 +60,27 @@ class Ollama:
         return error(message) + b"\n"
 
     def _end(self, answer: Answer, text: str, spent: Spent) -> bytes:
-        said: dict[str, Any] = {"model": self.ask.model}
+        fields: dict[str, Any] = {"model": self.ask.model}
         if answer.remote_host is not None:
-            said |= {"remote_model": self.ask.model, "remote_host": answer.remote_host}
-        said["created_at"] = _now()
+            fields |= {"remote_model": self.ask.model, "remote_host": answer.remote_host}
+        fields["created_at"] = _now()
         if self._chat:
-            said["message"] = {"role": "assistant", "content": text}
+            fields["message"] = {"role": "assistant", "content": text}
         else:
-            said["response"] = text
-        said |= {"done": True, "done_reason": answer.finish}
+            fields["response"] = text
+        fields |= {"done": True, "done_reason": answer.finish}
         if answer.finish == "load":
-            return json.dumps(said).encode()
+            return json.dumps(fields).encode()
         if not self._chat:
-            said["context"] = [1, 2, 3]
-        said |= {"total_duration": spent.total, "load_duration": 1_000_000}
+            fields["context"] = [1, 2, 3]
+        fields |= {"total_duration": spent.total, "load_duration": 1_000_000}
         if answer.prompt_tokens is not None:
-            said["prompt_eval_count"] = answer.prompt_tokens
-        said["prompt_eval_duration"] = spent.prompt
+            fields["prompt_eval_count"] = answer.prompt_tokens
+        fields["prompt_eval_duration"] = spent.prompt
         if answer.completion_tokens is not None:
-            said["eval_count"] = answer.completion_tokens
-        said["eval_duration"] = spent.tokens
-        return json.dumps(said, ensure_ascii=False).encode()
+            fields["eval_count"] = answer.completion_tokens
+        fields["eval_duration"] = spent.tokens
+        return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def error(message: str) -> bytes:
@@ -120,12 +120,12 @@ def _known(model: Any, options: Options) -> str:
 
 
 def _whole(chosen: dict[str, Any], name: str) -> int | None:
-    found = chosen.get(name)
-    if found is None:
+    value = chosen.get(name)
+    if value is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refusal(400, f'option "{name}" must be of type integer')
-    return int(found)
+    return int(value)
 
 
 def tags(options: Options) -> dict[str, Any]:

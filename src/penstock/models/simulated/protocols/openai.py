@@ -53,15 +53,15 @@ class OpenAI:
         return f"{self._before}{json.dumps(delta, ensure_ascii=False)}{after}".encode()
 
     def last(self, answer: Answer, _spent: Spent) -> bytes:
-        said = b""
+        sent = b""
         if answer.refusal is not None:
-            said = self._delta({"refusal": answer.refusal})
-        said += self._delta({}, answer.finish)
+            sent = self._delta({"refusal": answer.refusal})
+        sent += self._delta({}, answer.finish)
         if self.ask.include_usage:
             head = self._head("chat.completion.chunk")
             total = {**head, "choices": [], "usage": _usage(answer)}
-            said += b"data: " + json.dumps(total).encode() + b"\n\n"
-        return said + b"data: [DONE]\n\n"
+            sent += b"data: " + json.dumps(total).encode() + b"\n\n"
+        return sent + b"data: [DONE]\n\n"
 
     def whole(self, answer: Answer, _spent: Spent) -> bytes:
         if self.ask.images:
@@ -77,24 +77,24 @@ class OpenAI:
             "logprobs": None,
             "finish_reason": answer.finish,
         }
-        said = {**self._head("chat.completion"), "choices": [choice]}
+        fields = {**self._head("chat.completion"), "choices": [choice]}
         if (usage := _usage(answer)) is not None:
-            said["usage"] = usage
-        return json.dumps(said, ensure_ascii=False).encode()
+            fields["usage"] = usage
+        return json.dumps(fields, ensure_ascii=False).encode()
 
     def _pictures(self, answer: Answer) -> bytes:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "created": self._created,
-            "data": [{"b64_json": base64.b64encode(one).decode()} for one in answer.images],
+            "data": [{"b64_json": base64.b64encode(image).decode()} for image in answer.images],
         }
         if (usage := _usage(answer)) is not None:
-            said["usage"] = {
+            fields["usage"] = {
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {"text_tokens": usage["prompt_tokens"], "image_tokens": 0},
                 "output_tokens": usage["completion_tokens"],
                 "total_tokens": usage["total_tokens"],
             }
-        return json.dumps(said).encode()
+        return json.dumps(fields).encode()
 
     def error_line(self, message: str) -> bytes:
         return b"data: " + error(500, message, None) + b"\n\n"
@@ -214,15 +214,15 @@ def _text(content: Any) -> str:
     return str(content or "")
 
 
-def _schema(wanted: Any) -> Any:
-    if not isinstance(wanted, dict):
+def _schema(response_format: Any) -> Any:
+    if not isinstance(response_format, dict):
         return None
-    if wanted.get("type") == "json_schema":
-        described = wanted.get("json_schema")
+    if response_format.get("type") == "json_schema":
+        described = response_format.get("json_schema")
         if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
             raise Refusal(400, "Missing required parameter: 'response_format.json_schema.schema'.")
         return described["schema"]
-    return "json" if wanted.get("type") == "json_object" else None
+    return "json" if response_format.get("type") == "json_object" else None
 
 
 def models(options: Options) -> dict[str, Any]:

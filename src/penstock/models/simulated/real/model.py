@@ -83,7 +83,7 @@ class RealModel(Server):
             async with self.slots:
                 await self._pass_on(request, wire)
         else:
-            self.look_up(request, wire)
+            self.answer_without_model(request, wire)
 
     async def _pass_on(self, request: Request, wire: Connection) -> None:
         transport = await Transport.here()
@@ -175,8 +175,8 @@ def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
             for message in fields["messages"]
         ]
     else:
-        said = (("system", fields.get("system")), ("user", fields.get("prompt")))
-        messages = [{"role": role, "content": str(text)} for role, text in said if text]
+        prompts = (("system", fields.get("system")), ("user", fields.get("prompt")))
+        messages = [{"role": role, "content": str(text)} for role, text in prompts if text]
     body: dict[str, Any] = {
         "messages": messages,
         "stream": True,
@@ -187,8 +187,8 @@ def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
     if ask.schema == "json":
         body["response_format"] = {"type": "json_object"}
     elif ask.schema is not None:
-        wanted = {"name": "answer", "schema": ask.schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        schema = {"name": "answer", "schema": ask.schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
 
 
