@@ -10,7 +10,7 @@ STATUSES = ("succeeded", "failed", "progress")
 MESSAGE_MAX = 1_000
 # What a function cannot know of itself.
 _OURS = ("cancelled", "expired", "worker_lost", "no_callback")
-SAYABLE = tuple(name for name in CLASSES if name not in _OURS)
+REPORTABLE_CLASSES = tuple(name for name in CLASSES if name not in _OURS)
 """The classes of error that a function may name."""
 
 
@@ -43,10 +43,10 @@ def read_failure(error: Any, *, lenient: bool = False) -> Failure:
     """
     fields = error if isinstance(error, dict) else {}
     cls = fields.get("class")
-    if cls is None or (lenient and cls not in SAYABLE):
+    if cls is None or (lenient and cls not in REPORTABLE_CLASSES):
         cls = "provider_error"
-    if cls not in SAYABLE:
-        raise Odd(f"an error.class that is none of {', '.join(SAYABLE)}")
+    if cls not in REPORTABLE_CLASSES:
+        raise Odd(f"an error.class that is none of {', '.join(REPORTABLE_CLASSES)}")
     verdict = CLASSES[cls]
     match fields.get("retryable"):
         case False:

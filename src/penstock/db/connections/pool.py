@@ -27,7 +27,7 @@ LEAVE_SECONDS = 2.0
 # Three probes without an answer, and 15 s for what was sent (in ms).
 _SILENCE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # The same on the server's side, so that what a host held that is gone is free again: locks of an
-# open transaction, and its place among the connections.
+# open transaction, and one of the connections.
 _SERVER_SILENCE = """
 set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 3; set tcp_keepalives_count = 3;
 set tcp_user_timeout = 15000
@@ -55,7 +55,7 @@ _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, sep
 
 
 class Unreadable(str):
-    """In place of JSON that no parser here takes: nested thousands deep, or of endless numbers.
+    """Instead of JSON that no parser here takes: nested thousands deep, or of endless numbers.
 
     Submits refuse such, but who writes into tables can store it. A value that is no object fails
     its own job; an error would take all rows of the answer along, each time they are fetched.
@@ -109,7 +109,7 @@ class Session(asyncpg.Connection):
 
 
 def _notice_unconfirmed(conn: Any, message: Any) -> None:
-    # By the place in the server, since the words are in its language. The driver calls this before
+    # By the function in the server, since the message is in its language. The driver calls this before
     # the statement's own answer is handed out.
     if message.server_source_function == "SyncRepWaitForLSN":
         conn.is_unconfirmed = True
@@ -298,7 +298,7 @@ class Pool:
             self._give(conn)
 
     def expire(self) -> None:
-        """Close each connection when it is next free; others take their place."""
+        """Close each connection when it is next free; new ones are opened instead."""
         self._old |= self._lent
         idle, self._idle = self._idle, []
         for conn in idle:

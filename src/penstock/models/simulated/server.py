@@ -38,7 +38,7 @@ _TEXT = "text/plain; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
-# Of the loop; a connection that was reset is gone after one, its task after two.
+# Of the loop; a connection that was reset has ended after one, its task after two.
 _ROUNDS = 100
 
 
