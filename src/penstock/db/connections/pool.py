@@ -109,8 +109,8 @@ class Session(asyncpg.Connection):
 
 
 def _notice_unconfirmed(conn: Any, message: Any) -> None:
-    # By the function in the server, since the message is in its language. The driver calls this before
-    # the statement's own answer is handed out.
+    # By the function in the server, since the message is in its language. The driver calls this
+    # before the statement's own answer is handed out.
     if message.server_source_function == "SyncRepWaitForLSN":
         conn.is_unconfirmed = True
 
