@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from penstock.db.connections.driver_errors import translated
-from penstock.db.schema.files import Migration, Schema, packaged
+from penstock.db.schema.files import Schema, packaged
 from penstock.errors import SchemaMismatch
 
 _log = logging.getLogger("penstock.db")
@@ -175,13 +175,4 @@ async def note(conn: asyncpg.Connection, previous: int, functions_checksum: str 
         " previous_checksum = case when $1::int > 0 then functions_checksum end",
         previous,
         functions_checksum,
-    )
-
-
-async def record(conn: asyncpg.Connection, migration: Migration) -> None:
-    await conn.execute(
-        "insert into penstock.migration (number, name, checksum) values ($1, $2, $3)",
-        migration.number,
-        migration.name,
-        migration.checksum,
     )
