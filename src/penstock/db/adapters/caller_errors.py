@@ -29,20 +29,20 @@ _PREPARED = (
     "conn holds a two-phase transaction that is prepared, which can only be committed or rolled "
     "back: use it before tpc_prepare()"
 )
-_BUSY = (
+_IN_USE = (
     "conn is at work on another statement, and a connection runs one at a time: await that one "
     "first, or lend another connection"
 )
 _BY_STATE = {"25P02": _ABORTED, "25006": _READ_ONLY}
 # The server, or the way to it, is gone or going.
-_GONE = ("08", "57P")
+_LOST = ("08", "57P")
 # Drivers have no code for these: the class, and a piece of its message.
 _BY_WORDS = (
     ("ResourceClosedError", "", _CLOSED),
     ("PendingRollbackError", "", _ABORTED),
     ("PipelineAborted", "", _ABORTED),
     ("InvalidRequestError", "'prepared' state", _PREPARED),
-    ("InterfaceError", "another operation is in progress", _BUSY),
+    ("InterfaceError", "another operation is in progress", _IN_USE),
     ("InterfaceError", "closed", _CLOSED),
     ("InterfaceError", "released back to the pool", _CLOSED),
     ("OperationalError", "connection is closed", _CLOSED),
@@ -120,7 +120,7 @@ def _explained(error: BaseException) -> PenstockError | None:
             return _odd(_BY_STATE[state])
         if (undone := rolled_back(state, ours=False)) is not None:
             return undone
-        if state.startswith(_GONE):
+        if state.startswith(_LOST):
             return _lost()
     names = {base.__name__ for base in type(error).__mro__}
     words = str(error)

@@ -77,8 +77,8 @@ async def _refuse_pooler(conn: asyncpg.Connection, dsn: str) -> None:
 
     Asked in full only where some pooler is there: it gives a number of its own for the process.
     """
-    is_behind_one = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
-    if is_behind_one and await is_pooled(dsn):
+    is_behind_pooler = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
+    if is_behind_pooler and await is_pooled(dsn):
         raise Misconfigured(POOLED)
 
 

@@ -20,7 +20,7 @@ from penstock.errors import (
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
 # errors, operator intervention (shut-down, failover), too many connections, and a transaction that
 # took too long.
-_GONE = ("08", "57P", "53300", "25P03", "25P04")
+_LOST = ("08", "57P", "53300", "25P03", "25P04")
 
 
 POOLED = (
@@ -97,7 +97,7 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
         )
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return Unavailable(f"The database is read-only: {error.message}.", hint=READS_ONLY)
-    if state.startswith(_GONE):
+    if state.startswith(_LOST):
         return Unavailable(f"The database is not available: {error.message}.")
     if isinstance(error, _STRANGERS):
         return Misconfigured(POOLED)

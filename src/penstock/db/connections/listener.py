@@ -15,7 +15,7 @@ from penstock.db.connections.driver_errors import fetching, translated
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 
 # Workers have to be back within a second of the server.
-_BACK_SECONDS = (0.05, 0.5)
+_RECONNECT_SECONDS = (0.05, 0.5)
 _ALIVE_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 
@@ -61,7 +61,7 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
 
 async def back_soon(tries: int) -> None:
     """Wait before trying to connect again: soon, and not all at the same moment."""
-    low, high = _BACK_SECONDS
+    low, high = _RECONNECT_SECONDS
     await asyncio.sleep(random.uniform(low, min(high, low * 2**tries)))  # noqa: S311  # no secret
 
 

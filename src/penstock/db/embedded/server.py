@@ -49,7 +49,7 @@ class State(Enum):
     """What a knock at the server's door finds out."""
 
     READY = "accepts connections"
-    BUSY = "starts, recovers or stops"
+    NOT_READY = "starts, recovers or stops"
     DOWN = "nobody listens"
 
 
@@ -98,7 +98,7 @@ class Server:
         # Asked to stop while it recovers from the crash of a backend, Postgres 18 waits for ever
         # for processes it forgot to tell. So it is asked when it has recovered; and where that
         # came too late, or a disk is very slow, the next start recovers what was committed.
-        _wait(lambda: not pid or self._state() is not State.BUSY)
+        _wait(lambda: not pid or self._state() is not State.NOT_READY)
         for name in ("INT", "QUIT"):  # "Fast" ends open sessions; "immediate" writes no checkpoint.
             if pid and _alive(pid):
                 self._signal(name, {pid})
@@ -143,13 +143,13 @@ class Server:
                     answer += part
                 door.sendall(b"X\0\0\0\4")
             except (TimeoutError, BlockingIOError):  # Too many connect at once.
-                return State.BUSY
+                return State.NOT_READY
             except OSError:
                 pass  # What was answered before that tells.
         if not answer:
             return State.DOWN
         # 57P03 is "cannot connect now". Any other refusal comes from a server that is up.
-        return State.BUSY if answer[:1] == b"E" and b"C57P03\0" in answer else State.READY
+        return State.NOT_READY if answer[:1] == b"E" and b"C57P03\0" in answer else State.READY
 
     def _vacant(self) -> bool:
         """Whether nothing of an earlier server is left in the data; help it out if it is dying."""

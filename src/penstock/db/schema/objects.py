@@ -132,7 +132,7 @@ class Loading:
                 await self._conn.execute(_at_once(s for _, s in self._routines))
         except asyncpg.PostgresError:
             for script, statement in self._routines:
-                await script.run_one(self._conn, statement)
+                await script.run_statement(self._conn, statement)
 
     async def _definitions(self) -> set[tuple[int, str]]:
         return {(row["oid"], row["location"]) for row in await self._conn.fetch(_OWNED)}

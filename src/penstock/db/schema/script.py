@@ -58,9 +58,9 @@ class Script:
     async def run(self, conn: asyncpg.Connection) -> None:
         """Run every statement; the caller holds the transaction."""
         for statement in self.statements():
-            await self.run_one(conn, statement)
+            await self.run_statement(conn, statement)
 
-    async def run_one(self, conn: asyncpg.Connection, statement: Statement) -> None:
+    async def run_statement(self, conn: asyncpg.Connection, statement: Statement) -> None:
         """Run one of its statements."""
         try:
             await conn.execute(statement.text)

@@ -41,7 +41,7 @@ _TEXT = "text/plain; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
-# A bench makes thousands of calls a second; the oldest make room.
+# A bench makes thousands of calls a second; the oldest are dropped.
 _KEPT = 100_000
 # Of the loop; a connection that was reset has ended after one, its task after two.
 _ROUNDS = 100
@@ -64,7 +64,7 @@ class Slots:
 
     async def __aenter__(self) -> None:
         if self._free.locked() and self.max_queue is not None and self.waiting >= self.max_queue:
-            raise Refusal(503, ollama.BUSY)
+            raise Refusal(503, ollama.LINE_FULL)
         self.waiting += 1
         try:
             await self._free.acquire()

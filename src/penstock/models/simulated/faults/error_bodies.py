@@ -24,7 +24,7 @@ _MESSAGES = {
     429: ("Rate limit reached for requests.", "rate_limit_exceeded"),
     500: ("The server had an error while processing your request.", None),
     502: ("bad gateway", None),
-    503: (ollama.BUSY, None),
+    503: (ollama.LINE_FULL, None),
     504: ("The upstream server did not answer in time.", None),
 }
 _PAGE = (

@@ -13,7 +13,7 @@ from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options, tagged
 from penstock.models.simulated.request import Answer, Ask, Spent, read_model
 
-BUSY = "server busy, please try again.  maximum pending requests exceeded"
+LINE_FULL = "server busy, please try again.  maximum pending requests exceeded"
 TOO_LONG = "the input length exceeds the context length"
 VERSION = "0.12.6"
 _KEEP_ALIVE = timedelta(minutes=5)
