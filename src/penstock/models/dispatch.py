@@ -6,7 +6,6 @@ that nobody took takes the job back, at no cost where nobody was there. A call t
 in time leaves it: the function may have it, and a second call would have it done twice.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from penstock.models.handlers.job import Job
 from penstock.models.handlers.protocols import Handler
-from penstock.models.http import Http, called
+from penstock.models.http import Http, NoAnswer, called
 from penstock.security import signature
 from penstock.security.callback_token import Outside
 
@@ -43,13 +42,10 @@ def build(config: Dispatch) -> Handler:
             "expires_at": handover.expires_at.isoformat().replace("+00:00", "Z"),
         }
         signer = config.signer or signature.of_functions(outside.roots)
-        limit = asyncio.timeout(config.answer_seconds)
         try:
-            async with limit, called(config, signer, job, payload, callback) as answer:
+            async with called(config, signer, job, payload, callback) as answer:
                 await answer.finish()
-        except TimeoutError:
-            if not limit.expired():
-                raise
+        except NoAnswer:
             _log.info(
                 "the function at %s did not say in time that it took a job; it may yet call back",
                 config.endpoint.address,

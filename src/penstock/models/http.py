@@ -50,6 +50,10 @@ class FunctionFailed(ProviderError):  # noqa: N818
         self.verdict = verdict
 
 
+class NoAnswer(ProviderError):  # noqa: N818
+    """The answer was not complete in time."""
+
+
 def build(config: Http) -> Handler:
     async def http(job: Job, payload: dict[str, Any]) -> Any:
         token = secrets.token_urlsafe(24)
@@ -57,7 +61,6 @@ def build(config: Http) -> Handler:
         callback = {"callback_url": None, "token": token, "expires_at": None}
         async with (
             job.stage("calling", label="Waiting for the service"),
-            _limited(config),
             called(config, config.signer, job, payload, callback) as answer,
         ):
             body = await answer.read(REPLY_BYTES)
@@ -75,7 +78,10 @@ async def called(
     payload: dict[str, Any],
     callback: Mapping[str, str | None],
 ) -> AsyncIterator[Any]:
-    """Send a job to a function; yields its answer (net/transport.py), unless it refuses the job."""
+    """Send a job to a function; yields its answer (net/transport.py), unless it refuses the job.
+
+    Ends with NoAnswer where the answer is not complete in time.
+    """
     # Here: its library takes a quarter of a second to load, and only a worker calls.
     from penstock.net.transport import Transport
 
@@ -93,24 +99,17 @@ async def called(
         "Idempotency-Key": str(job.id),
     }
     transport = await Transport.here()
-    async with transport.post(config.endpoint, body, headers) as answer:
-        if answer.status not in _GOOD:
-            raise refused(await answer.refusal("the function"))
-        yield answer
-
-
-@asynccontextmanager
-async def _limited(config: Http) -> AsyncIterator[None]:
-    """Ends a call whose answer is not complete in time."""
     limit = asyncio.timeout(config.answer_seconds)
     try:
-        async with limit:
-            yield
+        async with limit, transport.post(config.endpoint, body, headers) as answer:
+            if answer.status not in _GOOD:
+                raise refused(await answer.refusal("the function"))
+            yield answer
     except TimeoutError:
         if not limit.expired():
             raise
         address = config.endpoint.address
-        raise ProviderError(
+        raise NoAnswer(
             f"the function at {address} did not answer in {config.answer_seconds:g} s",
             Signal(exception="read_timeout", address=address),
         ) from None
