@@ -47,6 +47,10 @@ class PenstockError(Exception):
     hint: str | None = None
     """What to do about it, where the message does not say so."""
 
+    def __init__(self, *args: object, hint: str | None = None) -> None:
+        super().__init__(*args)
+        self.hint = hint
+
 
 class Refused(PenstockError):
     """The request was understood and refused; nothing was written."""
@@ -62,11 +66,10 @@ class Refused(PenstockError):
         hint: str | None = None,
         **members: Any,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, hint=hint)
         self.message = message
         self.code = code
         self.field = field
-        self.hint = hint
         self.members = members
 
     def __str__(self) -> str:
@@ -169,9 +172,8 @@ class RolledBack(Unavailable):
     """
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        super().__init__(message)
+        super().__init__(message, hint=hint)
         self.code = code
-        self.hint = hint
 
 
 class JobFailed(PenstockError):

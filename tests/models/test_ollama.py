@@ -28,9 +28,9 @@ async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with simulated() as model:
         read = model._read
 
-        def look(request: Any) -> Any:
+        def look(request: Any, call: Any) -> Any:
             seen.append({**request.fields(), "headers": dict(request.headers)})
-            return read(request)
+            return read(request, call)
 
         monkeypatch.setattr(model, "_read", look)
         job = NotedJob()

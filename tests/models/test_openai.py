@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from penstock.failures.classify import classify
-from penstock.models.openai import OpenAI, _Reader, build, endpoint_of, is_strict
+from penstock.models.openai import OpenAI, OpenAIReply, build, endpoint_of, is_strict
 from penstock.models.output import Output
 from penstock.models.prompt import read_prompt
 from penstock.models.simulated.model import simulated
-from penstock.models.stream import Events, JsonLines
+from penstock.models.stream import Events, Lines
 from penstock.net.endpoint import read_endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.security.secret import Secret
@@ -24,9 +24,9 @@ async def test_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with simulated(api_key="k-2") as model:
         read = model._read
 
-        def look(request: Any) -> Any:
+        def look(request: Any, call: Any) -> Any:
             seen.append({**request.fields(), "headers": dict(request.headers)})
-            return read(request)
+            return read(request, call)
 
         monkeypatch.setattr(model, "_read", look)
         job = NotedJob()
@@ -90,10 +90,10 @@ def test_the_address_is_taken_with_v1_or_without(url: str, called: str) -> None:
 
 
 def read_all(*events: dict[str, Any] | bytes) -> Any:
-    reader = _Reader("127.0.0.1:1")
+    reader = OpenAIReply(address="127.0.0.1:1")
     for event in events:
         reader.read(event if isinstance(event, bytes) else json.dumps(event).encode())
-    return reader.reply
+    return reader
 
 
 def choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_done_without_a_reason_is_not_done() -> None:
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_thoughts_show_a_model_at_work(name: str) -> None:
-    reader = _Reader("127.0.0.1:1")
+    reader = OpenAIReply(address="127.0.0.1:1")
     thought = json.dumps(choice({name: "hm", "content": None})).encode()
     assert reader.read(thought) == ("", True)
 
@@ -117,7 +117,7 @@ def test_thoughts_show_a_model_at_work(name: str) -> None:
     [{"choices": []}, {"choices": [None]}, {"choices": 3}, {"choices": [{"delta": []}]}, {}],
 )
 def test_odd_events_say_nothing(odd: dict[str, Any]) -> None:
-    assert _Reader("127.0.0.1:1").read(json.dumps(odd).encode()) == ("", False)
+    assert OpenAIReply(address="127.0.0.1:1").read(json.dumps(odd).encode()) == ("", False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -133,11 +133,11 @@ def test_events_are_cut_anywhere(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_lines_are_cut_anywhere(size: int) -> None:
     written = b'{"a":1}\n\n{"b":2}\r\n{"c"'
-    lines = JsonLines("h:1")
+    lines = Lines("h:1")
     found = []
     for start in range(0, len(written), size):
         found += lines.feed(written[start : start + size])
-    assert [*found, *lines.end()] == [b'{"a":1}', b'{"b":2}\r', b'{"c"']
+    assert [*found, *lines.end()] == [b'{"a":1}', b"", b'{"b":2}\r', b'{"c"']
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Invalid
-from penstock.models.context_window import least_tokens, looks_cut
 from penstock.models.fields import read_fields
+from penstock.models.ollama import is_cut, least_tokens
 from penstock.models.prompt import read_prompt
 
 
@@ -119,13 +119,13 @@ def test_no_tokenizer_needs_fewer(text: str, least: int) -> None:
     assert least_tokens([text]) == least
 
 
-def test_only_a_count_that_is_far_too_small_looks_cut() -> None:
+def test_only_a_count_that_is_far_too_small_is_cut() -> None:
     essay = ["word " * 100]
-    assert looks_cut(essay, 89)
-    assert not looks_cut(essay, 90)
-    assert not looks_cut(essay, None)
-    assert not looks_cut(essay, 0)
-    assert not looks_cut(["word " * 40], 1)
+    assert is_cut(essay, 89)
+    assert not is_cut(essay, 90)
+    assert not is_cut(essay, None)
+    assert not is_cut(essay, 0)
+    assert not is_cut(["word " * 40], 1)
 
 
 def test_a_default_is_json() -> None:

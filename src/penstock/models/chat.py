@@ -1,17 +1,23 @@
 """A conversation with a model: what Ollama's and OpenAI's handlers have in common."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.models.handlers.protocols import Job
+from penstock.models.handlers.job import Job
+from penstock.models.handlers.protocols import Handler
 from penstock.models.output import Output
 from penstock.models.prompt import Prompt
-from penstock.models.stream import Pace, paced
+from penstock.models.stream import Lines, Pace, paced
 from penstock.net.endpoint import Endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal, from_value
+
+# How long the next token may take. A model is loaded first, from a disk perhaps. Less than a job's
+# time-out (2m by default), so that a server that hangs is seen as such.
+STALL_SECONDS = 30.0
 
 # As much as a result may have.
 TEXT_MAX = 1_000_000
@@ -19,30 +25,14 @@ _OK = 200
 _NAME_MAX = 200
 _SURROGATES = range(0xD800, 0xE000)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
-    """What a job of either kind is told."""
-
-    endpoint: Endpoint
-    model: str
-    prompt: Prompt
-    system: Prompt | None = None
-    output: Output = field(default_factory=Output)
-    first_token_seconds: float | None
-    """None: as long as the job may take."""
-    stall_seconds: float
-
-    def messages(self, payload: Mapping[str, Any]) -> list[dict[str, str]]:
-        said = [] if self.system is None else [("system", self.system.render(payload))]
-        said.append(("user", self.prompt.render(payload)))
-        return [{"role": role, "content": text} for role, text in said]
+Messages = list[dict[str, str]]
 
 
-@dataclass(slots=True)
-class Reply:
-    """What a model has said so far."""
+@dataclass(slots=True, kw_only=True)
+class Reply(ABC):
+    """An answer as it comes, piece by piece; each protocol reads its own."""
 
+    address: str
     parts: list[str] = field(default_factory=list)
     length: int = 0
     tokens: int = 0
@@ -53,38 +43,72 @@ class Reply:
     refused: bool = False
     model: str | None = None
     used: dict[str, float] = field(default_factory=dict)
+    prompt_tokens: int | None = None
+    """What the server counted of the prompt, with what it had in its cache where it says so."""
 
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
+    @abstractmethod
+    def lines(self) -> Lines:
+        """What cuts the bytes of the stream into pieces."""
 
-
-class Cutter(Protocol):
-    """Finds the pieces of an answer in its bytes."""
-
-    def feed(self, chunk: bytes) -> list[bytes]: ...
-    def end(self) -> list[bytes]: ...
-
-
-class Reader(Protocol):
-    """Reads one piece in a protocol's own words."""
-
-    reply: Reply
-
+    @abstractmethod
     def read(self, piece: bytes) -> tuple[str, bool]:
-        """The text in it, and whether it shows the model at work."""
+        """The text in a piece, and whether it shows the model at work."""
 
 
-async def ask(  # noqa: PLR0913  # the parts of one call
-    job: Job,
-    chat: Chat,
-    body: Mapping[str, Any],
-    headers: Mapping[str, str],
-    *,
-    cutter: Cutter,
-    reader: Reader,
-) -> None:
-    """Send it and read the answer to its end, token by token.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat(ABC):
+    """The options that both protocols have."""
+
+    endpoint: Endpoint
+    model: str
+    prompt: Prompt
+    system: Prompt | None = None
+    output: Output = field(default_factory=Output)
+    temperature: float | None = None
+    seed: int | None = None
+    first_token_seconds: float | None = None
+    """None: as long as the job may take."""
+    stall_seconds: float = STALL_SECONDS
+
+    @abstractmethod
+    def body(self, messages: Messages) -> dict[str, Any]:
+        """What is sent."""
+
+    @abstractmethod
+    def new_reply(self) -> Reply: ...
+
+    def headers(self) -> dict[str, str]:
+        return {}
+
+    async def check(self, job: Job, messages: Messages, reply: Reply) -> None:  # noqa: B027
+        """Refuse an answer to a part of the prompt, where the protocol lets that be seen."""
+
+    def messages(self, payload: Mapping[str, Any]) -> Messages:
+        prompts = {"system": self.system, "user": self.prompt}
+        return [
+            {"role": role, "content": prompt.render(payload)}
+            for role, prompt in prompts.items()
+            if prompt is not None
+        ]
+
+
+def build(config: Chat) -> Handler:
+    async def chat(job: Job, payload: dict[str, Any]) -> Any:
+        messages = config.messages(payload)
+        async with job.stage("generating", label=f"{config.model[:100]} is writing"):
+            headers = {"Idempotency-Key": job.key, **config.headers()}
+            reply = await ask(job, config, config.body(messages), headers)
+            # First: what is wrong with an answer to half a prompt does not matter any more.
+            await config.check(job, messages, reply)
+            return result(config, reply)
+
+    return chat
+
+
+async def ask(
+    job: Job, chat: Chat, body: Mapping[str, Any], headers: Mapping[str, str], *, emit: bool = True
+) -> Reply:
+    """Send it and read the answer to its end, token by token; `emit`: into the job's live stream.
 
     What was used is noted in any case: tokens of an answer that broke off were paid for, too.
     """
@@ -93,7 +117,9 @@ async def ask(  # noqa: PLR0913  # the parts of one call
 
     transport = await Transport.here()
     address = chat.endpoint.address
-    reply = reader.reply
+    reply = chat.new_reply()
+    lines = reply.lines()
+    emitting = job if emit else None
     sent = json.dumps(body, ensure_ascii=False).encode()
     try:
         async with (
@@ -102,83 +128,81 @@ async def ask(  # noqa: PLR0913  # the parts of one call
         ):
             if answer.status != _OK:
                 raise await answer.refusal(f"the model {chat.model}")
-            done = came = False
-            while not done and (chunk := await answer.chunk()):
+            came = False
+            while not reply.done and (chunk := await answer.chunk()):
                 came = True
-                done = await _take(job, reader, pace, cutter.feed(chunk), address)
-            if not done:
-                done = await _take(job, reader, pace, cutter.end(), address)
+                await _take(emitting, reply, pace, lines.feed(chunk))
+            if not reply.done:
+                await _take(emitting, reply, pace, lines.end())
             if not came:
                 raise broken("empty", "answered with nothing", address)
             if not reply.pieces and "stream" not in answer.headers.get("content-type", ""):
                 raise broken("bad_json", "answered with what is no stream of tokens", address)
             # Some servers leave out the last word after they said why they stopped.
-            if not done and reply.stop_reason is None:
+            if not reply.done and reply.stop_reason is None:
                 raise broken("incomplete", "ended its answer before it was done", address)
             pace.over()
             await answer.finish()
     finally:
         counted = {"completion_tokens": reply.tokens} if reply.tokens else {}
-        used = {**counted, **reply.used}
-        if used:
+        if used := {**counted, **reply.used}:
             await job.usage(**used)
+    return reply
 
 
-async def _take(job: Job, reader: Reader, pace: Pace, pieces: list[bytes], address: str) -> bool:
-    """Read what has come and hand it on; whether that was all."""
-    reply = reader.reply
-    found = []
+async def _take(job: Job | None, reply: Reply, pace: Pace, pieces: list[bytes]) -> None:
+    """Read what has come and emit its text."""
+    texts = []
     for piece in pieces:
-        text, alive = reader.read(piece)
+        if not piece.strip():
+            continue
+        text, alive = reply.read(piece)
         reply.pieces += 1
         if alive:
             reply.tokens += 1
             pace.token()
         if text:
-            found.append(text)
+            texts.append(text)
         if reply.done:
             break
-    if found:
-        text = "".join(found)
+    if texts:
+        text = "".join(texts)
         reply.length += len(text)
         if reply.length > TEXT_MAX:
-            raise broken("bad_json", f"sent more than {TEXT_MAX} characters", address)
+            raise broken("bad_json", f"sent more than {TEXT_MAX} characters", reply.address)
         reply.parts.append(text)
-        await pace.resting(job.emit(text))
-    return reply.done
+        if job is not None:
+            await pace.waiting(job.emit(text))
 
 
 def result(chat: Chat, reply: Reply) -> Any:
     """What a complete answer comes to, or what is wrong with it."""
-    address = chat.endpoint.address
-    if reply.refused:
-        raise broken("empty", "refused to answer", address, stop="refusal")
-    match reply.stop_reason:
-        case "content_filter":
-            raise broken("empty", "withheld its answer", address, stop="content_filter")
-        case "length":
-            raise broken(
-                "empty", "was cut off: its answer is longer than allowed", address, stop="length"
-            )
-        case _:
-            pass
-    text = reply.text
-    if not text.strip():
-        raise broken("empty", "answered with nothing", address)
+    text = "".join(reply.parts)
+    stop = "refusal" if reply.refused else reply.stop_reason
+    if stop in _STOPPED or not text.strip():
+        what = _STOPPED.get(stop, "answered with nothing")
+        raise broken("empty", what, reply.address, stop=stop if stop in _STOPPED else None)
     if chat.output.json:
-        return chat.output.read(text, address)
+        return chat.output.read(text, reply.address)
     return {"text": text, "model": reply.model or chat.model}
 
 
-def broken(kind: str, said: str, address: str, *, stop: str | None = None) -> ProviderError:
+_STOPPED: dict[str | None, str] = {
+    "refusal": "refused to answer",
+    "content_filter": "withheld its answer",
+    "length": "was cut off: its answer is longer than allowed",
+}
+
+
+def broken(kind: str, what: str, address: str, *, stop: str | None = None) -> ProviderError:
     """An answer that began with 200 and is no good."""
     signal = Signal(status=_OK, exception=kind, stop_reason=stop, received=True, address=address)
-    return ProviderError(f"the model at {address} {said}", signal)
+    return ProviderError(f"the model at {address} {what}", signal)
 
 
-def interrupted(said: Mapping[str, Any], address: str) -> ProviderError:
+def interrupted(piece: Mapping[str, Any], address: str) -> ProviderError:
     """An error in the midst of an answer that began with 200."""
-    seen = from_value(None, {}, said, address)
+    seen = from_value(None, {}, piece, address)
     signal = replace(seen, status=seen.status or _OK, exception="incomplete")
     return ProviderError(f"the model at {address} broke off its answer with an error", signal)
 
@@ -186,12 +210,12 @@ def interrupted(said: Mapping[str, Any], address: str) -> ProviderError:
 def parsed(piece: bytes, address: str) -> dict[str, Any]:
     """One piece as an object."""
     try:
-        found = json.loads(piece)
+        value = json.loads(piece)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise broken("bad_json", "sent what is no JSON object", address)
-    return found
+    return value
 
 
 def words(value: Any) -> str:
@@ -207,6 +231,6 @@ def words(value: Any) -> str:
 
 
 def name(value: Any) -> str | None:
-    """The model's name as the server tells it, if it is one."""
+    """The model's name as the server sends it, if it is one."""
     fits = isinstance(value, str) and 0 < len(value) <= _NAME_MAX and value.isprintable()
     return value if fits else None

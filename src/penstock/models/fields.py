@@ -37,19 +37,19 @@ class Fields:
         return {**own, **payload}
 
 
-def read_fields(said: Any) -> Fields:
+def read_fields(table: Any) -> Fields:
     """What `fields` declares, or Invalid, which names the field."""
-    if not isinstance(said, dict):
+    if not isinstance(table, dict):
         raise _wrong("", 'must be a table like { answer = "str", level = "int?" }')
     types: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
-    for name, one in said.items():
+    for name, declared in table.items():
         if not _NAME.fullmatch(name):
             raise _wrong(
                 name[:100],
                 "is not a name: up to 100 letters, digits and _, with a letter at the beginning",
             )
-        options = one if isinstance(one, dict) else {"type": one}
+        options = declared if isinstance(declared, dict) else {"type": declared}
         types[name], optional = _type(name, options)
         if "default" in options:
             defaults[name] = _default(name, types[name], options["default"])
@@ -68,7 +68,7 @@ def _type(name: str, options: Mapping[str, Any]) -> tuple[Any, bool]:
             name, f"is {written!r}; {_ALLOWED}" if "type" in options else f"has no type; {_ALLOWED}"
         )
     base = written.removesuffix("?")
-    found = _TYPES[base]
+    kind = _TYPES[base]
     if "max_length" in options:
         longest = options["max_length"]
         if type(longest) is not int or longest < 1 or base not in _SIZED:
@@ -76,21 +76,21 @@ def _type(name: str, options: Mapping[str, Any]) -> tuple[Any, bool]:
                 f"{name}.max_length",
                 f"is {longest!r}; it may be a whole number from 1, for {', '.join(_SIZED)}",
             )
-        found = Annotated[found, pydantic.Field(max_length=longest)]
+        kind = Annotated[kind, pydantic.Field(max_length=longest)]
     optional = written.endswith("?")
-    return (found | None if optional else found), optional
+    return (kind | None if optional else kind), optional
 
 
-def _default(name: str, wanted: Any, value: Any) -> Any:
+def _default(name: str, kind: Any, value: Any) -> Any:
     try:
-        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(wanted)
-        found = adapter.validate_python(value)
-        encode(found, "default")
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
+        default = adapter.validate_python(value)
+        encode(default, "default")
     except (pydantic.ValidationError, Invalid):
         raise _wrong(f"{name}.default", f"is {value!r}, which is not of the field's type") from None
-    return found
+    return default
 
 
-def _wrong(name: str, said: str) -> Invalid:
+def _wrong(name: str, what: str) -> Invalid:
     field = f"fields.{name}" if name else "fields"
-    return Invalid(f"{field} {said}", code="invalid_option", field=field)
+    return Invalid(f"{field} {what}", code="invalid_option", field=field)

@@ -10,7 +10,7 @@ STATUSES = ("succeeded", "failed", "progress")
 MESSAGE_MAX = 1_000
 # What a function cannot know of itself.
 _OURS = ("cancelled", "expired", "worker_lost", "no_callback")
-SAYABLE = tuple(name for name in CLASSES if name not in _OURS)
+REPORTABLE_CLASSES = tuple(name for name in CLASSES if name not in _OURS)
 """The classes of error that a function may name."""
 
 
@@ -41,21 +41,21 @@ def read_failure(error: Any, *, lenient: bool = False) -> Failure:
 
     `lenient`: a class that is not ours is a provider_error, and not a mistake.
     """
-    said = error if isinstance(error, dict) else {}
-    cls = said.get("class")
-    if cls is None or (lenient and cls not in SAYABLE):
+    fields = error if isinstance(error, dict) else {}
+    cls = fields.get("class")
+    if cls is None or (lenient and cls not in REPORTABLE_CLASSES):
         cls = "provider_error"
-    if cls not in SAYABLE:
-        raise Odd(f"an error.class that is none of {', '.join(SAYABLE)}")
+    if cls not in REPORTABLE_CLASSES:
+        raise Odd(f"an error.class that is none of {', '.join(REPORTABLE_CLASSES)}")
     verdict = CLASSES[cls]
-    match said.get("retryable"):
+    match fields.get("retryable"):
         case False:
             verdict = replace(verdict, charge=Charge.FINAL)
         case True if verdict.charge is Charge.FINAL:
             verdict = replace(verdict, charge=Charge.FULL)
         case _:
             pass
-    message = said.get("message")
+    message = fields.get("message")
     if not isinstance(message, str) or not message.strip():
         return Failure(verdict, None, public=False)
-    return Failure(verdict, message[:MESSAGE_MAX], public=said.get("public") is True)
+    return Failure(verdict, message[:MESSAGE_MAX], public=fields.get("public") is True)

@@ -1,4 +1,4 @@
-"""The handler of `handler = "http"`: call a function and wait for what it says."""
+"""The handler of `handler = "http"`: call a function and wait for its reply."""
 
 import asyncio
 import json
@@ -15,7 +15,8 @@ from penstock.failures.classify import judge
 from penstock.failures.verdict import CLASSES, Charge, Verdict
 from penstock.models import usage
 from penstock.models.function_reply import STATUSES, Odd, read_failure, read_units
-from penstock.models.handlers.protocols import Handler, Job
+from penstock.models.handlers.job import Job
+from penstock.models.handlers.protocols import Handler
 from penstock.net.endpoint import Endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
@@ -49,45 +50,66 @@ class FunctionFailed(ProviderError):  # noqa: N818
         self.verdict = verdict
 
 
+class NoAnswer(ProviderError):  # noqa: N818
+    """The answer was not complete in time."""
+
+
 def build(config: Http) -> Handler:
     async def http(job: Job, payload: dict[str, Any]) -> Any:
-        # Here: its library takes a quarter of a second to load, and only a worker calls.
-        from penstock.net.transport import Transport
-
         token = secrets.token_urlsafe(24)
-        body = _request(job, payload, token)
-        headers = {
-            **{name: value.reveal() for name, value in config.headers.items()},
-            **signed(config.signer, f"{job.id}.{job.attempt}", int(time.time()), body),
-            "Idempotency-Key": str(job.id),
-        }
-        transport = await Transport.here()
+        # As in a hand-over; but the answer is the callback, and it comes on this connection.
+        callback = {"callback_url": None, "token": token, "expires_at": None}
         async with (
             job.stage("calling", label="Waiting for the service"),
-            _limited(config),
-            transport.post(config.endpoint, body, headers) as answer,
+            called(config, config.signer, job, payload, callback) as answer,
         ):
-            if answer.status not in _GOOD:
-                raise refused(await answer.refusal("the function"))
-            said = await answer.read(REPLY_BYTES)
+            body = await answer.read(REPLY_BYTES)
             kind = answer.headers.get("content-type", "")
-        return await _taken(job, config, _value(said, kind, config), token)
+        return await _taken(job, config, _value(body, kind, config), token)
 
     return http
 
 
 @asynccontextmanager
-async def _limited(config: Http) -> AsyncIterator[None]:
-    """Ends a call whose answer is not complete in time."""
+async def called(
+    config: Http,
+    signer: Signer | None,
+    job: Job,
+    payload: dict[str, Any],
+    callback: Mapping[str, str | None],
+) -> AsyncIterator[Any]:
+    """Send a job to a function; yields its answer (net/transport.py), unless it refuses the job.
+
+    Ends with NoAnswer where the answer is not complete in time.
+    """
+    # Here: its library takes a quarter of a second to load, and only a worker calls.
+    from penstock.net.transport import Transport
+
+    fields = {
+        "job_id": str(job.id),
+        "kind": job.kind,
+        "attempt": job.attempt,
+        "payload": payload,
+        **callback,
+    }
+    body = json.dumps(fields, ensure_ascii=False).encode()
+    headers = {
+        **{name: value.reveal() for name, value in config.headers.items()},
+        **signed(signer, f"{job.id}.{job.attempt}", int(time.time()), body),
+        "Idempotency-Key": str(job.id),
+    }
+    transport = await Transport.here()
     limit = asyncio.timeout(config.answer_seconds)
     try:
-        async with limit:
-            yield
+        async with limit, transport.post(config.endpoint, body, headers) as answer:
+            if answer.status not in _GOOD:
+                raise refused(await answer.refusal("the function"))
+            yield answer
     except TimeoutError:
         if not limit.expired():
             raise
         address = config.endpoint.address
-        raise ProviderError(
+        raise NoAnswer(
             f"the function at {address} did not answer in {config.answer_seconds:g} s",
             Signal(exception="read_timeout", address=address),
         ) from None
@@ -107,20 +129,6 @@ def refused(error: ProviderError) -> ProviderError:
             code=verdict.code,
         )
     return FunctionFailed(str(error), verdict, signal)
-
-
-def _request(job: Job, payload: dict[str, Any], token: str) -> bytes:
-    """As in a hand-over; but the answer is the callback, and it comes on this connection."""
-    body = {
-        "job_id": str(job.id),
-        "kind": job.kind,
-        "attempt": job.attempt,
-        "payload": payload,
-        "callback_url": None,
-        "token": token,
-        "expires_at": None,
-    }
-    return json.dumps(body, ensure_ascii=False).encode()
 
 
 def _value(body: bytes | None, kind: str, config: Http) -> Any:
@@ -165,30 +173,24 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
         raise _bad(config, f"answered with {odd}") from None
     if units is not None:
         await job.charge(units=units)
-    match status:
-        case "succeeded":
-            return reply.get("result")
-        case "failed":
-            raise _failed(config, reply.get("error"))
-        case _:
-            raise _bad(config, "answered with progress only: a call that waits wants the end")
-
-
-def _failed(config: Http, error: Any) -> ProviderError:
-    address = config.endpoint.address
+    if status == "succeeded":
+        return reply.get("result")
+    if status == "progress":
+        raise _bad(config, "answered with progress only: a call that waits wants the end")
     try:
-        failure = read_failure(error)
+        failure = read_failure(reply.get("error"))
     except Odd as odd:
-        return _bad(config, f"failed with {odd}")
+        raise _bad(config, f"failed with {odd}") from None
+    address = config.endpoint.address
     failed = FunctionFailed(
         failure.message or f"the function at {address} failed and gave no reason",
         replace(failure.verdict, address=address),
     )
     failed.public = failure.public
-    return failed
+    raise failed
 
 
-def _bad(config: Http, said: str) -> ProviderError:
+def _bad(config: Http, what: str) -> ProviderError:
     address = config.endpoint.address
     signal = Signal(status=200, exception="bad_json", received=True, address=address)
-    return ProviderError(f"the function at {address} {said}", signal)
+    return ProviderError(f"the function at {address} {what}", signal)

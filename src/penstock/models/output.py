@@ -58,21 +58,23 @@ def _validator(schema: Any) -> Any:
     registry: Any = referencing.Registry()
     root = referencing.jsonschema.DRAFT202012.create_resource(schema)
     resolver = registry.resolver_with_root(root)
-    for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            raise _wrong(f"refers to {reference}, which is not in it") from None
+    for table in tables(schema):
+        reference = table.get("$ref")
+        if isinstance(reference, str):
+            try:
+                resolver.lookup(reference)
+            except Unresolvable:
+                raise _wrong(f"refers to {reference}, which is not in it") from None
     return kind(schema, registry=registry)
 
 
-def _references(value: Any) -> Iterator[str]:
+def tables(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a JSON value, however deep."""
     todo = [value]
     while todo:
         match todo.pop():
             case dict() as table:
-                if isinstance(table.get("$ref"), str):
-                    yield table["$ref"]
+                yield table
                 todo.extend(table.values())
             case list() as items:
                 todo.extend(items)
@@ -80,10 +82,10 @@ def _references(value: Any) -> Iterator[str]:
                 pass
 
 
-def _bad(kind: str, said: str, address: str) -> ProviderError:
+def _bad(kind: str, what: str, address: str) -> ProviderError:
     signal = Signal(status=200, exception=kind, received=True, address=address)
-    return ProviderError(f"the answer of {address} {said}", signal)
+    return ProviderError(f"the answer of {address} {what}", signal)
 
 
-def _wrong(said: str) -> Invalid:
-    return Invalid(f"schema {said}", code="invalid_option", field="schema")
+def _wrong(what: str) -> Invalid:
+    return Invalid(f"schema {what}", code="invalid_option", field="schema")

@@ -28,12 +28,12 @@ class Prompt:
 
     def render(self, payload: Mapping[str, Any]) -> str:
         """The prompt for one job. What was left out is nothing; what is no text is JSON."""
-        found = []
+        texts = []
         for text, name in self._parts:
-            found.append(text)
+            texts.append(text)
             if name is not None:
-                found.append(_written(payload.get(name)))
-        return "".join(found)
+                texts.append(_written(payload.get(name)))
+        return "".join(texts)
 
     def __repr__(self) -> str:
         return f"Prompt({', '.join(self.fields)})"
@@ -84,5 +84,5 @@ def _written(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)
 
 
-def _wrong(option: str, said: str) -> Invalid:
-    return Invalid(f"{option} {said}", code="invalid_option", field=option)
+def _wrong(option: str, what: str) -> Invalid:
+    return Invalid(f"{option} {what}", code="invalid_option", field=option)

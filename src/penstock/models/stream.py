@@ -12,7 +12,7 @@ LINE_BYTES = 4 * 1_048_576
 
 
 class Lines:
-    """Cuts bytes as they come into lines."""
+    """Cuts bytes as they come into lines, as Ollama streams."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -22,89 +22,63 @@ class Lines:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that are complete now, without their ends."""
         whole, end, rest = chunk.rpartition(b"\n")
-        if not end:
-            self._keep(chunk)
-            return []
-        whole = b"".join((*self._begun, whole))
-        self._begun = []
-        self._length = 0
+        lines = []
+        if end:
+            lines = b"".join((*self._begun, whole)).split(b"\n")
+            self._begun, self._length = [], 0
         if rest:
-            self._keep(rest)
-        return whole.split(b"\n")
-
-    def rest(self) -> bytes:
-        """What came after the last end of a line."""
-        return b"".join(self._begun)
-
-    def _keep(self, part: bytes) -> None:
-        self._length += len(part)
-        if self._length > LINE_BYTES:
-            raise _endless("a line", self._address)
-        self._begun.append(part)
-
-
-class JsonLines:
-    """A value a line, as Ollama streams."""
-
-    def __init__(self, address: str) -> None:
-        self._lines = Lines(address)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The values that are complete now."""
-        return [line for line in self._lines.feed(chunk) if line.strip()]
+            self._length += len(rest)
+            self._refuse_endless("a line", self._length)
+            self._begun.append(rest)
+        return lines
 
     def end(self) -> list[bytes]:
         """The last, which may lack its end of line."""
-        rest = self._lines.rest()
-        return [rest] if rest.strip() else []
+        return [b"".join(self._begun)]
+
+    def _refuse_endless(self, what: str, length: int) -> None:
+        if length > LINE_BYTES:
+            raise ProviderError(
+                f"{self._address} sent {what} of more than {LINE_BYTES} bytes",
+                Signal(status=200, exception="bad_json", received=True, address=self._address),
+            )
 
 
-class Events:
+class Events(Lines):
     """The data of server-sent events, as OpenAI streams."""
 
     def __init__(self, address: str) -> None:
-        self._lines = Lines(address)
-        self._address = address
+        super().__init__(address)
         self._data: list[bytes] = []
-        self._length = 0
+        self._data_length = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that are complete now."""
-        found = []
-        for line in self._lines.feed(chunk):
-            self._take(line)
-            if line in _EMPTY and self._data:
-                found.append(self._whole())
-        return found
+        events = []
+        for line in super().feed(chunk):
+            self._add(line)
+            if line in _EMPTY:
+                events += self._take()
+        return events
 
     def end(self) -> list[bytes]:
         """Not every server ends its last event with an empty line."""
-        self._take(self._lines.rest())
-        return [self._whole()] if self._data else []
+        self._add(b"".join(self._begun))
+        return self._take()
 
-    def _take(self, line: bytes) -> None:
-        if not line.startswith(b"data:"):
-            return
-        self._length += len(line)
-        if self._length > LINE_BYTES:
-            raise _endless("an event", self._address)
-        self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
+    def _add(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data_length += len(line)
+            self._refuse_endless("an event", self._data_length)
+            self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
 
-    def _whole(self) -> bytes:
-        data = b"\n".join(self._data)
-        self._data = []
-        self._length = 0
-        return data
+    def _take(self) -> list[bytes]:
+        """The event that has come, if there is one."""
+        data, self._data, self._data_length = self._data, [], 0
+        return [b"\n".join(data)] if data else []
 
 
 _EMPTY = (b"", b"\r")
-
-
-def _endless(what: str, address: str) -> ProviderError:
-    return ProviderError(
-        f"{address} sent {what} of more than {LINE_BYTES} bytes",
-        Signal(status=200, exception="bad_json", received=True, address=address),
-    )
 
 
 class Pace:
@@ -127,7 +101,7 @@ class Pace:
         """Nothing more is due."""
         self._limit.reschedule(None)
 
-    async def resting(self, work: Awaitable[object]) -> None:
+    async def waiting(self, work: Awaitable[object]) -> None:
         """Wait for something that is not the model's; it is not blamed for that time."""
         self._limit.reschedule(None)
         await work
@@ -142,27 +116,26 @@ async def paced(first: float | None, stall: float, address: str) -> AsyncIterato
     the cancellation carries as its cause that the model had sent nothing: that is the model's
     fault, and its circuit counts it.
     """
-    pace: Pace | None = None
     begun_at = asyncio.get_running_loop().time()
     limit = asyncio.timeout(first)
+    pace = Pace(limit, stall)
     try:
         async with limit:
-            pace = Pace(limit, stall)
             yield pace
     except TimeoutError:
         if not limit.expired():
             raise
-        if pace is None or not pace.begun:
+        if not pace.begun:
             raise _silent(first or 0.0, address) from None
         raise ProviderError(
             f"the model at {address} sent no token for {stall:g} s",
             Signal(exception="stall", received=True, address=address),
         ) from None
     except asyncio.CancelledError as stopped:
-        if pace is None or not pace.begun:
-            waited = asyncio.get_running_loop().time() - begun_at
-            raise stopped from _silent(round(waited, 0 if waited > 10 else 1), address)  # noqa: PLR2004
-        raise
+        if pace.begun:
+            raise
+        waited = asyncio.get_running_loop().time() - begun_at
+        raise stopped from _silent(round(waited, 0 if waited > 10 else 1), address)  # noqa: PLR2004
 
 
 def _silent(seconds: float, address: str) -> ProviderError:

@@ -29,15 +29,15 @@ def given(**counts: float | None) -> dict[str, float]:
     return {name: value for name, value in counts.items() if value is not None}
 
 
-def numbers(said: Any) -> dict[str, float]:
+def numbers(reported: Any) -> dict[str, float]:
     """What a function says it used, by its own names: those of it that are numbers."""
-    if not isinstance(said, Mapping):
+    if not isinstance(reported, Mapping):
         return {}
-    found: dict[str, float] = {}
-    for name, value in said.items():
+    counts: dict[str, float] = {}
+    for name, value in reported.items():
         fits = isinstance(name, str) and 0 < len(name) <= _NAME_MAX and name.isprintable()
         if fits and type(value) in (int, float) and 0 <= value <= 1e15:  # noqa: PLR2004
-            found[name] = value
-        if len(found) == _NAMES_MAX:
+            counts[name] = value
+        if len(counts) == _NAMES_MAX:
             break
-    return found
+    return counts

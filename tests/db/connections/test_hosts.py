@@ -12,8 +12,15 @@ import pytest
 
 from penstock.db.connections.connect import open_connection
 from penstock.db.connections.display_address import place
-from penstock.db.connections.hosts import HEAD_START_SECONDS, Host, Opened, first_of, hosts
-from penstock.db.connections.timeline import Role, admit
+from penstock.db.connections.hosts import (
+    HEAD_START_SECONDS,
+    Host,
+    Opened,
+    Role,
+    admit,
+    first_of,
+    hosts,
+)
 from penstock.errors import Misconfigured, Unavailable
 
 A, B = Host("a", 1), Host("b", 2)
@@ -78,7 +85,7 @@ def test_what_an_address_leaves_out_is_in_the_environment(monkeypatch: pytest.Mo
 
 
 async def test_a_host_that_is_named_twice_is_taken_once() -> None:
-    assert await first_of([A, A], answering(a=(0, 1)), all_of_them=True)
+    assert await first_of([A, A], answering(a=(0, 1)), ask_all=True)
 
 
 async def test_a_wrong_option_is_told_as_such_and_not_as_a_server_that_is_away() -> None:
@@ -89,20 +96,20 @@ async def test_a_wrong_option_is_told_as_such_and_not_as_a_server_that_is_away()
 async def test_a_silent_host_is_not_waited_for() -> None:
     connect = answering(a=(60, 1), b=(0, 1))
     begun = time.monotonic()
-    taken: Any = await first_of([A, B], connect, all_of_them=False)
+    taken: Any = await first_of([A, B], connect, ask_all=False)
     assert taken is connect.made[B]  # type: ignore[attr-defined]
     assert time.monotonic() - begun < HEAD_START_SECONDS + 5
 
 
 async def test_who_answers_at_once_is_the_only_one_asked() -> None:
     connect = answering(a=(0, 1), b=(0, 1))
-    await first_of([A, B], connect, all_of_them=False)
+    await first_of([A, B], connect, ask_all=False)
     assert set(connect.made) == {A}  # type: ignore[attr-defined]
 
 
 async def test_of_two_that_take_writes_the_newer_timeline_is_taken_and_the_other_closed() -> None:
     connect = answering(a=(0, 1), b=(0.05, 2))
-    taken: Any = await first_of([A, B], connect, all_of_them=True)
+    taken: Any = await first_of([A, B], connect, ask_all=True)
     made = connect.made  # type: ignore[attr-defined]
     assert taken is made[B]
     assert (made[A].closed, made[B].closed) == (True, False)
@@ -111,14 +118,14 @@ async def test_of_two_that_take_writes_the_newer_timeline_is_taken_and_the_other
 async def test_a_wrong_password_is_told_as_such_and_not_as_a_server_that_is_away() -> None:
     wrong = asyncpg.InvalidPasswordError("no")
     with pytest.raises(asyncpg.InvalidPasswordError):
-        await first_of([A, B], answering(a=OSError(111, ""), b=wrong), all_of_them=False)
+        await first_of([A, B], answering(a=OSError(111, ""), b=wrong), ask_all=False)
 
 
 async def test_where_none_takes_writes_each_says_why() -> None:
     standby = Unavailable("b:2 is a standby, which takes no writes.")
     refused = ConnectionRefusedError(111, "refused")
     with pytest.raises(Unavailable) as raised:
-        await first_of([A, B], answering(a=refused, b=standby), all_of_them=True)
+        await first_of([A, B], answering(a=refused, b=standby), ask_all=True)
     assert str(raised.value) == (
         "None of the servers takes writes: a:1: Connection refused; b:2 is a standby, which takes"
         " no writes."

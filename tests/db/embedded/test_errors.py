@@ -103,7 +103,7 @@ def test_no_room_is_noticed_before(home: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_disk_that_fills_up_while_the_cluster_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "ROOM_BYTES", 0)
+    monkeypatch.setattr(files, "FREE_BYTES", 0)
     with small_disk(tmp_path / "disk", "size=30m"):
         message = failure(tmp_path / "disk" / "home")
         assert not list((tmp_path / "disk" / "home").glob("postgres*"))

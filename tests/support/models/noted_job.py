@@ -2,19 +2,22 @@
 
 import asyncio
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from penstock.failures.classify import classify
 from penstock.failures.verdict import Verdict
+from penstock.models.handlers.job import DONE, Done, Job
 from penstock.models.handlers.protocols import Handler, Handover
 from penstock.net.endpoint import Endpoint, read_endpoint
 from penstock.net.transport import Transport
 
 
-class NotedJob:
+class NotedJob(Job):
+    """Without the worker's side of a job."""
+
     def __init__(self, kind: str = "feedback", attempt: int = 1) -> None:
         self._id = uuid4()
         self._kind = kind
@@ -43,22 +46,24 @@ class NotedJob:
     def key(self) -> str:
         return str(self._id)
 
-    def stage(self, name: str, label: str | None = None) -> AbstractAsyncContextManager[Any]:
+    def stage(self, name: str, label: str | None = None) -> Any:
         self.stages.append((name, label))
         return nullcontext()
 
-    async def progress(self, done: float, total: float | None = None, partial: Any = None) -> None:
+    def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
         raise NotImplementedError
 
     async def emit(self, data: Any) -> None:
         self.emitted.append(data)
         await self.full.wait()
 
-    async def usage(self, **counts: float) -> None:
+    def usage(self, **counts: float) -> Done:
         self.used = self.used | {n: self.used.get(n, 0) + count for n, count in counts.items()}
+        return DONE
 
-    async def charge(self, *, units: int) -> None:
+    def charge(self, *, units: int) -> Done:
         self.units = units
+        return DONE
 
     async def hand_over(self) -> Handover:
         self.handed = True

@@ -29,20 +29,20 @@ _PREPARED = (
     "conn holds a two-phase transaction that is prepared, which can only be committed or rolled "
     "back: use it before tpc_prepare()"
 )
-_BUSY = (
+_IN_USE = (
     "conn is at work on another statement, and a connection runs one at a time: await that one "
     "first, or lend another connection"
 )
 _BY_STATE = {"25P02": _ABORTED, "25006": _READ_ONLY}
 # The server, or the way to it, is gone or going.
-_GONE = ("08", "57P")
+_LOST = ("08", "57P")
 # Drivers have no code for these: the class, and a piece of its message.
 _BY_WORDS = (
     ("ResourceClosedError", "", _CLOSED),
     ("PendingRollbackError", "", _ABORTED),
     ("PipelineAborted", "", _ABORTED),
     ("InvalidRequestError", "'prepared' state", _PREPARED),
-    ("InterfaceError", "another operation is in progress", _BUSY),
+    ("InterfaceError", "another operation is in progress", _IN_USE),
     ("InterfaceError", "closed", _CLOSED),
     ("InterfaceError", "released back to the pool", _CLOSED),
     ("OperationalError", "connection is closed", _CLOSED),
@@ -85,8 +85,8 @@ def _two_phases(conn: Any) -> Any:
     if isinstance(begun, tuple):
         return begun
     current = getattr(conn, "get_transaction", None)
-    found = current() if callable(current) else None
-    return found if type(found).__name__ == "TwoPhaseTransaction" else None
+    transaction = current() if callable(current) else None
+    return transaction if type(transaction).__name__ == "TwoPhaseTransaction" else None
 
 
 @contextmanager
@@ -103,15 +103,15 @@ def explained() -> Iterator[None]:
 
 def _ours(error: BaseException) -> PenstockError | None:
     """From as deep as it goes: wrappers of a driver's error may lack the detail."""
-    found: PenstockError | None = None
+    explained_error: PenstockError | None = None
     seen: BaseException | None = error
     while seen is not None:
-        found = _one(seen) or found
+        explained_error = _explained(seen) or explained_error
         seen = getattr(seen, "orig", None) or seen.__cause__
-    return found
+    return explained_error
 
 
-def _one(error: BaseException) -> PenstockError | None:
+def _explained(error: BaseException) -> PenstockError | None:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if isinstance(state, str):
         if state.startswith("PS"):
@@ -120,7 +120,7 @@ def _one(error: BaseException) -> PenstockError | None:
             return _odd(_BY_STATE[state])
         if (undone := rolled_back(state, ours=False)) is not None:
             return undone
-        if state.startswith(_GONE):
+        if state.startswith(_LOST):
             return _lost()
     names = {base.__name__ for base in type(error).__mro__}
     words = str(error)
@@ -135,16 +135,17 @@ def _odd(message: str) -> Invalid:
 
 
 def _lost() -> Unavailable:
-    gone = Unavailable(
-        "The connection given as conn was lost: what was not committed on it is undone."
+    return Unavailable(
+        "The connection given as conn was lost: what was not committed on it is undone.",
+        hint="Open another connection, and do the whole transaction again.",
     )
-    gone.hint = "Open another connection, and do the whole transaction again."
-    return gone
 
 
 def _refusal(error: BaseException, state: str) -> PenstockError:
-    told = getattr(error, "diag", None)  # psycopg keeps the server's words here
-    if told is not None:
-        return refusal(state, told.message_primary, told.message_detail, told.message_hint)
+    diagnostics = getattr(error, "diag", None)  # psycopg keeps the server's words here
+    if diagnostics is not None:
+        return refusal(
+            state, diagnostics.message_primary, diagnostics.message_detail, diagnostics.message_hint
+        )
     words = str(getattr(error, "message", None) or error)
     return refusal(state, words, getattr(error, "detail", None), getattr(error, "hint", None))

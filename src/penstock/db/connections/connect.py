@@ -77,8 +77,8 @@ async def _refuse_pooler(conn: asyncpg.Connection, dsn: str) -> None:
 
     Asked in full only where some pooler is there: it gives a number of its own for the process.
     """
-    is_behind_one = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
-    if is_behind_one and await is_pooled(dsn):
+    is_behind_pooler = await conn.fetchval("select pg_backend_pid()") != conn.get_server_pid()
+    if is_behind_pooler and await is_pooled(dsn):
         raise Misconfigured(POOLED)
 
 
@@ -114,42 +114,48 @@ def _user(dsn: str) -> str:
 
 def _explained(dsn: str, error: Exception) -> PenstockError:
     where = place(dsn)
-    found: PenstockError
     match error:
         case asyncpg.InvalidCatalogNameError():
-            found = Misconfigured(f"The server has no such database: {where}. Create it first.")
-            found.hint = "`createdb` does, or `create database` in psql."
+            return Misconfigured(
+                f"The server has no such database: {where}. Create it first.",
+                hint="`createdb` does, or `create database` in psql.",
+            )
         case asyncpg.InvalidPasswordError():
-            found = Misconfigured(f"The database at {where} refused the password of {_user(dsn)}.")
-            found.hint = "Correct user and password in the address (PENSTOCK_DSN)."
+            return Misconfigured(
+                f"The database at {where} refused the password of {_user(dsn)}.",
+                hint="Correct user and password in the address (PENSTOCK_DSN).",
+            )
         case asyncpg.InvalidAuthorizationSpecificationError():
-            found = Misconfigured(f"The database at {where} refused {_user(dsn)}: {error.message}.")
-            found.hint = (
-                "Correct the user in the address (PENSTOCK_DSN), create the role, or let it in by"
-                " the server's pg_hba.conf."
+            return Misconfigured(
+                f"The database at {where} refused {_user(dsn)}: {error.message}.",
+                hint="Correct the user in the address (PENSTOCK_DSN), create the role, or let it in"
+                " by the server's pg_hba.conf.",
             )
         case asyncpg.InsufficientPrivilegeError():
-            found = Misconfigured(f"The user may not connect to the database at {where}.")
-            found.hint = "Let its owner say `grant connect on database ... to ...;`."
-        case asyncpg.PostgresError():
-            found = Unavailable(f"The database at {where} takes no connection: {error.message}.")
-            found.hint = "Try again in a moment; if it stays so, look into the server's log."
-        case TimeoutError():
-            found = Unavailable(
-                f"The database at {where} did not answer within {CONNECT_SECONDS:g} s."
+            return Misconfigured(
+                f"The user may not connect to the database at {where}.",
+                hint="Let its owner say `grant connect on database ... to ...;`.",
             )
-            found.hint = "Look whether host and port are right, and no firewall is in between."
-        case socket.gaierror():
-            found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
-            found.hint = "Is the host in the address (PENSTOCK_DSN) spelt right?"
+        case asyncpg.PostgresError():
+            return Unavailable(
+                f"The database at {where} takes no connection: {error.message}.",
+                hint="Try again in a moment; if it stays so, look into the server's log.",
+            )
+        case TimeoutError():
+            return Unavailable(
+                f"The database at {where} did not answer within {CONNECT_SECONDS:g} s.",
+                hint="Look whether host and port are right, and no firewall is in between.",
+            )
         case OSError():
-            found = Unavailable(f"The database at {where} cannot be reached: {reason(error)}.")
-            found.hint = (
-                "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env here)."
+            return Unavailable(
+                f"The database at {where} cannot be reached: {reason(error)}.",
+                hint="Is the host in the address (PENSTOCK_DSN) spelt right?"
+                if isinstance(error, socket.gaierror)
+                else "Start the server, or correct PENSTOCK_DSN (it may stand in a file .env"
+                " here).",
             )
         case _:
-            found = Misconfigured(
+            return Misconfigured(
                 f"The address of the database is not of the form {FORM}: look at PENSTOCK_DSN, or "
                 "at the dsn that the app is made with."
             )
-    return found

@@ -1,4 +1,4 @@
-"""Where a database is, as people are told: never with a password."""
+"""The address of a database as people see it: never with a password."""
 
 from urllib.parse import parse_qs, urlsplit
 

@@ -18,9 +18,9 @@ from penstock.errors import (
 )
 
 # Classes of SQLSTATE after which the server, or the way to it, is gone or going: connection
-# errors, operator intervention (shut-down, failover), too many connections, a server that only
-# reads (it is a standby now, or its disk is full), and a transaction that took too long.
-_GONE = ("08", "57P", "53300", "25006", "25P03", "25P04")
+# errors, operator intervention (shut-down, failover), too many connections, and a transaction that
+# took too long.
+_LOST = ("08", "57P", "53300", "25P03", "25P04")
 
 
 POOLED = (
@@ -91,20 +91,14 @@ def _of_the_server(error: asyncpg.PostgresError) -> PenstockError | None:
     if state.startswith("PS"):
         return refusal(state, error.message, error.detail, error.hint)
     if isinstance(error, asyncpg.DiskFullError):
-        full = DiskFull("The database's disk is full, so nothing was written.")
-        full.hint = "Make room on the disk of the database; all goes on by itself then."
-        return full
+        return DiskFull(
+            "The database's disk is full, so nothing was written.",
+            hint="Make room on the disk of the database; all goes on by itself then.",
+        )
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        reads = Unavailable(f"The database is read-only: {error.message}.")
-        reads.hint = READS_ONLY
-        return reads
-    if state.startswith(_GONE):
-        gone = Unavailable(f"The database is not available: {error.message}.")
-        if state == "25006":
-            gone.hint = (
-                "It is a standby, or default_transaction_read_only is on: `penstock doctor`."
-            )
-        return gone
+        return Unavailable(f"The database is read-only: {error.message}.", hint=READS_ONLY)
+    if state.startswith(_LOST):
+        return Unavailable(f"The database is not available: {error.message}.")
     if isinstance(error, _STRANGERS):
         return Misconfigured(POOLED)
     if undone := rolled_back(state, ours=True):

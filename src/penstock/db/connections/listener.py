@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from penstock.db.connections.driver_errors import fetching, translated
 from penstock.errors import Misconfigured, PenstockError, Unavailable
 
 # Workers have to be back within a second of the server.
-_BACK_SECONDS = (0.05, 0.5)
+_RECONNECT_SECONDS = (0.05, 0.5)
 _ALIVE_SECONDS = 5.0
 _ANSWER_SECONDS = 3.0
 
@@ -24,9 +25,9 @@ _KEEPALIVE = """
 set tcp_keepalives_idle = 1; set tcp_keepalives_interval = 1; set tcp_keepalives_count = 2;
 set tcp_user_timeout = 1500
 """
-# One that is busy with a statement looks for its client, too: else the key of a worker that was
-# killed would be held until the statement ends.
-_LOOK = "set client_connection_check_interval = 500"
+# A backend that runs a statement checks its client, too: else the key of a worker that was killed
+# would be held until the statement ends.
+_CHECK_CLIENT = "set client_connection_check_interval = 500"
 
 _log = logging.getLogger("penstock.db")
 
@@ -48,8 +49,8 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
     try:
         with translated():
             await conn.execute(_KEEPALIVE)
-            with suppress(asyncpg.InvalidParameterValueError):  # on a system that cannot look
-                await conn.execute(_LOOK)
+            with suppress(asyncpg.InvalidParameterValueError):  # a system that cannot check
+                await conn.execute(_CHECK_CLIENT)
             if local:
                 await conn.execute("set synchronous_commit = local")
     except BaseException:
@@ -60,7 +61,7 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
 
 async def back_soon(tries: int) -> None:
     """Wait before trying to connect again: soon, and not all at the same moment."""
-    low, high = _BACK_SECONDS
+    low, high = _RECONNECT_SECONDS
     await asyncio.sleep(random.uniform(low, min(high, low * 2**tries)))  # noqa: S311  # no secret
 
 
@@ -81,7 +82,7 @@ async def listen(  # noqa: PLR0913  # all named where it is called
     tries = 0
     complained: set[str] = set()
 
-    def hear(_: object, __: int, channel: str, payload: object) -> None:
+    def on_message(_: object, __: int, channel: str, payload: object) -> None:
         try:
             on_notify(channel, str(payload))
         except Exception as error:  # noqa: BLE001  # whatever somebody has sent
@@ -91,23 +92,25 @@ async def listen(  # noqa: PLR0913  # all named where it is called
                 level,
                 "a notification is ignored that cannot be read (%s): another program sends to %s",
                 type(error).__name__,
-                _public(channel),
+                # What follows the last _ of a worker's own channel is a secret.
+                re.sub("^(penstock_start.*)_.*", r"\1_…", channel),
             )
 
     while True:
         conn: asyncpg.Connection | None = None
         try:
             conn = await open_session(dsn, name=name)
-            gone = asyncio.Event()
-            conn.add_termination_listener(lambda _, gone=gone: gone.set())
+            closed = asyncio.Event()
+            conn.add_termination_listener(lambda _, closed=closed: closed.set())
             for channel in channels:
-                await conn.add_listener(channel, hear)
+                await conn.add_listener(channel, on_message)
             if await on_connect(conn):
                 tries = 0
-                await _stay(conn, gone, renew_seconds)
+                await _stay(conn, closed, renew_seconds)
         except (Unavailable, Misconfigured, TimeoutError, OSError, asyncpg.PostgresError) as error:
             # Misconfigured too: a server that starts, or fails over, may refuse us for a moment.
-            _log.info("the session %s is gone: %s", name, _reason(error))
+            reason = str(error) if isinstance(error, PenstockError) else type(error).__name__
+            _log.info("the session %s is gone: %s", name, reason)
         except asyncpg.InterfaceError:
             _log.info("the session %s is gone", name)
         finally:
@@ -117,21 +120,12 @@ async def listen(  # noqa: PLR0913  # all named where it is called
         await back_soon(tries)
 
 
-async def _stay(conn: asyncpg.Connection, gone: asyncio.Event, renew_seconds: float) -> None:
+async def _stay(conn: asyncpg.Connection, closed: asyncio.Event, renew_seconds: float) -> None:
     """Until the session ends, does not answer any more, or is old enough to be renewed."""
-    ends = time.monotonic() + renew_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
-    while time.monotonic() < ends and not gone.is_set():
+    deadline = time.monotonic() + renew_seconds * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
+    while time.monotonic() < deadline and not closed.is_set():
         try:
-            await asyncio.wait_for(gone.wait(), _ALIVE_SECONDS)
+            await asyncio.wait_for(closed.wait(), _ALIVE_SECONDS)
         except TimeoutError:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await fetching(conn)("select 1", ())
-
-
-def _public(channel: str) -> str:
-    """Its name for the log. What follows the last _ of a worker's own channel is a secret."""
-    return channel.rpartition("_")[0] + "_…" if channel.startswith("penstock_start_") else channel
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, PenstockError) else type(error).__name__

@@ -15,9 +15,8 @@ from pydantic_core import from_json
 
 from penstock.db.connections import session_settings
 from penstock.db.connections.display_address import place
-from penstock.db.connections.hosts import Host, Opened, first_of, hosts
+from penstock.db.connections.hosts import Host, Opened, admit, first_of, hosts, role_of
 from penstock.db.connections.quiet_driver import quiet_handshakes
-from penstock.db.connections.timeline import admit, role_of
 from penstock.errors import Unavailable
 
 # How long to wait for a server that neither answers nor refuses.
@@ -28,7 +27,7 @@ LEAVE_SECONDS = 2.0
 # Three probes without an answer, and 15 s for what was sent (in ms).
 _SILENCE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # The same on the server's side, so that what a host held that is gone is free again: locks of an
-# open transaction, and its place among the connections.
+# open transaction, and one of the connections.
 _SERVER_SILENCE = """
 set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 3; set tcp_keepalives_count = 3;
 set tcp_user_timeout = 15000
@@ -56,7 +55,7 @@ _encode = functools.partial(json.dumps, allow_nan=False, ensure_ascii=False, sep
 
 
 class Unreadable(str):
-    """In place of JSON that no parser here takes: nested thousands deep, or of endless numbers.
+    """Instead of JSON that no parser here takes: nested thousands deep, or of endless numbers.
 
     Submits refuse such, but who writes into tables can store it. A value that is no object fails
     its own job; an error would take all rows of the answer along, each time they are fetched.
@@ -94,7 +93,7 @@ class Session(asyncpg.Connection):
         super().__init__(*args, **named)
         self.is_unconfirmed = False
         self.pins = ""
-        self.add_log_listener(_hear)
+        self.add_log_listener(_notice_unconfirmed)
 
     def transaction(
         self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False
@@ -109,9 +108,9 @@ class Session(asyncpg.Connection):
         return await super().execute(query, *args, **named)
 
 
-def _hear(conn: Any, message: Any) -> None:
-    # By the place in the server, since the words are in its language. The driver calls this before
-    # the statement's own answer is handed out.
+def _notice_unconfirmed(conn: Any, message: Any) -> None:
+    # By the function in the server, since the message is in its language. The driver calls this
+    # before the statement's own answer is handed out.
     if message.server_source_function == "SyncRepWaitForLSN":
         conn.is_unconfirmed = True
 
@@ -169,9 +168,9 @@ async def connect_plainly(
         return conn, role.timeline
 
     if several:
-        found = await first_of(several, connect, all_of_them=compares)
+        conn = await first_of(several, connect, ask_all=compares)
         _compared.add(dsn)
-        return found
+        return conn
     return (await connect())[0]
 
 
@@ -186,7 +185,7 @@ def let_go(conn: asyncpg.Connection) -> None:
     task.add_done_callback(_leaving.discard)
 
 
-async def _all_gone() -> None:
+async def _all_closed() -> None:
     """Wait for those of this loop that are being let go of: the loop may end next."""
     loop = asyncio.get_running_loop()
     leaving = {task for task in _leaving if task.get_loop() is loop}
@@ -299,7 +298,7 @@ class Pool:
             self._give(conn)
 
     def expire(self) -> None:
-        """Close each connection when it is next free; others take their place."""
+        """Close each connection when it is next free; new ones are opened instead."""
         self._old |= self._lent
         idle, self._idle = self._idle, []
         for conn in idle:
@@ -313,7 +312,7 @@ class Pool:
         idle, self._idle = self._idle, []
         for conn in idle:
             await conn.close()
-        await _all_gone()
+        await _all_closed()
         for _ in range(self._max_size):
             self._turn.release()
 

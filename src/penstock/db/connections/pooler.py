@@ -41,20 +41,18 @@ async def is_pooled(dsn: str) -> bool:
     name = "penstock pooler check"
     async with open_frugal(dsn, name=name) as first, open_frugal(dsn, name=name) as second:
         for _ in range(ROUNDS):
-            if await _changes(first, second):
-                return True
+            before = await _process(first)
+            async with second.transaction():
+                held = await second.fetchval(_PROCESS)
+                if held == before or await _process(first) != before:
+                    return True
     return False
-
-
-async def _changes(first: asyncpg.Connection, second: asyncpg.Connection) -> bool:
-    before = await _process(first)
-    async with second.transaction():
-        held = await second.fetchval("select pg_backend_pid()")
-        return bool(held == before or await _process(first) != before)
 
 
 async def _process(conn: asyncpg.Connection) -> int:
     """Which process of the server answers, for the length of one transaction."""
     async with conn.transaction():
-        number: int = await conn.fetchval("select pg_backend_pid()")
-        return number
+        return int(await conn.fetchval(_PROCESS))
+
+
+_PROCESS = "select pg_backend_pid()"

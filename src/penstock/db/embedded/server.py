@@ -49,7 +49,7 @@ class State(Enum):
     """What a knock at the server's door finds out."""
 
     READY = "accepts connections"
-    BUSY = "starts, recovers or stops"
+    NOT_READY = "starts, recovers or stops"
     DOWN = "nobody listens"
 
 
@@ -98,7 +98,7 @@ class Server:
         # Asked to stop while it recovers from the crash of a backend, Postgres 18 waits for ever
         # for processes it forgot to tell. So it is asked when it has recovered; and where that
         # came too late, or a disk is very slow, the next start recovers what was committed.
-        _wait(lambda: not pid or self._state() is not State.BUSY)
+        _wait(lambda: not pid or self._state() is not State.NOT_READY)
         for name in ("INT", "QUIT"):  # "Fast" ends open sessions; "immediate" writes no checkpoint.
             if pid and _alive(pid):
                 self._signal(name, {pid})
@@ -115,10 +115,10 @@ class Server:
         where a supervisor ends whole families of processes.
         """
         for file in self.log.glob("*.log"):
-            found = file.stat()
-            old = found.st_mtime < time.time() - LOG_DAYS * 86400
+            status = file.stat()
+            old = status.st_mtime < time.time() - LOG_DAYS * 86400
             # Files of a user it ran as earlier could not be written to.
-            if old or found.st_size > LOG_BYTES or found.st_uid != self.user.uid:
+            if old or status.st_size > LOG_BYTES or status.st_uid != self.user.uid:
                 file.unlink()
         with self.user.entering(self.data, self.log, self.socket) as ((data, log, door), fds):
             script = '"$@" </dev/null >"$0/start.log" 2>&1 & echo $!'
@@ -142,14 +142,14 @@ class Server:
                 while not answer.endswith(b"Z\0\0\0\5I") and (part := door.recv(8192)):
                     answer += part
                 door.sendall(b"X\0\0\0\4")
-            except (TimeoutError, BlockingIOError):  # Too many knock at once.
-                return State.BUSY
+            except (TimeoutError, BlockingIOError):  # Too many connect at once.
+                return State.NOT_READY
             except OSError:
                 pass  # What was answered before that tells.
         if not answer:
             return State.DOWN
         # 57P03 is "cannot connect now". Any other refusal comes from a server that is up.
-        return State.BUSY if answer[:1] == b"E" and b"C57P03\0" in answer else State.READY
+        return State.NOT_READY if answer[:1] == b"E" and b"C57P03\0" in answer else State.READY
 
     def _vacant(self) -> bool:
         """Whether nothing of an earlier server is left in the data; help it out if it is dying."""
@@ -163,7 +163,7 @@ class Server:
                 path.unlink(missing_ok=True)
             return True
         if pid := self._postmaster():
-            if self._says_ready() and not (self.socket / SOCKET_FILE).exists():
+            if self._reports_ready() and not (self.socket / SOCKET_FILE).exists():
                 raise EmbeddedFailed(
                     f"The embedded Postgres in {self.data} runs (process {pid}), but its socket in "
                     f"{self.socket} is gone: stop it with `kill -INT {pid}` and try again."
@@ -187,18 +187,18 @@ class Server:
         inside = postgres_in(self.data, self.user)
         return pid if _alive(pid) and (inside is None or pid in inside) else 0
 
-    def _says_ready(self) -> bool:
+    def _reports_ready(self) -> bool:
         with suppress(OSError):
             return (self.data / "postmaster.pid").read_text().rstrip().endswith("ready")
         return False
 
     def _refuse_other_version(self, binaries: Binaries) -> None:
-        found = (self.data / "PG_VERSION").read_text().strip()
-        if found != str(binaries.major):
+        written_by = (self.data / "PG_VERSION").read_text().strip()
+        if written_by != str(binaries.major):
             raise EmbeddedFailed(
-                f"The data in {self.data} was written by Postgres {found}; the binaries in "
+                f"The data in {self.data} was written by Postgres {written_by}; the binaries in "
                 f"{binaries.folder} are Postgres {binaries.major} and cannot read it. Start it "
-                f"with Postgres {found}, dump it with pg_dump and restore it into a new "
+                f"with Postgres {written_by}, dump it with pg_dump and restore it into a new "
                 f"PENSTOCK_HOME; or move {self.data} away to begin with an empty database."
             )
 
@@ -262,8 +262,8 @@ def postgres_in(data: Path, user: ServerUser) -> set[int] | None:
         done 2>/dev/null
     """
     with user.entering(data) as ((inside,), fds):
-        found = user.run(["/bin/sh", "-c", script, inside], fds=fds)
-    return set(map(int, found.stdout.split()))
+        listed = user.run(["/bin/sh", "-c", script, inside], fds=fds)
+    return set(map(int, listed.stdout.split()))
 
 
 def _socket_home(home: Path) -> Path:
@@ -281,8 +281,8 @@ def _socket_home(home: Path) -> Path:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         os.chown(folder, owner.st_uid, owner.st_gid)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner.st_uid or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner.st_uid or status.st_mode & 0o077:
         raise EmbeddedFailed(
             f"The path of {home} is too long or too unusual for a socket, and {folder}, which "
             "would hold it instead, belongs to someone else or is open to others: remove it, or "

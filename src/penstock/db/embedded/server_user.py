@@ -36,8 +36,8 @@ class ServerUser:
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid(), lent=False)
         for folder in (home / "postgres", home):
-            if folder.exists() and (found := folder.stat()).st_uid != 0:
-                return cls(found.st_uid, found.st_gid, lent=True)
+            if folder.exists() and (status := folder.stat()).st_uid != 0:
+                return cls(status.st_uid, status.st_gid, lent=True)
         for name in ("postgres", "nobody"):
             try:
                 entry = pwd.getpwnam(name)

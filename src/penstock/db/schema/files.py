@@ -88,12 +88,11 @@ def read(folder: Traversable) -> Schema:
 
 def _functions(folder: Traversable) -> Iterator[Script]:
     """Each file of functions, in the order in which they are loaded."""
-    unknown = sorted({entry.name for entry in folder.iterdir()} - {*FOLDERS, "__pycache__"})
-    if unknown:
+    present = {entry.name for entry in folder.iterdir()}
+    if unknown := sorted(present - {*FOLDERS, "__pycache__"}):
         raise Misconfigured(
             f"sql/functions/{unknown[0]} is not loaded: its folders are {', '.join(FOLDERS)}"
         )
-    present = {entry.name for entry in folder.iterdir()}
     for name in FOLDERS:
         if name in present:
             scripts = _scripts(folder / name)

@@ -31,7 +31,7 @@ it; no superuser, no extension. The two tables of version.py are made by it, not
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ import asyncpg
 from penstock.db.connections.driver_errors import translated
 from penstock.db.embedded.files import TENANT
 from penstock.db.schema import objects, transfer, version
-from penstock.db.schema.files import Migration, Schema, packaged
+from penstock.db.schema.files import Schema, packaged
 from penstock.db.schema.script import explained
 from penstock.errors import (
     Conflict,
@@ -81,32 +81,39 @@ async def up(conn: asyncpg.Connection, schema: Schema | None = None) -> Moved:
     """Apply what is pending and load the functions, if anything changed at all."""
     schema = schema or packaged()
     async with _alone(conn):
-        await version.make_room(conn)
-        found = await version.status(conn, schema)
-        version.refuse_other_tables(found)
-        version.refuse_newer(found)
-        version.refuse_changed(found)
-        if found.is_current:
+        await version.make_tables(conn)
+        status = await version.status(conn, schema)
+        version.refuse_foreign(status)
+        if status.is_current:
             await _grant_rights(conn)  # the tenants' role may have been made since
-            return Moved(found.current, ())
-        pending = schema.migrations[found.current :]
+            return Moved(status.current, ())
+        pending = schema.migrations[status.current :]
         loading = objects.Loading(conn, schema.functions)
-        if found.current:
+        if status.current:
             await loading.begin()
 
         async def change() -> None:
             for migration in pending:
                 for script in migration.up:
                     await script.run(conn)
-                await version.record(conn, migration)
+                await conn.execute(
+                    "insert into penstock.migration (number, name, checksum) values ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                )
             await loading.end()
-            await _open_history(conn)
+            # Partitions for the first days; later ones are made by upkeep.
+            if await conn.fetchval(
+                "select to_regprocedure('penstock.make_partitions()') is not null"
+            ):
+                await conn.execute("select penstock.make_partitions()")
             await _grant_rights(conn)
-            previous = 0 if found.is_previous else found.current
+            previous = 0 if status.is_previous else status.current
             await version.note(conn, previous, schema.functions_checksum)
 
         await _in_turn(conn, change)
-    return Moved(schema.wanted, _names(pending), functions_loaded=True)
+    return Moved(schema.wanted, tuple(map(str, pending)), functions_loaded=True)
 
 
 async def _in_turn(conn: asyncpg.Connection, change: Callable[[], Awaitable[None]]) -> None:
@@ -138,41 +145,34 @@ async def down(
     exported = None
     try:
         async with _alone(conn):
-            found = await version.status(conn, schema)
-            version.refuse_other_tables(found)
-            version.refuse_newer(found)
-            target = max(found.current - 1, 0) if to is None else to
-            _refuse_odd_target(target, found.current, export)
-            undone = schema.migrations[target : found.current][::-1]
+            status = await version.status(conn, schema)
+            version.refuse_foreign(status, edited_too=False)
+            target = max(status.current - 1, 0) if to is None else to
+            _refuse_odd_target(target, status.current, export)
+            undone = schema.migrations[target : status.current][::-1]
             if not undone:
-                return Moved(found.current, ())
+                return Moved(status.current, ())
             if target == 0:
                 exported = await transfer.empty(conn, export)
-            await _undo(conn, undone)
+            await objects.drop_all(conn)
+            await _withdraw_rights(conn)
+            await version.note(conn, 0, None)
+            for migration in undone:
+                await migration.down.run(conn)
+                await conn.execute(
+                    "delete from penstock.migration where number = $1", migration.number
+                )
             if target == 0:
-                await _leave(conn)
+                # Not CASCADE: what is still there is somebody's, and they should hear of it.
+                await conn.execute("drop table penstock.migration, penstock.schema_info")
+                await conn.execute("drop schema penstock")
     except Unavailable:
         raise  # whether it was committed is not known: the file may be the only copy
     except PenstockError:
         if export is not None and exported is not None:
-            transfer.discard(export)
+            export.unlink(missing_ok=True)  # noqa: ASYNC240  # else the jobs come in twice
         raise
-    return Moved(target, _names(undone), jobs_exported=exported)
-
-
-async def _undo(conn: asyncpg.Connection, migrations: Iterable[Migration]) -> None:
-    await objects.drop_all(conn)
-    await _withdraw_rights(conn)
-    await version.note(conn, 0, None)
-    for migration in migrations:
-        await migration.down.run(conn)
-        await conn.execute("delete from penstock.migration where number = $1", migration.number)
-
-
-async def _leave(conn: asyncpg.Connection) -> None:
-    # Not CASCADE: what is still there is somebody's, and they should hear of it.
-    await conn.execute("drop table penstock.migration, penstock.schema_info")
-    await conn.execute("drop schema penstock")
+    return Moved(target, tuple(map(str, undone)), jobs_exported=exported)
 
 
 @asynccontextmanager
@@ -196,12 +196,6 @@ async def _alone(conn: asyncpg.Connection) -> AsyncIterator[None]:
             if (error.sqlstate or "").startswith(("PS", "08", "57P")):
                 raise  # refused by a function, or the server is gone: translated above
             raise MigrationFailed(explained(error)) from error
-
-
-async def _open_history(conn: asyncpg.Connection) -> None:
-    """Partitions for the first days; later ones are made by upkeep."""
-    if await conn.fetchval("select to_regprocedure('penstock.make_partitions()') is not null"):
-        await conn.execute("select penstock.make_partitions()")
 
 
 async def _grant_rights(conn: asyncpg.Connection) -> None:
@@ -233,7 +227,3 @@ def _refuse_odd_target(target: int, current: int, export: Path | None) -> None:
             code="invalid_export",
             field="export",
         )
-
-
-def _names(migrations: Iterable[Migration]) -> tuple[str, ...]:
-    return tuple(str(migration) for migration in migrations)

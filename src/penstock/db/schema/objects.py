@@ -1,6 +1,6 @@
 """Functions, views and triggers of the schema: load them from their files, drop what is left over.
 
-Why it is done this way is told in migrate.py.
+migrations.py says why it is done this way.
 """
 
 import re
@@ -16,11 +16,11 @@ _VIEW = re.compile(r"create\s+or\s+replace\s+view\s+penstock\.(\w+)")
 _TRIGGER = re.compile(r"create\s+or\s+replace\s+trigger\s")
 _CREATES = re.compile(r"create\s+or\s+replace\s+(?:function|procedure|view)\s+penstock\.(\w+)")
 
-# Everything in the schema that files own. `place` is where the catalogue keeps the definition:
+# Everything in the schema that files own. `location` is where the catalogue keeps the definition:
 # replacing one always writes a new row there, so an unmoved row is a definition no file has.
 _OWNED = """
 select 'routine' as kind, p.oid, p.oid::regprocedure::text as name, p.proname as plain,
-       p.ctid::text as place
+       p.ctid::text as location
 from pg_proc p
 where p.pronamespace = to_regnamespace('penstock')
 union all
@@ -79,14 +79,14 @@ class Loading:
 
     def __init__(self, conn: asyncpg.Connection, scripts: Sequence[Script]) -> None:
         self._conn = conn
-        self._all = [(one, statement) for one in scripts for statement in one.statements()]
+        self._all = [(script, statement) for script in scripts for statement in script.statements()]
         self._routines = [each for each in self._all if _ROUTINE.match(each[1].text)]
         self._before: set[tuple[int, str]] | None = None
         self._loaded: set[Statement] = set()
 
     async def begin(self) -> None:
         """Load what fits the tables as they are; the rest is left to `end`."""
-        self._before = await self._places()
+        self._before = await self._definitions()
         # Without looking into bodies, since they name one another, and tables, in any order.
         await self._conn.execute("set local check_function_bodies = off")
         for _, statement in self._routines:
@@ -101,7 +101,7 @@ class Loading:
         Where it fails and is undone, it may be called again.
         """
         conn = self._conn
-        before = await self._places() if self._before is None else self._before
+        before = await self._definitions() if self._before is None else self._before
         await conn.execute("set local check_function_bodies = off")
         kept = await _unchanged(conn, [s for _, s in self._all])
         left = [each for each in self._all if each[1] not in self._loaded | kept]
@@ -112,9 +112,9 @@ class Loading:
                 await _replace_all(conn, self._all)
         # Before bodies are looked into: beside its successor with one more argument, an older
         # function makes every call of the two ambiguous.
-        views = {named[1] for one in kept if (named := _VIEW.match(one.text))}
+        views = {named[1] for statement in kept if (named := _VIEW.match(statement.text))}
         owned = [row for row in await conn.fetch(_OWNED) if row["plain"] not in views]
-        over = [row for row in owned if (row["oid"], row["place"]) in before]
+        over = [row for row in owned if (row["oid"], row["location"]) in before]
         # Who was granted a function may call its successor, or an upgrade would stop him.
         for heir in await conn.fetch(_HEIRS, [row["oid"] for row in over]):
             await conn.execute(f"grant execute on routine {heir['name']} to {heir['role']}")
@@ -132,10 +132,10 @@ class Loading:
                 await self._conn.execute(_at_once(s for _, s in self._routines))
         except asyncpg.PostgresError:
             for script, statement in self._routines:
-                await script.run_one(self._conn, statement)
+                await script.run_statement(self._conn, statement)
 
-    async def _places(self) -> set[tuple[int, str]]:
-        return {(row["oid"], row["place"]) for row in await self._conn.fetch(_OWNED)}
+    async def _definitions(self) -> set[tuple[int, str]]:
+        return {(row["oid"], row["location"]) for row in await self._conn.fetch(_OWNED)}
 
 
 async def drop_all(conn: asyncpg.Connection) -> None:
@@ -145,11 +145,17 @@ async def drop_all(conn: asyncpg.Connection) -> None:
 
 async def _unchanged(conn: asyncpg.Connection, statements: Iterable[Statement]) -> set[Statement]:
     """Which views and triggers are there already as these statements would make them."""
-    views = {named[1]: one for one in statements if (named := _VIEW.match(one.text))}
-    triggers = {_plain(one.text): one for one in statements if _TRIGGER.match(one.text)}
+    views = {
+        named[1]: statement for statement in statements if (named := _VIEW.match(statement.text))
+    }
+    triggers = {
+        _plain(statement.text): statement
+        for statement in statements
+        if _TRIGGER.match(statement.text)
+    }
     beside_them = [
-        Statement(_VIEW.sub(rf"create temporary view {name}", one.text), one.line)
-        for name, one in views.items()
+        Statement(_VIEW.sub(rf"create temporary view {name}", statement.text), statement.line)
+        for name, statement in views.items()
     ]
     # Made a second time beside the first, since only Postgres knows how it would write it down.
     beside = conn.transaction()

@@ -58,9 +58,9 @@ class Script:
     async def run(self, conn: asyncpg.Connection) -> None:
         """Run every statement; the caller holds the transaction."""
         for statement in self.statements():
-            await self.run_one(conn, statement)
+            await self.run_statement(conn, statement)
 
-    async def run_one(self, conn: asyncpg.Connection, statement: Statement) -> None:
+    async def run_statement(self, conn: asyncpg.Connection, statement: Statement) -> None:
         """Run one of its statements."""
         try:
             await conn.execute(statement.text)
@@ -82,16 +82,16 @@ def _blank_end(text: str, start: int) -> int:
 
 def explained(error: asyncpg.PostgresError) -> str:
     """Postgres's own words with detail and hint, and what to do where we know better."""
-    said = [error.message, error.detail, error.hint]
+    sentences = [error.message, error.detail, error.hint]
     match error:
         case asyncpg.DependentObjectsStillExistError():
             # Its hint is CASCADE, which would take somebody's own objects along.
-            said[2] = "What depends on it is not ours: move or drop it, and try again."
+            sentences[2] = "What depends on it is not ours: move or drop it, and try again."
         case asyncpg.LockNotAvailableError():
-            said.append("A long transaction is in the way; end it and try again.")
+            sentences.append("A long transaction is in the way; end it and try again.")
         case asyncpg.InsufficientPrivilegeError():
-            said.append("Migrate as the owner of the database or of the schema penstock.")
-    return " ".join(_sentence(part) for part in said if part)
+            sentences.append("Migrate as the owner of the database or of the schema penstock.")
+    return " ".join(_sentence(part) for part in sentences if part)
 
 
 def _sentence(part: str) -> str:

@@ -13,6 +13,7 @@ from typing import TextIO
 import asyncpg
 
 from penstock.db.connections.driver_errors import translated
+from penstock.db.embedded.files import sync_folder
 from penstock.errors import Conflict, Invalid
 
 _AT_ONCE = 500
@@ -84,11 +85,6 @@ async def import_jobs(conn: asyncpg.Connection, path: Path) -> Imported:
     return Imported(new, read - new)
 
 
-def discard(path: Path) -> None:
-    """Remove an export whose jobs are still in the database: it would bring them in twice."""
-    path.unlink(missing_ok=True)
-
-
 @contextmanager
 def _new_file(path: Path) -> Iterator[TextIO]:
     """A file that is durable at the end, or not there at all."""
@@ -107,9 +103,9 @@ def _new_file(path: Path) -> Iterator[TextIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException as error:
-        discard(path)
+        path.unlink(missing_ok=True)
         # A lost connection is an OSError too, and not the file's fault.
         if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
             raise _not_written(path, error) from error
@@ -120,15 +116,6 @@ def _not_written(path: Path, error: OSError) -> Invalid:
     return Invalid(
         f"cannot write {path}: {error.strerror or error}", code="file_not_written", field="export"
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file's name is durable only when its folder is."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Where a database's schema stands, and which programs it serves: its own, and the one before.
 
-The two tables that say so are the migration runner's; migrate.py tells the rules.
+The two tables that say so are the migration runner's; migrations.py has the rules.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 
 from penstock.db.connections.driver_errors import translated
-from penstock.db.schema.files import Migration, Schema, packaged
+from penstock.db.schema.files import Schema, packaged
 from penstock.errors import SchemaMismatch
 
 _log = logging.getLogger("penstock.db")
@@ -66,17 +66,15 @@ class Status:
 
     @property
     def difference(self) -> str | None:
-        """What a program hears that works on a schema newer than its own."""
+        """In which way the schema is newer than this program, which is still served."""
         if self.is_current or not self.is_previous:
             return None
-        if self.current == self.wanted:
-            return (
-                f"the schema is at migration {self.current}, with functions newer than this program"
-            )
-        return (
-            f"the schema is at migration {self.current}, newer than this program,"
-            f" which wants {self.wanted}"
+        newer = (
+            "with functions newer than this program"
+            if self.current == self.wanted
+            else f"newer than this program, which wants {self.wanted}"
         )
+        return f"the schema is at migration {self.current}, {newer}"
 
 
 async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
@@ -100,61 +98,54 @@ async def status(conn: asyncpg.Connection, schema: Schema | None = None) -> Stat
 
 async def admit(conn: asyncpg.Connection, schema: Schema | None = None) -> None:
     """`require_served` for a program that starts: one line in the log where it is an old one."""
-    found = await require_served(conn, schema)
-    if found.difference:
-        _log.warning("%s: fine during an upgrade, replace this program soon", found.difference)
+    served = await require_served(conn, schema)
+    if served.difference:
+        _log.warning("%s: fine during an upgrade, replace this program soon", served.difference)
 
 
 async def require_served(conn: asyncpg.Connection, schema: Schema | None = None) -> Status:
     """Refuse a database this program cannot work on, and say what to do."""
-    found = await status(conn, schema)
-    refuse_unserved(found)
-    return found
+    state = await status(conn, schema)
+    refuse_unserved(state)
+    return state
 
 
-def refuse_unserved(found: Status) -> None:
+def refuse_unserved(state: Status) -> None:
     """`require_served` of a status that was read already."""
-    if found.is_served:
+    if state.is_served:
         return
-    refuse_other_tables(found)
-    refuse_newer(found)
-    refuse_changed(found)
-    if found.current == 0:
-        said = "The database has no Penstock schema yet"
-    elif found.pending:
-        said = (
-            f"The database's schema is at migration {found.current}"
-            f" and this program needs {found.wanted}"
+    refuse_foreign(state)
+    if state.current == 0:
+        reason = "The database has no Penstock schema yet"
+    elif state.pending:
+        reason = (
+            f"The database's schema is at migration {state.current}"
+            f" and this program needs {state.wanted}"
         )
     else:
-        said = "The functions in the database are not those of this program"
-    raise SchemaMismatch(f"{said}: run `penstock migrate up`.")
+        reason = "The functions in the database are not those of this program"
+    raise SchemaMismatch(f"{reason}: run `penstock migrate up`.")
 
 
-def refuse_other_tables(found: Status) -> None:
-    if found.other_tables:
+def refuse_foreign(state: Status, *, edited_too: bool = True) -> None:
+    """Refuse a schema that this program's migrations have not made."""
+    if state.other_tables:
         raise SchemaMismatch(OTHER_TABLES)
-
-
-def refuse_changed(found: Status) -> None:
-    if found.changed:
+    if state.current > state.wanted:
         raise SchemaMismatch(
-            f"{', '.join(found.changed)} was edited after it was applied to this database."
+            f"The database's schema is at migration {state.current}, newer than this program,"
+            f" which knows {state.wanted}. Upgrade penstock here, or take the schema back with the"
+            f" newer program: `penstock migrate down --to {state.wanted}`."
+        )
+    if state.changed and edited_too:
+        raise SchemaMismatch(
+            f"{', '.join(state.changed)} was edited after it was applied to this database."
             " Put the file back and write the change as a new migration; where the jobs may go,"
             " `penstock migrate down --to 0` and `penstock migrate up` start afresh."
         )
 
 
-def refuse_newer(found: Status) -> None:
-    if found.current > found.wanted:
-        raise SchemaMismatch(
-            f"The database's schema is at migration {found.current}, newer than this program,"
-            f" which knows {found.wanted}. Upgrade penstock here, or take the schema back with the"
-            f" newer program: `penstock migrate down --to {found.wanted}`."
-        )
-
-
-async def make_room(conn: asyncpg.Connection) -> None:
+async def make_tables(conn: asyncpg.Connection) -> None:
     """Make the schema and the runner's own tables where they are missing."""
     # Asked first: `create schema if not exists` needs CREATE on the database even when it exists,
     # and an owner of a ready-made schema may not have it.
@@ -184,13 +175,4 @@ async def note(conn: asyncpg.Connection, previous: int, functions_checksum: str 
         " previous_checksum = case when $1::int > 0 then functions_checksum end",
         previous,
         functions_checksum,
-    )
-
-
-async def record(conn: asyncpg.Connection, migration: Migration) -> None:
-    await conn.execute(
-        "insert into penstock.migration (number, name, checksum) values ($1, $2, $3)",
-        migration.number,
-        migration.name,
-        migration.checksum,
     )

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, TypeVar
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from penstock.models.handlers.protocols import JobContext
 
 # Kept in memory while a file is made; more goes to a temporary file.
 MEMORY_BYTES = 1024 * 1024
-AWAY_SECONDS = 0.5
+_OUTAGE_SECONDS = 0.5
 
 _T = TypeVar("_T")
 
@@ -41,8 +42,8 @@ class File:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Its content, a piece of at most 256 KiB at a time."""
-        for n in range(_count(self.size)):
-            yield _whole(await self._piece(n), self.id)
+        for n in range(0, self.size, PIECE_BYTES):
+            yield _whole(await self._piece(n // PIECE_BYTES), self.id)
 
 
 class BlockingFile(File):
@@ -54,35 +55,33 @@ class BlockingFile(File):
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:  # type: ignore[override]
-        for n in range(_count(self.size)):
-            yield _whole(self._piece(n), self.id)
+        for n in range(0, self.size, PIECE_BYTES):
+            yield _whole(self._piece(n // PIECE_BYTES), self.id)
 
 
-async def find_file(context: JobContext, said: Any) -> Upload:
+async def find_file(context: JobContext, reference: Any) -> Upload:
     """The upload that a handler asks for: of its job's account, whoever names it.
 
     Its payload may name any: where it came in by plain SQL, nobody has looked at it.
     """
-    wanted = read_reference(said)
-    if wanted is None:
+    upload = read_reference(reference)
+    if upload is None:
         raise Invalid(
             'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
         )
     account = context.claimed.account or ""
-    uploads = context.uploads
-    return await _patiently(context, lambda: uploads.find(wanted, account=account))
+    return await _patiently(context, lambda: context.uploads.find(upload, account=account))
 
 
 async def read_piece(context: JobContext, upload: UUID, n: int) -> bytes | None:
-    uploads = context.uploads
-    return await _patiently(context, lambda: uploads.piece(upload, n))
+    return await _patiently(context, lambda: context.uploads.piece(upload, n))
 
 
 async def keep_file(context: JobContext, file: IO[bytes], content_type: str) -> dict[str, str]:
-    uploads, account = context.uploads, context.claimed.account
+    account = context.claimed.account
     # Should an answer be lost, there are two of it; the one that nobody has is swept.
     kept = await _patiently(
-        context, lambda: uploads.create(file, content_type, account=account, quota=False)
+        context, lambda: context.uploads.create(file, content_type, account=account, quota=False)
     )
     return {"upload": str(kept.id)}
 
@@ -95,21 +94,17 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
         except AWAY:
             if context.ended:
                 raise LeaseLost from None
-            await asyncio.sleep(AWAY_SECONDS)
+            await asyncio.sleep(_OUTAGE_SECONDS)
 
 
 async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
-    """What a handler gives to be attached, as a file; a path is read where it lies."""
-    if not hasattr(data, "__aiter__"):
-        return await asyncio.to_thread(spooled_here, data, await uploads.most_bytes())
+    """The data that a handler attaches, as a file; a path is opened where it is."""
     most_bytes = await uploads.most_bytes()
-    file = _new_file()
-    try:
+    if not hasattr(data, "__aiter__"):
+        return await asyncio.to_thread(spooled_here, data, most_bytes)
+    with _filling() as file:
         async for piece in data:
             _add(file, piece, most_bytes)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
@@ -117,25 +112,29 @@ def spooled_here(data: Any, most_bytes: int) -> IO[bytes]:
     """The same where nothing is awaited."""
     if isinstance(data, os.PathLike):
         return open(data, "rb")  # noqa: PTH123  # of any path; the caller closes it
-    file = _new_file()
-    try:
+    with _filling() as file:
         for piece in _pieces(data):
             _add(file, piece, most_bytes)
-    except BaseException:
-        file.close()
-        raise
     return file
 
 
+@contextmanager
+def _filling() -> Iterator[IO[bytes]]:
+    """A new file, which the caller closes; closed here where it cannot be filled."""
+    with ExitStack() as closing:
+        yield closing.enter_context(_new_file())
+        closing.pop_all()
+
+
 def _new_file() -> IO[bytes]:
-    return tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # who asks for it closes it
+    return tempfile.SpooledTemporaryFile(MEMORY_BYTES)  # the caller closes it
 
 
 def _pieces(data: Any) -> Iterable[Any]:
     if isinstance(data, bytes | bytearray | memoryview):
         return [data]
     if hasattr(data, "read"):
-        return _read(data)
+        return iter(lambda: data.read(PIECE_BYTES), b"")
     if isinstance(data, str) or not isinstance(data, Iterable):
         raise Invalid(
             f"attach() takes bytes, a Path, a file, or an iterator of bytes, not "
@@ -144,11 +143,6 @@ def _pieces(data: Any) -> Iterable[Any]:
             field="data",
         )
     return data
-
-
-def _read(file: Any) -> Generator[Any, None, None]:
-    while piece := file.read(PIECE_BYTES):
-        yield piece
 
 
 def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
@@ -168,10 +162,6 @@ def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
         )
 
 
-def _count(size: int) -> int:
-    return -(-size // PIECE_BYTES)
-
-
 def _whole(piece: bytes | None, of: UUID) -> bytes:
     if piece is None:
         raise Invalid(
@@ -185,26 +175,26 @@ class ProcessFiles:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._made: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None
 
     async def __call__(self, method: str, *args: Any) -> Any:
         uploads = self._context.uploads
         match method:
             case "open":
-                found = await find_file(self._context, *args)
-                return [str(found.id), found.content_type, found.size]
+                upload = await find_file(self._context, *args)
+                return [str(upload.id), upload.content_type, upload.size]
             case "read_piece":
-                upload, n = args
-                found = await find_file(self._context, upload)
-                return packed(await read_piece(self._context, found.id, n))
+                reference, n = args
+                upload = await find_file(self._context, reference)
+                return packed(await read_piece(self._context, upload.id, n))
             case "most_bytes":
                 return await uploads.most_bytes()
             case "add_piece":
-                self._made = self._made or _new_file()
-                _add(self._made, unpacked(args[0]), await uploads.most_bytes())
+                self._file = self._file or _new_file()
+                _add(self._file, unpacked(args[0]), await uploads.most_bytes())
                 return None
             case _:
-                file, self._made = self._made or _new_file(), None
+                file, self._file = self._file or _new_file(), None
                 with file:
                     return await keep_file(self._context, file, *args)
 

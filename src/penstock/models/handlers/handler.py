@@ -42,22 +42,22 @@ class Handler:
 
 
 def modes_by_queue(
-    handlers: Mapping[str, Handler], wanted: Sequence[str] | None
+    handlers: Mapping[str, Handler], queues: Sequence[str] | None
 ) -> dict[str, tuple[Mode, ...]]:
     """Which sorts of handlers the jobs of each queue have."""
-    found: dict[str, set[Mode]] = {}
+    modes_of: dict[str, set[Mode]] = {}
     for handler in handlers.values():
-        found.setdefault(handler.queue, set()).add(handler.mode)
-    if not found:
+        modes_of.setdefault(handler.queue, set()).add(handler.mode)
+    if not modes_of:
         raise Misconfigured("The app declares no job: there is nothing for a worker to do.")
-    unknown = sorted(set(wanted or ()) - set(found))
+    unknown = sorted(set(queues or ()) - set(modes_of))
     if unknown:
         raise Misconfigured(
             f"No job of the app is in queue {', '.join(unknown)}; "
-            f"its queues are {', '.join(sorted(found))}."
+            f"its queues are {', '.join(sorted(modes_of))}."
         )
     return {
         queue: tuple(sorted(modes))
-        for queue, modes in found.items()
-        if not wanted or queue in wanted
+        for queue, modes in modes_of.items()
+        if not queues or queue in queues
     }

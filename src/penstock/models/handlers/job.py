@@ -8,10 +8,16 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    suppress,
+)
 from contextvars import ContextVar, copy_context
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from penstock.engine.encoding.encode import CREDITS_MAX, encode
@@ -32,19 +38,19 @@ from penstock.models.handlers.step_names import (
     check_function,
     check_label,
     check_name,
+    invalid,
 )
 
 # As much as a payload may have.
 TEXT_MAX = 1_048_576
-# As much as a price may be.
-# After so much a thread that emits asks whether there is room.
-ROOM_CHARACTERS = 65_536
+# After so much a thread that emits waits until the loop has seen it.
+_CHARACTERS_AHEAD = 65_536
 
 _step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
 
 
 class Done:
-    """Something to await that is there already."""
+    """An awaitable that is done already."""
 
     __slots__ = ()
 
@@ -78,7 +84,7 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """Which start of the job this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._context.claimed.attempt
 
     @property
@@ -125,10 +131,10 @@ class Job:
 
     def say_stage(self, name: str, label: str | None) -> None:
         """Say it as it stands; "" for none."""
-        # Looked at here: what Postgres refuses would take the words of other starts along.
+        # Checked here: what Postgres refuses would fail the reports of other attempts, too.
         encode([name, label], "stage")
         self._stage = (name, label)
-        self._say(self._context.progress.stage, self._context, name, label)
+        self._report(self._context.progress.stage, self._context, name, label)
 
     def leave_stage(self, before: tuple[str, str | None]) -> None:
         """Go back to the stage around this one. Called by Stage."""
@@ -136,24 +142,22 @@ class Job:
 
     def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
         """Say how much is done, of how much, and what there is of the result so far."""
-        for name, value in (("done", done), ("total", total)):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise _odd(name, f"must be a number, not {type(value).__name__}")
-        text = _bounded({"done": done, "total": total, "partial": partial}, "progress")
-        self._say(self._context.progress.progress, self._context, text)
+        _check_numbers({"done": done} if total is None else {"done": done, "total": total})
+        text = _bounded(
+            encode({"done": done, "total": total, "partial": partial}, "progress"), "progress"
+        )
+        self._report(self._context.progress.progress, self._context, text)
         return DONE
 
     def emit(self, data: Any) -> Any:
         """Send a piece of the live stream: a text, or any JSON value."""
-        encoded = _bounded(data, "chunk")
+        encoded = _bounded(encode(data, "chunk"), "chunk")
         text = data if isinstance(data, str) else None
-        self._say(self._context.progress.chunk, self._context, text, encoded)
+        self._report(self._context.progress.chunk, self._context, text, encoded)
         if self._blocking:
             # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
             self._emitted += len(encoded)
-            if self._emitted > ROOM_CHARACTERS:
+            if self._emitted > _CHARACTERS_AHEAD:
                 self._context.wait_for(self._context.progress.room(self._context))
                 self._emitted = 0
             return DONE
@@ -178,20 +182,27 @@ class Job:
     ) -> Any:
         context = self._context
         await context.progress.read_steps(context)
-        if name in context.steps:
-            return context.steps[name]
-        token = _step_name.set(name)
-        try:
-            if inspect.iscoroutinefunction(function):
-                value = await function(*args, **kwargs)
-            else:
-                call = functools.partial(copy_context().run, function, *args, **kwargs)
-                value = await asyncio.wrap_future(context.run_step(call))
-                if inspect.isawaitable(value):
-                    value = await value
-        finally:
-            _step_name.reset(token)
-        await self.keep(name, encode(value, "step"))
+        if name not in context.steps:
+            with _key_of(name):
+                if inspect.iscoroutinefunction(function):
+                    value = await function(*args, **kwargs)
+                else:
+                    call = functools.partial(copy_context().run, function, *args, **kwargs)
+                    value = await asyncio.wrap_future(context.run_step(call))
+                    if inspect.isawaitable(value):
+                        value = await value
+            await self.keep(name, encode(value, "step"))
+        return context.steps[name]
+
+    def _step_blocking(
+        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        context = self._context
+        context.wait_for(context.progress.read_steps(context))
+        if name not in context.steps:
+            with _key_of(name):
+                value = call_plainly(function, name, args, kwargs)
+            context.wait_for(self.keep(name, encode(value, "step")))
         return context.steps[name]
 
     async def keep(self, name: str, text: str) -> None:
@@ -200,23 +211,8 @@ class Job:
         Without the value: the loop's debug mode prints what a task came to.
         """
         context = self._context
-        await context.progress.keep_step(context, name, bounded(text, "step"))
+        await context.progress.keep_step(context, name, _bounded(text, "step"))
         context.steps.setdefault(name, json.loads(text))
-
-    def _step_blocking(
-        self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
-        context = self._context
-        context.wait_for(context.progress.read_steps(context))
-        if name in context.steps:
-            return context.steps[name]
-        token = _step_name.set(name)
-        try:
-            value = call_plainly(function, name, args, kwargs)
-        finally:
-            _step_name.reset(token)
-        context.wait_for(self.keep(name, encode(value, "step")))
-        return context.steps[name]
 
     def charge(self, *, units: int) -> Done:
         """Say how many units were delivered so far: of what was reserved, that many are charged.
@@ -224,16 +220,14 @@ class Job:
         It is kept while the job runs: should it be cancelled, what it delivered counts.
         """
         if type(units) is not int or not 0 <= units <= CREDITS_MAX:
-            raise _odd("units", f"must be a whole number from 0 to {CREDITS_MAX}")
-        self._say(self._context.progress.units, self._context, units)
+            raise invalid("units", f"must be a whole number from 0 to {CREDITS_MAX}")
+        self._report(self._context.progress.units, self._context, units)
         self._context.units = units
         return DONE
 
     def usage(self, **counts: float) -> Done:
         """Say what was used, as numbers by name (`tokens=812`); repeated names add up."""
-        for name, value in counts.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _odd(name, f"must be a number, not {type(value).__name__}")
+        _check_numbers(counts)
         encode(counts, "usage")
         used = self._context.usage or {}
         self._context.usage = used | {name: used.get(name, 0) + n for name, n in counts.items()}
@@ -243,7 +237,7 @@ class Job:
         """Let the job go on outside: what to give to the function that will call back.
 
         To be awaited in an `async def` handler, before the function is called; nothing can be said
-        about the job afterwards. If the handler fails then, the start has failed.
+        about the job afterwards. If the handler fails then, the attempt has failed.
         """
         going = self._context.hand_over()
         return self._context.wait_for(going) if self._blocking else going
@@ -255,18 +249,18 @@ class Job:
         account. `file` has `content_type`, `size`, `read()` and `chunks()`.
         """
         if self._blocking:
-            found = self._context.wait_for(find_file(self._context, upload))
+            file = self._context.wait_for(find_file(self._context, upload))
 
             def piece(n: int) -> Any:
-                return self._context.wait_for(read_piece(self._context, found.id, n))
+                return self._context.wait_for(read_piece(self._context, file.id, n))
 
-            return BlockingFile(found.id, found.content_type, found.size, piece)
+            return BlockingFile(file.id, file.content_type, file.size, piece)
         return self._open(upload)
 
     async def _open(self, upload: Any) -> File:
-        found = await find_file(self._context, upload)
-        piece = functools.partial(read_piece, self._context, found.id)
-        return File(found.id, found.content_type, found.size, piece)
+        file = await find_file(self._context, upload)
+        piece = functools.partial(read_piece, self._context, file.id)
+        return File(file.id, file.content_type, file.size, piece)
 
     def attach(self, data: Any, content_type: str) -> Any:
         """Keep a file that the job has made: `{"upload": id}`, for its result.
@@ -284,7 +278,7 @@ class Job:
         with await spooled(data, self._context.uploads) as file:
             return await keep_file(self._context, file, content_type)
 
-    def _say(self, call: Callable[..., None], *args: Any) -> None:
+    def _report(self, call: Callable[..., None], *args: Any) -> None:
         if self._context.ended:
             raise LeaseLost
         if self._context.token is not None:
@@ -296,7 +290,17 @@ class Job:
             call(*args)
 
 
-class Stage:
+@contextmanager
+def _key_of(step: str) -> Iterator[None]:
+    """Inside, `job.key` names this step."""
+    token = _step_name.set(step)
+    try:
+        yield
+    finally:
+        _step_name.reset(token)
+
+
+class Stage(AbstractContextManager["Stage"], AbstractAsyncContextManager["Stage"]):
     """A stage that was begun; leaving it goes back to the one around it."""
 
     __slots__ = ("_before", "_job")
@@ -308,9 +312,6 @@ class Stage:
     def __await__(self) -> Generator[None, None, None]:
         return DONE.__await__()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -320,9 +321,6 @@ class Stage:
         # A stage that failed stays: it says where.
         if kind is None:
             self._job.leave_stage(self._before)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,
@@ -335,17 +333,11 @@ class Stage:
 
 def _quietly(call: Callable[..., None], *args: Any) -> None:
     """In the loop, for a thread whose attempt may have ended meanwhile."""
-    try:
+    with suppress(LeaseLost):
         call(*args)
-    except LeaseLost:
-        return
 
 
-def _bounded(value: Any, field: str) -> str:
-    return bounded(encode(value, field), field)
-
-
-def bounded(text: str, field: str) -> str:
+def _bounded(text: str, field: str) -> str:
     """A JSON text that is no longer than a payload may be."""
     if len(text) > TEXT_MAX:
         raise TooLarge(
@@ -356,5 +348,7 @@ def bounded(text: str, field: str) -> str:
     return text
 
 
-def _odd(field: str, what: str) -> Invalid:
-    return Invalid(f"{field} {what}", code=f"invalid_{field}", field=field)
+def _check_numbers(values: dict[str, float]) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise invalid(name, f"must be a number, not {type(value).__name__}")

@@ -121,13 +121,13 @@ class Parameters:
         return values
 
     def _faults(self, error: pydantic.ValidationError) -> list[tuple[str, str]]:
-        found = error.errors(include_url=False, include_input=False)
+        faults = error.errors(include_url=False, include_input=False)
         return [
             (
                 ".".join(str(step)[:_LONGEST_NAME] for step in fault["loc"]) or "payload",
                 self._worded(fault["type"], fault["msg"], fault.get("ctx", {})),
             )
-            for fault in found
+            for fault in faults
         ]
 
     def _worded(self, cause: str, words: str, context: Mapping[str, Any]) -> str:
@@ -156,7 +156,7 @@ class Parameters:
 
     def _invalid(self, faults: list[tuple[str, str]], index: int) -> Invalid:
         field, what = faults[0]
-        rest = [f"{name} {said}" for name, said in faults[1:_NAMED]]
+        rest = [f"{name} {message}" for name, message in faults[1:_NAMED]]
         if len(faults) > _NAMED:
             rest.append(f"and {len(faults) - _NAMED} more")
         more = "".join(f"; {each}" for each in rest)
@@ -166,31 +166,32 @@ class Parameters:
             field=field,
             index=index,
             faults=[
-                {"field": name, "message": f"{name} {said}"} for name, said in faults[:_LISTED]
+                {"field": name, "message": f"{name} {message}"}
+                for name, message in faults[:_LISTED]
             ],
         )
 
 
 def _signature(function: Callable[..., Any], kind: str) -> list[inspect.Parameter]:
     try:
-        found = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError, NameError):
         raise Misconfigured(
             f"the parameters of {_whose(function, kind)} cannot be read: use a plain function"
         ) from None
-    for parameter in found:
+    for parameter in parameters:
         match parameter.kind:
             case inspect.Parameter.POSITIONAL_ONLY:
-                said = "is positional-only; payloads are given by name: remove the / after it"
+                what = "is positional-only; payloads are given by name: remove the / after it"
             case inspect.Parameter.VAR_POSITIONAL:
-                said = "takes positions; payloads are given by name: name the fields instead"
+                what = "takes positions; payloads are given by name: name the fields instead"
             case inspect.Parameter.VAR_KEYWORD:
-                said = "takes any name, so a misspelt one would go unseen: name the fields, or "
-                said += "take a dict in one of them"
+                what = "takes any name, so a misspelt one would go unseen: name the fields, or "
+                what += "take a dict in one of them"
             case _:
                 continue
-        raise Misconfigured(f"parameter {parameter} of {_whose(function, kind)} {said}")
-    return found
+        raise Misconfigured(f"parameter {parameter} of {_whose(function, kind)} {what}")
+    return parameters
 
 
 def _hint(function: Callable[..., Any], parameter: inspect.Parameter, kind: str) -> Any:
@@ -251,17 +252,17 @@ def _adapter(
         # Refuses what has no JSON, too.
         secret = '"writeOnly": true' in json.dumps(adapter.json_schema(), default=str)
     except pydantic.PydanticUserError:
-        said = "has a type that cannot be stored as JSON: use plain types, dataclasses or pydantic"
-        said += " models"
+        what = "has a type that cannot be stored as JSON: use plain types, dataclasses or pydantic"
+        what += " models"
     else:
         if not secret:
             return adapter
-        said = "holds a secret, which would be stored as asterisks: take a name instead, by which"
-        said += " the handler finds it"
+        what = "holds a secret, which would be stored as asterisks: take a name instead, by which"
+        what += " the handler finds it"
     if len(fields) > 1:
         for name, hint in fields.items():  # to name the one
             _adapter(whose, {name: hint}, {})
-    raise Misconfigured(f"parameter {next(iter(fields))} of {whose} {said}")
+    raise Misconfigured(f"parameter {next(iter(fields))} of {whose} {what}")
 
 
 def _a(noun: str) -> str:

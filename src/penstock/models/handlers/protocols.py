@@ -3,16 +3,17 @@
 `penstock.models.handlers.job.Job` is a `Job`; the worker's attempt behind it is a `JobContext`.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engine.jobs.attempts import Claimed
 from penstock.engine.uploads import Uploads
+
+if TYPE_CHECKING:
+    from penstock.models.handlers.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +25,7 @@ class Handover:
     expires_at: datetime
 
 
-class Job(Protocol):
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def key(self) -> str: ...
-
-    def stage(self, name: str, label: str | None = None) -> AbstractAsyncContextManager[Any]: ...
-    def progress(
-        self, done: float, total: float | None = None, partial: Any = None
-    ) -> Awaitable[None]: ...
-    def emit(self, data: Any) -> Awaitable[None]: ...
-    def usage(self, **counts: float) -> Awaitable[None]: ...
-    def charge(self, *, units: int) -> Awaitable[None]: ...
-    def hand_over(self) -> Awaitable[Handover]: ...
-
-
-Handler = Callable[[Job, dict[str, Any]], Coroutine[Any, Any, Any]]
+Handler = Callable[["Job", dict[str, Any]], Coroutine[Any, Any, Any]]
 """What `build` makes of a configuration: from a job and its payload, the result."""
 
 

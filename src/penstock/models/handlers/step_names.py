@@ -1,4 +1,4 @@
-"""What a handler gives a stage or a step: looked at alike here and in a process of its own."""
+"""Checks of what a handler gives a stage or a step, here and in a process of its own."""
 
 import inspect
 from collections.abc import Callable
@@ -13,35 +13,33 @@ NAME_MAX = 200
 def check_name(name: Any, field: str) -> None:
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX:
         given = "" if isinstance(name, str) else f", not {type(name).__name__}"
-        raise _invalid(field, f"{field} must have a name of 1 to {NAME_MAX} characters{given}")
+        raise invalid(field, f"must have a name of 1 to {NAME_MAX} characters{given}")
 
 
 def check_label(label: Any) -> None:
     if label is not None and not isinstance(label, str):
-        raise _invalid("label", f"label must be a text, not {type(label).__name__}")
+        raise invalid("label", f"must be a text, not {type(label).__name__}")
 
 
 def check_function(function: Any, step: str) -> None:
     if not callable(function):
-        raise _invalid(
-            "step", f"step {step} needs a function to run, not {type(function).__name__}"
-        )
+        raise invalid("step", f"{step} needs a function to run, not {type(function).__name__}")
 
 
 def call_plainly(function: Callable[..., Any], step: str, args: Any, kwargs: Any) -> Any:
-    """What a function answers that nobody can await: the handler is a plain `def`."""
+    """The result of a function for a handler that is a plain `def` and can await nothing."""
     check_function(function, step)
     value = None if inspect.iscoroutinefunction(function) else function(*args, **kwargs)
     if inspect.iscoroutine(value):
         value.close()  # or Python complains that it was never awaited
     elif not inspect.iscoroutinefunction(function) and not inspect.isawaitable(value):
         return value
-    raise _invalid(
+    raise invalid(
         "step",
-        f"step {step} has an async function and its handler is a plain `def`: give a plain "
+        f"{step} has an async function and its handler is a plain `def`: give a plain "
         "function here, or make the handler `async def`",
     )
 
 
-def _invalid(field: str, message: str) -> Invalid:
-    return Invalid(message, code=f"invalid_{field}", field=field)
+def invalid(field: str, what: str) -> Invalid:
+    return Invalid(f"{field} {what}", code=f"invalid_{field}", field=field)

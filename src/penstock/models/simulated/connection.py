@@ -6,6 +6,7 @@ answered in a task, and ends that task when the client goes away.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -16,15 +17,30 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
+from penstock.errors import Misconfigured
+
 _log = logging.getLogger("penstock.simulated")
 
 JSON = "application/json; charset=utf-8"
 # More than any prompt; a body beyond it is a mistake, and would be held in memory.
 _LARGEST_BODY = 64 * 1024 * 1024
 _LARGEST_HEAD = 64 * 1024
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+PHRASES = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 # Linger for 0 seconds: closing sends RST instead of FIN.
-_AT_ONCE = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
+_BACKLOG = 1_024
+# How many waiting clients are accepted at one wake-up, before others get their turn.
+_ACCEPTED_AT_ONCE = 64
+
+
+class Refusal(Exception):  # noqa: N818
+    """The status and the words with which a call is refused."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +51,14 @@ class Request:
     body: bytes
 
     def fields(self) -> dict[str, Any]:
-        """The JSON object of the body; `ValueError` where it is none."""
-        found = json.loads(self.body or b"{}")
-        if not isinstance(found, dict):
-            raise ValueError("the body is JSON, but no object")  # noqa: TRY004  # one kind to catch
-        return found
-
-
-class _TooMuch(Exception):  # noqa: N818
-    """What comes is no request that we read; its argument is the status that says so."""
+        """The JSON object of the body."""
+        try:
+            fields = json.loads(self.body or b"{}")
+        except ValueError as wrong:
+            raise Refusal(400, f"the body is not valid JSON: {type(wrong).__name__}") from None
+        if not isinstance(fields, dict):
+            raise Refusal(400, "the body is JSON, but no object")
+        return fields
 
 
 Handler = Callable[[Request, "Connection"], Awaitable[None]]
@@ -85,8 +100,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             request = self._request()
-        except _TooMuch as refusal:
-            self.send(refusal.args[0], b"", "text/plain")
+        except Refusal as refusal:
+            self.send(refusal.status, b"", "text/plain")
             self.close()
             return
         if request is not None:
@@ -98,21 +113,19 @@ class Connection(asyncio.Protocol):
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self._buffer) > _LARGEST_HEAD:
-                raise _TooMuch(431)
+                raise Refusal(431, PHRASES[431])
             return None
         first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         words = first.split(" ")
-        headers = {}
-        for line in lines:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
+        fields = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in fields}
         length = headers.get("content-length", "0")
         if len(words) != 3 or not length.isascii() or not length.isdigit():  # noqa: PLR2004
-            raise _TooMuch(400)
+            raise Refusal(400, PHRASES[400])
         if "transfer-encoding" in headers:
-            raise _TooMuch(411)
+            raise Refusal(411, PHRASES[411])
         if int(length) > _LARGEST_BODY:
-            raise _TooMuch(413)
+            raise Refusal(413, PHRASES[413])
         begin, after = end + 4, end + 4 + int(length)
         if len(self._buffer) < after:
             # curl asks for leave before it sends a large body.
@@ -172,7 +185,7 @@ class Connection(asyncio.Protocol):
     ) -> bytes:
         self.status = status
         lines = [
-            f"HTTP/1.1 {status} {_PHRASES.get(status, 'Unknown')}",
+            f"HTTP/1.1 {status} {PHRASES.get(status, 'Unknown')}",
             f"Content-Type: {content_type}",
             "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}",
         ]
@@ -196,5 +209,99 @@ class Connection(asyncio.Protocol):
         self.closing = True
         own: socket.socket | None = self._transport.get_extra_info("socket")
         if own is not None and own.fileno() >= 0:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
+
+
+class Listener:
+    """A port that listens, and can stop listening without giving the port away.
+
+    While it is stopped the socket stays bound and does not listen: clients are refused, as by a
+    server that is down, and nobody else can take the port in the meantime.
+    """
+
+    def __init__(self, host: str, port: int, handler: Handler) -> None:
+        self._host, self._port = host, port
+        self._handler = handler
+        self._socket: socket.socket | None = None
+        self.listens = False
+        self._accepting: set[asyncio.Task[object]] = set()
+        self.connections: set[Connection] = set()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    def start(self) -> None:
+        """Listen. From the first time on, the port is ours until `close`."""
+        if self.listens:
+            return
+        if self._socket is None:
+            self._socket = self._bound()
+            self._port = self._socket.getsockname()[1]
+        # Connections inherit it; what is left of one without it would keep us from binding again.
+        _reuse(self._socket, on=True)
+        self._socket.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+        self.listens = True
+
+    def stop(self) -> None:
+        """Refuse who comes, and reset who is there."""
+        if not self.listens:
+            return
+        self.close()
+        self._socket = self._bound()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            if self.listens:
+                asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+        self.listens = False
+        for connection in list(self.connections):
+            connection.reset()
+
+    def _bound(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            _reuse(bound, on=True)
+            bound.settimeout(0)
+            bound.bind((self._host, self._port))
+            # On, another program that sets it could take the port while this one does not listen.
+            _reuse(bound, on=False)
+        except OSError as error:
+            bound.close()
+            if error.errno == errno.EADDRINUSE:
+                raise Misconfigured(
+                    f"Port {self._port} of {self._host} is taken by another program (11434 is"
+                    " Ollama's own). Stop it, or choose another port; 0 takes a free one."
+                ) from None
+            raise Misconfigured(
+                f"Cannot listen at {self._host}, port {self._port}: {error.strerror or error}."
+            ) from None
+        return bound
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTED_AT_ONCE):
+            if self._socket is None:
+                return
+            try:
+                client, _address = self._socket.accept()
+            except OSError:  # nobody more waits, or who waited has left
+                return
+            client.settimeout(0)
+            made = loop.create_task(
+                loop.connect_accepted_socket(
+                    lambda: Connection(self._handler, self.connections), client
+                )
+            )
+            self._accepting.add(made)
+            made.add_done_callback(self._accepting.discard)
+
+
+def _reuse(bound: socket.socket, *, on: bool) -> None:
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, on)

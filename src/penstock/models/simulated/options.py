@@ -1,12 +1,14 @@
 """How a simulated model behaves while nothing is wrong with it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TypedDict
 
 from penstock.base.settings import duration
 from penstock.errors import Invalid
+
+_LAST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +29,16 @@ class Options:
     log: Path | None = None  # one line of JSON for each call that ended
 
     def __post_init__(self) -> None:
-        least: dict[str, float] = {"tokens": 1, "slots": 1, "num_ctx": 1, "max_queue": 0}
-        for name, bound in least.items():
-            value = getattr(self, name)
-            if value is not None and value < bound:
-                _refuse(name, value, f"{bound} or more")
-        if self.tokens_per_second is not None and self.tokens_per_second <= 0:
-            _refuse("tokens_per_second", self.tokens_per_second, "more than 0")
-        if not 0 <= self.jitter <= 1:
-            _refuse("jitter", self.jitter, "from 0 to 1")
-        for name in ("port", "control"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 65_535:  # noqa: PLR2004
-                _refuse(name, value, "from 0 (a free one) to 65535")
+        for names, fits, allowed in _BOUNDS:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not fits(value):
+                    raise Invalid(
+                        f"{name} is {value!r}; it may be {allowed}",
+                        code="invalid_option",
+                        field=name,
+                        allowed=allowed,
+                    )
         _ = self.latency_seconds
 
     @property
@@ -55,33 +54,14 @@ class Options:
         return ("llama3",) if self.models is None else self.models
 
 
-class Written(TypedDict, total=False):
-    """The names of `Options` as arguments of a function."""
-
-    host: str
-    port: int
-    control: int | None
-    latency: str | float | timedelta
-    tokens_per_second: float | None
-    tokens: int
-    jitter: float
-    seed: int
-    slots: int
-    max_queue: int | None
-    models: tuple[str, ...] | None
-    num_ctx: int
-    api_key: str | None
-    log: Path | None
-
-
 def tagged(model: str) -> str:
     return model if ":" in model else f"{model}:latest"
 
 
-def _refuse(name: str, value: object, allowed: str) -> None:
-    raise Invalid(
-        f"{name} is {value!r}; it may be {allowed}",
-        code="invalid_option",
-        field=name,
-        allowed=allowed,
-    )
+_BOUNDS: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (("tokens", "slots", "num_ctx"), lambda value: value >= 1, "1 or more"),
+    (("max_queue",), lambda value: value >= 0, "0 or more"),
+    (("tokens_per_second",), lambda value: value > 0, "more than 0"),
+    (("jitter",), lambda value: 0 <= value <= 1, "from 0 to 1"),
+    (("port", "control"), lambda value: 0 <= value <= _LAST_PORT, "from 0 (a free one) to 65535"),
+)

@@ -1,22 +1,15 @@
-"""What is asked of the model and what it will say, in no protocol's words."""
+"""What is asked of the model and what it will answer, in no protocol's words."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
+
+from penstock.models.simulated.connection import Refusal
+from penstock.models.simulated.options import Options
 
 # Of English text; what a tokenizer would count differs by a fifth or so.
 _CHARS_PER_TOKEN = 4
 # What a chat template adds to each message.
 _TOKENS_PER_MESSAGE = 4
-
-
-class Refusal(Exception):  # noqa: N818
-    """The model does not answer this call, and says why by a status and an error body."""
-
-    def __init__(self, status: int, message: str, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -45,8 +38,8 @@ class Ask:
 class Answer:
     tokens: list[str]
     finish: str = "stop"  # stop, length, content_filter, load
-    prompt_tokens: Any = 0  # a fault may put anything here; None: not told
-    tokens_told: Any = 0
+    prompt_tokens: Any = 0  # a fault may put anything here; None: left out
+    completion_tokens: Any = 0
     refusal: str | None = None
     remote_host: str | None = None
     images: list[bytes] = field(default_factory=list)
@@ -58,21 +51,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Nanoseconds, as Ollama tells them."""
+    """Durations in nanoseconds, as Ollama reports them."""
 
     total: int
     prompt: int
     tokens: int
 
 
-class Dialect(Protocol):
-    """A protocol's words for a call that was understood."""
-
-    stream_type: str
-    ask: Ask
-
-    def first(self) -> bytes: ...
-    def token(self, text: str) -> bytes: ...
-    def last(self, answer: Answer, spent: Spent) -> bytes: ...
-    def whole(self, answer: Answer, spent: Spent) -> bytes: ...
-    def error_line(self, message: str) -> bytes: ...
+def read_model(model: Any, options: Options, *, missing: str, unknown: str) -> str:
+    """The name of the model that a call asks for."""
+    if not isinstance(model, str) or not model:
+        raise Refusal(400, missing)
+    if not options.knows(model):
+        raise Refusal(404, unknown.format(model), "model_not_found")
+    return model

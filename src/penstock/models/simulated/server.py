@@ -17,33 +17,90 @@ import asyncio
 import hmac
 import json
 import logging
+import time
 from abc import ABC, abstractmethod
-from typing import Any
+from collections import deque
+from dataclasses import asdict
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TextIO
+from urllib.parse import urlsplit
 
-from penstock.errors import Invalid
-from penstock.models.simulated.calls import Call, Calls
-from penstock.models.simulated.connection import Connection, Request
+from penstock.errors import Invalid, Misconfigured
+from penstock.models.simulated.calls import Call
+from penstock.models.simulated.connection import Connection, Listener, Refusal, Request
+from penstock.models.simulated.faults.error_bodies import error_body
 from penstock.models.simulated.faults.orders import Order, order_from
-from penstock.models.simulated.listener import Listener
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Refusal
-from penstock.models.simulated.slots import Slots
+from penstock.models.simulated.protocols import ollama, openai
 from penstock.net import private_addresses
 
 _log = logging.getLogger("penstock.simulated")
 
+_TEXT = "text/plain; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
-# Of the loop; a connection that was reset is gone after one, its task after two.
+# A bench makes thousands of calls a second; the oldest are dropped.
+_KEPT = 100_000
+# Of the loop; a connection that was reset has ended after one, its task after two.
 _ROUNDS = 100
+
+
+class Slots:
+    """How many answers a model gives at once, and the line before it: first come, first served.
+
+    Without `max_queue` the line has no end: as in Ollama, whose own bound does not count requests
+    for a model that is loaded.
+    """
+
+    def __init__(self, size: int, max_queue: int | None) -> None:
+        self.size = size
+        self.max_queue = max_queue
+        self.most_in_use = 0
+        self.waiting = 0
+        self.in_use = 0
+        self._free = asyncio.Semaphore(size)
+
+    async def __aenter__(self) -> None:
+        if self._free.locked() and self.max_queue is not None and self.waiting >= self.max_queue:
+            raise Refusal(503, ollama.LINE_FULL)
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
+        self.in_use += 1
+        self.most_in_use = max(self.most_in_use, self.in_use)
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _where: TracebackType | None,
+    ) -> None:
+        self.in_use -= 1
+        self._free.release()
 
 
 class Server(ABC):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.slots = Slots(options.slots, options.max_queue)
-        self._calls = Calls(options.log)
+        self.loaded: dict[str, datetime] = {}
+        """The models that have answered, and when they did last."""
+        self.calls: deque[Call] = deque(maxlen=_KEPT)
+        """Calls in the order they came, those that are still open among them."""
+        self.most_at_once = 0
+        """The most calls that were open at one time."""
+        self._total = self._open = 0
+        self._log: TextIO | None = None
+        if options.log is not None:
+            try:
+                self._log = options.log.open("a", encoding="utf-8", buffering=1)
+            except OSError as error:
+                raise Misconfigured(f"Cannot write to {options.log}: {error.strerror}.") from None
+        self._restart: asyncio.TimerHandle | None = None
         self._listener = Listener(options.host, options.port, self._handle)
         self._control: Listener | None = None
         if options.control is not None:
@@ -62,24 +119,40 @@ class Server(ABC):
         self.start()
 
     def close(self) -> None:
+        self._cancel_restart()
         self._listener.close()
         if self._control is not None:
             self._control.close()
-        self._calls.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     async def gone(self) -> None:
-        """Return when everybody whom `close` threw out has left: the loop may end then."""
+        """Return when all connections that `close` reset have ended: the loop may end then."""
         for _ in range(_ROUNDS):
-            if not self._listener.connections and not self._calls.open:
+            if not self._listener.connections and not self._open:
                 return
             await asyncio.sleep(0)
 
     def start(self) -> None:
+        self._cancel_restart()
         self._listener.start()
 
-    def stop(self) -> None:
-        """Refuse connections, and reset those that are open."""
+    def _cancel_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            self._restart = None
+
+    def take_order(self, order: Order) -> None:
+        """Obey `refuse`: refuse connections and reset those that are open, for so many seconds."""
         self._listener.stop()
+        if order.seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._restart = loop.call_later(order.seconds, self.start)
+
+    def heal(self) -> None:
+        """No more faults, and the port is open. What hangs already goes on hanging."""
+        self.start()
 
     @property
     def url(self) -> str:
@@ -88,16 +161,6 @@ class Server(ABC):
     @property
     def control_url(self) -> str | None:
         return None if self._control is None else self._control.url
-
-    @property
-    def calls(self) -> list[Call]:
-        """Calls in the order they came, those that are still open among them."""
-        return list(self._calls.kept)
-
-    @property
-    def most_at_once(self) -> int:
-        """The most calls that were open at one time."""
-        return self._calls.most_at_once
 
     def report(self) -> dict[str, Any]:
         return {
@@ -109,47 +172,79 @@ class Server(ABC):
                 "most_in_use": self.slots.most_in_use,
                 "waiting": self.slots.waiting,
             },
-            **self._calls.report(),
+            "total": self._total,
+            "open": self._open,
+            "most_at_once": self.most_at_once,
+            "calls": [asdict(call) for call in self.calls],
         }
 
     @abstractmethod
     async def respond(self, request: Request, wire: Connection, call: Call) -> None:
         """Answer one call."""
 
-    @abstractmethod
-    def take_order(self, order: Order) -> None: ...
-
-    @abstractmethod
-    def heal(self) -> None: ...
-
-    def authorise(self, request: Request) -> None:
+    def _authorise(self, request: Request) -> None:
         """Refuse a call without the key, where one is asked for; commands need none."""
         if self.options.api_key is None:
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(given.encode(), self.options.api_key.encode()):
-            said = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
-            raise Refusal(401, said, "invalid_api_key")
+            wrong = "unauthorized" if request.path.startswith("/api/") else "Incorrect API key."
+            raise Refusal(401, wrong, "invalid_api_key")
+
+    def answer_without_model(self, request: Request, wire: Connection) -> None:
+        """Answer a call that asks for no answer of the model; any other path with 404."""
+        match request.method, request.path:
+            case "GET", "/":
+                wire.send(200, b"Ollama is running", _TEXT)
+                return
+            case "GET", "/api/version":
+                answer: Any = {"version": ollama.VERSION}
+            case "GET", "/api/tags":
+                answer = ollama.tags(self.options)
+            case "GET", "/api/ps":
+                answer = ollama.ps(self.loaded, self.options)
+            case "POST", "/api/show":
+                answer = ollama.show(request.fields(), self.options)
+            case "GET", "/v1/models":
+                answer = openai.models(self.options)
+            case _:
+                wire.send(404, b"404 page not found", _TEXT)
+                return
+        wire.send(200, json.dumps(answer).encode())
 
     async def _handle(self, request: Request, wire: Connection) -> None:
         if request.path.startswith("/_"):
             await self._handle_command(request, wire)
             return
-        call = self._calls.begin(request.path)
+        self._total += 1
+        self._open += 1
+        self.most_at_once = max(self.most_at_once, self._open)
+        call = Call(request.path, time.time(), self._open)
+        self.calls.append(call)
         try:
+            self._authorise(request)
             await self.respond(request, wire, call)
+        except Refusal as refused:
+            body = error_body(request.path, refused.status, refused.message, refused.code)
+            wire.send(refused.status, body)
         finally:
-            self._calls.end(call, wire)
+            self._open -= 1
+            call.ended_at = time.time()
+            call.status = wire.status
+            call.first_byte_at = wire.first_byte_at
+            call.gone = wire.gone
+            if self._log is not None:
+                self._log.write(json.dumps(asdict(call), separators=(",", ":")) + "\n")
 
     async def _handle_command(self, request: Request, wire: Connection) -> None:
-        done: dict[str, Any] = {"ok": True}
         if not self._may_command(request):
             wire.send(403, b'{"error":"commands are not taken from web pages or other hosts"}')
             return
+        answer: dict[str, Any] = {"ok": True}
         try:
             match request.method, request.path:
                 case "GET", "/_calls":
-                    done = self.report()
+                    answer = self.report()
                 case "POST", "/_order":
                     self.take_order(order_from(request.fields()))
                 case "POST", "/_heal":
@@ -157,17 +252,17 @@ class Server(ABC):
                 case "POST", "/_start":
                     self.start()
                 case "POST", "/_stop":
-                    self.stop()
+                    self._listener.stop()
                 case _:
                     wire.send(
                         404, b'{"error":"commands are /_calls /_order /_heal /_stop /_start"}'
                     )
                     return
-        except (Invalid, ValueError) as wrong:
+        except (Invalid, Refusal) as wrong:
             wire.send(422, json.dumps({"error": str(wrong)}).encode())
             return
         if not wire.closing:  # a stop that came by the model's own port has closed it
-            wire.send(200, json.dumps(done).encode())
+            wire.send(200, json.dumps(answer).encode())
 
     def _may_command(self, request: Request) -> bool:
         """A page can send any POST to this machine, but not without an Origin.
@@ -176,20 +271,16 @@ class Server(ABC):
         """
         if "origin" in request.headers:
             return False
-        host = _host(request.headers.get("host", ""))
+        try:
+            host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        except ValueError:  # no address, and no name either
+            return False
         if host in _LOOPBACK or host == self.options.host.lower():
             return True
         # Under which name others see this machine is not known; a page's name has dots.
         return self.options.host in _EVERYWHERE and (
             private_addresses.is_literal(host) or private_addresses.is_own(host)
         )
-
-
-def _host(value: str) -> str:
-    """The host of a Host header, without port and brackets."""
-    if value.startswith("["):
-        return value[1:].partition("]")[0].lower()
-    return value.rpartition(":")[0].lower() if ":" in value else value.lower()
 
 
 def _is_loopback(host: str) -> bool:

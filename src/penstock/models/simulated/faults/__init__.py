@@ -1,1 +1,1 @@
-"""What can be wrong with the simulated model, and how faults are ordered."""
+"""What can be wrong with the simulated model, how it is ordered, how it looks on the wire."""

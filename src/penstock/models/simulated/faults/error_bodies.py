@@ -1,16 +1,13 @@
 """Error answers in the words of those who send them: statuses, storms, empty accounts, proxies."""
 
-import itertools
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock.models.simulated.connection import JSON
-from penstock.models.simulated.faults.faults import HTML, Html, Quota, Status, Storm
+from penstock.models.simulated.connection import JSON, PHRASES
+from penstock.models.simulated.faults.orders import Fault
 from penstock.models.simulated.protocols import ollama, openai
 
 _OVERLOADED = 529
@@ -27,110 +24,131 @@ _MESSAGES = {
     429: ("Rate limit reached for requests.", "rate_limit_exceeded"),
     500: ("The server had an error while processing your request.", None),
     502: ("bad gateway", None),
-    503: (ollama.BUSY, None),
+    503: (ollama.LINE_FULL, None),
     504: ("The upstream server did not answer in time.", None),
 }
-_FORMS = ("seconds", "float", "date", "ms", "garbage", "negative", "none")
+_PAGE = (
+    "<!DOCTYPE html>\n<html><head><title>{title}</title></head>\n"
+    "<body><center><h1>{title}</h1></center><hr><center>proxy</center></body></html>\n"
+)
+_NONSENSE = b"I am sorry, but something went wrong"
+_RETRY_AFTER: dict[str, Callable[[float], tuple[str, str]]] = {
+    "seconds": lambda seconds: ("Retry-After", str(round(seconds))),
+    "float": lambda seconds: ("Retry-After", f"{seconds:.3f}"),
+    "date": lambda seconds: (
+        "Retry-After",
+        format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True),
+    ),
+    "ms": lambda seconds: ("retry-after-ms", str(round(seconds * 1_000))),
+    "garbage": lambda _: ("Retry-After", "soon"),
+    "negative": lambda seconds: ("Retry-After", str(-round(seconds))),
+}
+FORMS = (*_RETRY_AFTER, "none")
+"""The forms of Retry-After, in the order in which a storm of the form `all` takes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+def _anthropic(error: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "error", "error": error}
+
+
+def _openai(message: str, code: str) -> dict[str, Any]:
+    kind = "insufficient_quota"
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+_QUOTAS = {
+    "insufficient": (
+        429,
+        _openai(
+            "You exceeded your current quota, please check your plan and billing details.",
+            "insufficient_quota",
+        ),
+    ),
+    "credit": (429, _openai("Your credit balance is used up.", "credit_balance_exhausted")),
+    "spend_limit": (
+        429,
+        _openai("The spend limit of this project is reached.", "project_spend_limit_exceeded"),
+    ),
+    "anthropic": (
+        429,
+        _anthropic(
+            {
+                "type": "rate_limit_error",
+                "message": "The spend limit of your organization is reached.",
+                "details": {"error_code": "enforced_spend_limit_reached"},
+            }
+        ),
+    ),
+    "billing": (
+        402,
+        _anthropic({"type": "billing_error", "message": "Your credit balance is too low."}),
+    ),
+}
+
+
+class Response(NamedTuple):
+    """The arguments of `Connection.send`."""
+
     status: int
-    data: bytes
+    body: bytes
     content_type: str = JSON
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] | None = None
 
 
 def error_body(path: str, status: int, message: str, code: str | None = None) -> bytes:
     """In the form of whoever owns the path; 529 is Anthropic's own."""
     if status == _OVERLOADED:
-        said = {"type": "overloaded_error", "message": "Overloaded"}
-        return json.dumps({"type": "error", "error": said}).encode()
+        overloaded = {"type": "overloaded_error", "message": "Overloaded"}
+        return json.dumps(_anthropic(overloaded)).encode()
     if path.startswith("/api/"):
         return ollama.error(message)
     return openai.error(status, message, code)
 
 
-def status_body(fault: Status, path: str) -> Body:
-    headers = dict(fault.headers)
-    if fault.retry_after is not None:
-        headers["Retry-After"] = fault.retry_after
-    if fault.body is None:
-        message, code = _MESSAGES.get(fault.code, (_phrase(fault.code), None))
-        data, kind = error_body(path, fault.code, message, code), JSON
-    elif isinstance(fault.body, str):
-        data, kind = fault.body.encode(), "text/plain; charset=utf-8"
-    else:
-        data, kind = json.dumps(fault.body).encode(), JSON
-    return Body(fault.code, data, fault.content_type or kind, headers)
+def error_response(fault: Fault, path: str, forms: Iterator[str]) -> Response | None:
+    """The answer of a fault that needs no model; None for the others.
 
-
-class Storms:
-    """Refusals for load; those of the form `all` take the forms of Retry-After by turns."""
-
-    def __init__(self) -> None:
-        self._forms: Iterator[str] = itertools.cycle(_FORMS)
-
-    def body(self, fault: Storm, path: str) -> Body:
-        form = next(self._forms) if fault.form == "all" else fault.form
-        message, code = _MESSAGES.get(fault.code, ("Overloaded", None))
-        data = error_body(path, fault.code, message, code)
-        return Body(fault.code, data, headers=_retry_after(form, fault.after))
-
-
-def _retry_after(form: str, seconds: float) -> dict[str, str]:
-    match form:
-        case "seconds":
-            return {"Retry-After": str(round(seconds))}
-        case "float":
-            return {"Retry-After": f"{seconds:.3f}"}
-        case "date":
-            at = datetime.now(UTC) + timedelta(seconds=seconds)
-            return {"Retry-After": format_datetime(at, usegmt=True)}
-        case "ms":
-            return {"retry-after-ms": str(round(seconds * 1_000))}
-        case "garbage":
-            return {"Retry-After": "soon"}
-        case "negative":
-            return {"Retry-After": str(-round(seconds))}
+    `forms`: which form of Retry-After a storm takes next.
+    """
+    given = fault.parameters
+    match fault.name:
+        case "status":
+            return _status(given, path)
+        case "storm":
+            form = next(forms) if given["form"] == "all" else given["form"]
+            make_header = _RETRY_AFTER.get(form)
+            headers = dict([make_header(given["after"])]) if make_header else {}
+            return Response(given["code"], _usual_body(path, given["code"]), headers=headers)
+        case "quota":
+            status, error = _QUOTAS[given["form"]]
+            return Response(status, json.dumps(error).encode())
+        case "html":
+            page = _PAGE.format(title=f"{given['code']} {PHRASES.get(given['code'], 'Unknown')}")
+            return Response(given["code"], page.encode(), "text/html; charset=utf-8")
+        case "refusal" if path == openai.IMAGES:
+            return Response(400, openai.pictures_refused())
+        case "not_json":
+            return Response(200, _NONSENSE)
+        case "empty" if given["what"] == "body":
+            return Response(200, b"")
         case _:
-            return {}
+            return None
 
 
-def quota_body(fault: Quota) -> Body:
-    match fault.form:
-        case "insufficient":
-            said = "You exceeded your current quota, please check your plan and billing details."
-            return Body(429, _quota(said, "insufficient_quota"))
-        case "credit":
-            return Body(429, _quota("Your credit balance is used up.", "credit_balance_exhausted"))
-        case "spend_limit":
-            said = "The spend limit of this project is reached."
-            return Body(429, _quota(said, "project_spend_limit_exceeded"))
-        case "anthropic":
-            error: dict[str, Any] = {
-                "type": "rate_limit_error",
-                "message": "The spend limit of your organization is reached.",
-                "details": {"error_code": "enforced_spend_limit_reached"},
-            }
-            return Body(429, json.dumps({"type": "error", "error": error}).encode())
-        case "billing":
-            error = {"type": "billing_error", "message": "Your credit balance is too low."}
-            return Body(402, json.dumps({"type": "error", "error": error}).encode())
+def _status(given: Mapping[str, Any], path: str) -> Response:
+    headers = dict(given["headers"])
+    if given["retry_after"] is not None:
+        headers["Retry-After"] = given["retry_after"]
+    body, content_type = given["body"], JSON
+    if body is None:
+        data = _usual_body(path, given["code"])
+    elif isinstance(body, str):
+        data, content_type = body.encode(), "text/plain; charset=utf-8"
+    else:
+        data = json.dumps(body).encode()
+    return Response(given["code"], data, given["content_type"] or content_type, headers)
 
 
-def _quota(message: str, code: str) -> bytes:
-    said = {"message": message, "type": "insufficient_quota", "param": None, "code": code}
-    return json.dumps({"error": said}).encode()
-
-
-def html_body(fault: Html) -> Body:
-    page = HTML.format(title=f"{fault.code} {_phrase(fault.code)}")
-    return Body(fault.code, page.encode(), "text/html; charset=utf-8")
-
-
-def _phrase(code: int) -> str:
-    try:
-        return HTTPStatus(code).phrase
-    except ValueError:
-        return "Overloaded" if code == _OVERLOADED else "Unknown"
+def _usual_body(path: str, code: int) -> bytes:
+    """The body that a provider sends with this status."""
+    return error_body(path, code, *_MESSAGES.get(code, (PHRASES.get(code, "Unknown"), None)))

@@ -1,23 +1,97 @@
-"""Which faults are ordered: for how many calls, how long, and which ones."""
+"""What can be wrong with a model, and which calls an order meets: `status:code=503,times=2`."""
 
-import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
 from penstock.base.settings import duration
 from penstock.errors import Invalid
-from penstock.models.simulated.faults.faults import FAULTS, Fault
 from penstock.models.simulated.request import Ask
 
 Match = Callable[[Ask], bool]
-# What an order may say beside the fault's own parameters.
+# What an order may hold beside the fault's own parameters.
 _TERMS = ("times", "seconds", "path", "chance", "contains")
+_AFTER_TOKENS = (int, 3)
+
+FAULTS: dict[str, dict[str, tuple[Any, Any]]] = {
+    # The port is closed: connections are refused, and open ones are reset.
+    "refuse": {},
+    # Takes the call and never answers.
+    "hang": {},
+    # Everything is right, and comes so many seconds later than usual.
+    "delay": {"by": (float, 5.0)},
+    # Sends some tokens, then nothing more.
+    "hang_mid": {"after": _AFTER_TOKENS},
+    # Everything is right and comes in pieces of `size` bytes, one every so many seconds.
+    "slow_bytes": {"size": (int, 1), "every": (float, 0.02)},
+    # Closes the connection in the middle of a chunk, or of the body.
+    "half_body": {"after": _AFTER_TOKENS},
+    # A stream that ends in good order, but before it said that it is done.
+    "cut": {"after": _AFTER_TOKENS},
+    # Resets the connection: before the first byte, or `after` some tokens.
+    "reset": {"after": (int | None, None)},
+    # Any status with any body (a text as it is, anything else as JSON) and headers; without a body,
+    # the one that a provider would send.
+    "status": {
+        "code": (int, 500),
+        "body": (Any, None),
+        "content_type": (str | None, None),
+        "headers": (dict[str, str], {}),
+        "retry_after": (str | None, None),
+    },
+    # Too many requests, or too much load, with one form of Retry-After; `all`: by turns.
+    "storm": {
+        "code": (int, 429),
+        "form": (
+            Literal["seconds", "float", "date", "ms", "garbage", "negative", "none", "all"],
+            "all",
+        ),
+        "after": (float, 2.0),
+    },
+    # The account is empty, in each way that a provider says so.
+    "quota": {
+        "form": (
+            Literal["insufficient", "credit", "spend_limit", "anthropic", "billing"],
+            "insufficient",
+        )
+    },
+    # The page of some proxy in between.
+    "html": {"code": (int, 502)},
+    # A complete HTTP answer with half of its JSON.
+    "truncated_json": {},
+    "not_json": {},
+    # 200 and no byte of body, or an answer in good form without a word in it.
+    "empty": {"what": (Literal["body", "text"], "body")},
+    # An error inside a stream that began with 200; without a stream, a 500.
+    "error_line": {
+        "after": _AFTER_TOKENS,
+        "message": (str, "an error was encountered while running the model: unexpected EOF"),
+    },
+    # From here on, a well-formed answer that is not what was asked for. Impossible token counts:
+    "wrong_usage": {"form": (Literal["negative", "missing", "absurd", "strings"], "negative")},
+    # The answer ends in the middle, since it was too long.
+    "length": {},
+    # The model refuses to talk about this.
+    "refusal": {},
+    # The front of the prompt is dropped, and only a smaller token count shows it.
+    "truncation": {},
+    # The model was not here: Ollama asked its cloud.
+    "remote_host": {"host": (str, "https://ollama.com:443")},
+    # JSON, but not of the schema that was asked for.
+    "schema_invalid": {},
+}
+"""The parameters of each fault by its name: type and default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    parameters: Mapping[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,22 +132,19 @@ class Orders:
 
     def take(self, path: str, ask: Ask | None) -> Fault | None:
         """The fault of this call. `ask` is None for calls that ask for no answer."""
-        if not self._orders:
-            return None
         now = time.monotonic()
         self._orders = [o for o in self._orders if o.until is None or o.until > now]
         for order in self._orders:
-            if not order.fits(path, ask) or self._random.random() >= order.chance:
-                continue
-            if order.times is not None:
-                order.times -= 1
-                if order.times == 0:
-                    self._orders.remove(order)
-            return order.fault
+            if order.fits(path, ask) and self._random.random() < order.chance:
+                if order.times is not None:
+                    order.times -= 1
+                    if order.times == 0:
+                        self._orders.remove(order)
+                return order.fault
         return None
 
     def report(self) -> list[dict[str, Any]]:
-        """Not what a prompt must hold: that may be somebody's text."""
+        """Without the words that a prompt must hold: they may be somebody's text."""
         return [
             {
                 "fault": order.fault.name,
@@ -85,70 +156,66 @@ class Orders:
         ]
 
 
-def order_from(fields: dict[str, Any]) -> Order:
-    """An order from a JSON object: `fault`, its parameters, and when it applies."""
-    named = fields.get("fault")
-    if not isinstance(named, str):
-        _refuse("fault", f"is missing; it may be {', '.join(FAULTS)}")
-    given = {**_written(named), **fields, "fault": named.partition(":")[0].strip()}
-    fault = fault_from(
-        given["fault"], {k: v for k, v in given.items() if k not in (*_TERMS, "fault")}
-    )
-    order = Order(fault=fault)
-    try:
-        if (times := given.get("times")) is not None:
-            order.times = int(times)
-        if (chance := given.get("chance")) is not None:
-            order.chance = float(chance)
-    except (TypeError, ValueError):
-        _refuse("times, chance", "must be numbers")
-    if order.times is not None and order.times < 1:
-        _refuse("times", "must be 1 or more")
-    if not 0 < order.chance <= 1:
-        _refuse("chance", "must be more than 0, and 1 at most")
-    if (seconds := given.get("seconds")) is not None:
-        order.seconds = duration(seconds, field="seconds").total_seconds()
-    for name in ("path", "contains"):
-        if (text := given.get(name)) is not None:
-            setattr(order, name, str(text))
-    return order
-
-
 def order_written(text: str) -> Order:
     """An order as people write it: `status:code=503,times=2`, or a JSON object."""
-    if text.lstrip().startswith("{"):
-        try:
-            fields = json.loads(text)
-        except ValueError:
-            _refuse("fault", "begins like JSON and is none")
-        return order_from(fields)
-    return order_from({"fault": text})
-
-
-def fault_from(name: str, parameters: dict[str, Any]) -> Fault:
-    kind = FAULTS.get(name)
-    if kind is None:
-        _refuse("fault", f"is {name!r}; it may be {', '.join(FAULTS)}")
-    known = [field.name for field in dataclasses.fields(kind)]
-    if unknown := [key for key in parameters if key not in known]:
-        takes = f"it takes {', '.join((*known, *_TERMS))}"
-        _refuse(f"{name}.{unknown[0]}", f"is not known; {takes}")
+    if not text.lstrip().startswith("{"):
+        return order_from({"fault": text})
     try:
-        return TypeAdapter[Fault](kind).validate_python(parameters)
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        _refuse(".".join([name, *map(str, first["loc"][:1])]), f"is wrong: {first['msg']}")
+        return order_from(json.loads(text))
+    except ValueError:
+        _refuse("fault", "begins like JSON and is none")
 
 
-def _written(text: str) -> dict[str, str]:
-    _, _, rest = text.partition(":")
-    found = {}
+def order_from(fields: Mapping[str, Any], match: Match | None = None) -> Order:
+    """An order by its fields: `fault`, the parameters of the fault, and when it applies."""
+    written = fields.get("fault")
+    if not isinstance(written, str):
+        _refuse("fault", f"is missing; it may be {', '.join(FAULTS)}")
+    name, _, rest = written.partition(":")
+    given: dict[str, Any] = {}
     for pair in filter(None, rest.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
             _refuse("fault", f"has {pair!r}; parameters are written as NAME:key=value,key=value")
-        found[key.strip()] = value.strip()
-    return found
+        given[key.strip()] = value.strip()
+    given |= {key: value for key, value in fields.items() if key != "fault"}
+    terms = {key: given.pop(key) for key in _TERMS if given.get(key) is not None}
+    parameters = {key: value for key, value in given.items() if key not in _TERMS}
+    return Order(fault=_fault(name.strip(), parameters), match=match, **_read_terms(terms))
+
+
+def _read_terms(terms: dict[str, Any]) -> dict[str, Any]:
+    """When an order applies, with each term in its own type."""
+    read: dict[str, Any] = {key: str(terms[key]) for key in ("path", "contains") if key in terms}
+    try:
+        read |= {key: kind(terms[key]) for key, kind in _NUMBERS.items() if key in terms}
+    except (TypeError, ValueError):
+        _refuse("times, chance", "must be numbers")
+    if read.get("times", 1) < 1:
+        _refuse("times", "must be 1 or more")
+    if not 0 < read.get("chance", 1) <= 1:
+        _refuse("chance", "must be more than 0, and 1 at most")
+    if "seconds" in terms:
+        read["seconds"] = duration(terms["seconds"], field="seconds").total_seconds()
+    return read
+
+
+_NUMBERS: dict[str, Callable[[Any], float]] = {"times": int, "chance": float}
+
+
+def _fault(name: str, given: Mapping[str, Any]) -> Fault:
+    known = FAULTS.get(name)
+    if known is None:
+        _refuse("fault", f"is {name!r}; it may be {', '.join(FAULTS)}")
+    parameters = {key: default for key, (_, default) in known.items()}
+    for key, value in given.items():
+        if key not in known:
+            _refuse(f"{name}.{key}", f"is not known; it takes {', '.join((*known, *_TERMS))}")
+        try:
+            parameters[key] = TypeAdapter(known[key][0]).validate_python(value)
+        except ValidationError as wrong:
+            _refuse(f"{name}.{key}", f"is wrong: {wrong.errors()[0]['msg']}")
+    return Fault(name, parameters)
 
 
 def _refuse(field: str, why: str) -> NoReturn:

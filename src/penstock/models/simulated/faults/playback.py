@@ -1,4 +1,4 @@
-"""Saying an answer on the wire, at a model's pace, and as wrongly as the fault wants it."""
+"""Sends an answer at a model's pace, and as wrongly as the fault wants it."""
 
 import asyncio
 import time
@@ -7,20 +7,11 @@ from typing import NoReturn
 
 from penstock.models.simulated.connection import JSON, Connection
 from penstock.models.simulated.faults.error_bodies import error_body
-from penstock.models.simulated.faults.faults import (
-    Cut,
-    Delay,
-    ErrorLine,
-    Fault,
-    HalfBody,
-    Hang,
-    HangMid,
-    Reset,
-    SlowBytes,
-    TruncatedJson,
-)
+from penstock.models.simulated.faults.orders import Fault
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Answer, Dialect, Spent
+from penstock.models.simulated.protocols.ollama import Ollama
+from penstock.models.simulated.protocols.openai import OpenAI
+from penstock.models.simulated.request import Answer, Spent
 
 # Seconds in which what was written leaves, before a reset throws away what has not.
 _FLUSH = 0.01
@@ -35,10 +26,6 @@ class Pace:
         self._jitter = options.jitter
         self._random = Random(options.seed)  # noqa: S311  # repeatable, not secret
 
-    @property
-    def unhurried(self) -> bool:
-        return self._per_token > 0
-
     def latency(self) -> float:
         return self._latency * self._factor()
 
@@ -50,26 +37,29 @@ class Pace:
 
 
 class Play:
-    """One answer being said."""
+    """One answer, as it is sent."""
 
     def __init__(
-        self, wire: Connection, words: Dialect, answer: Answer, fault: Fault | None, pace: Pace
+        self,
+        wire: Connection,
+        words: Ollama | OpenAI,
+        answer: Answer,
+        fault: Fault | None,
+        pace: Pace,
     ) -> None:
-        self._wire, self._words, self._answer, self._fault = wire, words, answer, fault
-        self._pace = pace
+        self._wire, self._words, self._answer, self._pace = wire, words, answer, pace
+        self._fault = fault.name if fault else None
+        self._given = fault.parameters if fault else {}
         self._per_token = pace.per_token()
-        self._began = time.perf_counter_ns()
-        self._first = self._began
+        self._began = self._first = time.perf_counter_ns()
 
     async def run(self) -> None:
-        if isinstance(self._fault, Hang):
+        if self._fault == "hang":
             await silence()
-        if isinstance(self._fault, Reset) and self._fault.after is None:
+        if self._fault == "reset" and self._given["after"] is None:
             self._wire.reset()
             return
-        latency = self._pace.latency()
-        if isinstance(self._fault, Delay):
-            latency += self._fault.by
+        latency = self._pace.latency() + (self._given["by"] if self._fault == "delay" else 0)
         if latency > 0:
             await asyncio.sleep(latency)
         self._first = time.perf_counter_ns()
@@ -78,103 +68,91 @@ class Play:
         else:
             await self._whole()
 
-    # In one piece.
-
     async def _whole(self) -> None:
+        """In one piece."""
         if self._per_token:
             await asyncio.sleep(self._per_token * len(self._answer.tokens))
         body = self._words.whole(self._answer, self._spent())
-        wire, fault = self._wire, self._fault
-        half = wire.head(200, JSON, None, len(body)) + body[: len(body) // 2]
-        match fault:
-            case HangMid():
-                wire.raw(half)
-                await silence()
-            case HalfBody() | Cut():
-                wire.raw(half)
-                wire.close()
-            case Reset():
-                wire.raw(half)
-                await asyncio.sleep(_FLUSH)
-                wire.reset()
-            case SlowBytes(size, every):
-                wire.raw(wire.head(200, JSON, None, len(body)))
+        wire, head = self._wire, self._wire.head(200, JSON, None, len(body))
+        half = body[: len(body) // 2]
+        match self._fault:
+            case "hang_mid" | "half_body" | "cut" | "reset":
+                wire.raw(head + half)
+                await self._break_off()
+            case "slow_bytes":
+                wire.raw(head)
+                size = self._given["size"]
                 for at in range(0, len(body), size):
-                    # Before each: whoever has the last drop may leave at once.
-                    await asyncio.sleep(every)
+                    # Before each: a client that has the last piece may leave at once.
+                    await asyncio.sleep(self._given["every"])
                     wire.raw(body[at : at + size])
-            case TruncatedJson():
-                wire.send(200, body[: len(body) // 2])
-            case ErrorLine(_, message):
-                wire.send(500, error_body(self._words.ask.path, 500, message))
+            case "truncated_json":
+                wire.send(200, half)
+            case "error_line":
+                wire.send(500, error_body(self._words.ask.path, 500, self._given["message"]))
             case _:
                 wire.send(200, body)
 
-    # Token by token.
-
     async def _stream(self) -> None:
+        """Token by token."""
         self._wire.begin(200, self._words.stream_type)
-        tokens = self._answer.tokens
-        stop = self._stop(len(tokens))
-        if not self._pace.unhurried and not isinstance(self._fault, SlowBytes):
-            said = b"".join([self._words.first(), *map(self._words.token, tokens[:stop])])
-            if said:
-                self._wire.chunk(said)
+        # Before the fault, or the end; a slice to None is all of them.
+        tokens = self._answer.tokens[: self._given.get("after")]
+        if not self._per_token and self._fault != "slow_bytes":
+            if data := b"".join([self._words.first(), *map(self._words.token, tokens)]):
+                self._wire.chunk(data)
         else:
-            await self._say(self._words.first())
+            await self._send(self._words.first())
             due = time.perf_counter()
-            for token in tokens[:stop]:
-                await self._say(self._words.token(token))
+            for token in tokens:
+                await self._send(self._words.token(token))
                 due += self._per_token
                 if (left := due - time.perf_counter()) > 0:
                     await asyncio.sleep(left)
         await self._finish()
 
-    def _stop(self, tokens: int) -> int:
-        """How many tokens are said before the fault, or the end."""
-        match self._fault:
-            case HangMid(after) | HalfBody(after) | Cut(after) | ErrorLine(after, _):
-                return min(after, tokens)
-            case Reset(int(after)):
-                return min(after, tokens)
-            case _:
-                return tokens
-
-    async def _say(self, data: bytes) -> None:
+    async def _send(self, data: bytes) -> None:
         if not data:
             return
-        if not isinstance(self._fault, SlowBytes):
+        if self._fault != "slow_bytes":
             self._wire.chunk(data)
             return
-        for at in range(0, len(data), self._fault.size):
-            self._wire.chunk(data[at : at + self._fault.size])
-            await asyncio.sleep(self._fault.every)
+        size = self._given["size"]
+        for at in range(0, len(data), size):
+            self._wire.chunk(data[at : at + size])
+            await asyncio.sleep(self._given["every"])
 
     async def _finish(self) -> None:
-        wire = self._wire
+        wire, last = self._wire, self._words.last(self._answer, self._spent())
         match self._fault:
-            case HangMid():
-                await silence()
-            case HalfBody():
+            case "half_body":
                 # A chunk that promises more than it holds.
                 piece = self._words.token("...")
                 wire.raw(b"%x\r\n%b" % (len(piece), piece[: len(piece) // 2]))
-                wire.close()
-            case Cut():
+                await self._break_off()
+            case "hang_mid" | "reset":
+                await self._break_off()
+            case "cut":
                 wire.end()
-            case Reset():
-                await asyncio.sleep(_FLUSH)
-                wire.reset()
-            case ErrorLine(_, message):
-                wire.chunk(self._words.error_line(message))
+            case "error_line":
+                wire.chunk(self._words.error_line(self._given["message"]))
                 wire.end()
-            case TruncatedJson():
-                last = self._words.last(self._answer, self._spent())
+            case "truncated_json":
                 wire.chunk(last[: len(last) // 2])
                 wire.end()
             case _:
-                await self._say(self._words.last(self._answer, self._spent()))
+                await self._send(last)
                 wire.end()
+
+    async def _break_off(self) -> None:
+        """What follows the beginning of an answer."""
+        if self._fault == "hang_mid":
+            await silence()
+        elif self._fault == "reset":
+            await asyncio.sleep(_FLUSH)
+            self._wire.reset()
+        else:
+            self._wire.close()
 
     def _spent(self) -> Spent:
         now = time.perf_counter_ns()
@@ -182,6 +160,6 @@ class Play:
 
 
 async def silence() -> NoReturn:
-    """Say nothing until the client, or the server, has had enough."""
+    """Send nothing until the client, or the server, has had enough."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("nobody ends this future")

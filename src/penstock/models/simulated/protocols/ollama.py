@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options, tagged
-from penstock.models.simulated.request import Answer, Ask, Refusal, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent, read_model
 
-BUSY = "server busy, please try again.  maximum pending requests exceeded"
+LINE_FULL = "server busy, please try again.  maximum pending requests exceeded"
 TOO_LONG = "the input length exceeds the context length"
 VERSION = "0.12.6"
 _KEEP_ALIVE = timedelta(minutes=5)
@@ -59,27 +60,27 @@ class Ollama:
         return error(message) + b"\n"
 
     def _end(self, answer: Answer, text: str, spent: Spent) -> bytes:
-        said: dict[str, Any] = {"model": self.ask.model}
+        fields: dict[str, Any] = {"model": self.ask.model}
         if answer.remote_host is not None:
-            said |= {"remote_model": self.ask.model, "remote_host": answer.remote_host}
-        said["created_at"] = _now()
+            fields |= {"remote_model": self.ask.model, "remote_host": answer.remote_host}
+        fields["created_at"] = _now()
         if self._chat:
-            said["message"] = {"role": "assistant", "content": text}
+            fields["message"] = {"role": "assistant", "content": text}
         else:
-            said["response"] = text
-        said |= {"done": True, "done_reason": answer.finish}
+            fields["response"] = text
+        fields |= {"done": True, "done_reason": answer.finish}
         if answer.finish == "load":
-            return json.dumps(said).encode()
+            return json.dumps(fields).encode()
         if not self._chat:
-            said["context"] = [1, 2, 3]
-        said |= {"total_duration": spent.total, "load_duration": 1_000_000}
+            fields["context"] = [1, 2, 3]
+        fields |= {"total_duration": spent.total, "load_duration": 1_000_000}
         if answer.prompt_tokens is not None:
-            said["prompt_eval_count"] = answer.prompt_tokens
-        said["prompt_eval_duration"] = spent.prompt
-        if answer.tokens_told is not None:
-            said["eval_count"] = answer.tokens_told
-        said["eval_duration"] = spent.tokens
-        return json.dumps(said, ensure_ascii=False).encode()
+            fields["prompt_eval_count"] = answer.prompt_tokens
+        fields["prompt_eval_duration"] = spent.prompt
+        if answer.completion_tokens is not None:
+            fields["eval_count"] = answer.completion_tokens
+        fields["eval_duration"] = spent.tokens
+        return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def error(message: str) -> bytes:
@@ -88,11 +89,7 @@ def error(message: str) -> bytes:
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     """What a call of `/api/chat` or `/api/generate` asks for."""
-    model = fields.get("model")
-    if not isinstance(model, str) or not model:
-        raise Refusal(400, "model is required")
-    if not options.knows(model):
-        raise Refusal(404, f"model '{model}' not found")
+    model = _known(fields.get("model"), options)
     if path == "/api/chat":
         messages = fields.get("messages") or []
         if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
@@ -118,13 +115,17 @@ def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     )
 
 
+def _known(model: Any, options: Options) -> str:
+    return read_model(model, options, missing="model is required", unknown="model '{}' not found")
+
+
 def _whole(chosen: dict[str, Any], name: str) -> int | None:
-    found = chosen.get(name)
-    if found is None:
+    value = chosen.get(name)
+    if value is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refusal(400, f'option "{name}" must be of type integer')
-    return int(found)
+    return int(value)
 
 
 def tags(options: Options) -> dict[str, Any]:
@@ -149,11 +150,7 @@ def ps(loaded: dict[str, datetime], options: Options) -> dict[str, Any]:
 
 
 def show(fields: dict[str, Any], options: Options) -> dict[str, Any]:
-    name = str(fields.get("model") or fields.get("name") or "")
-    if not name:
-        raise Refusal(400, "model is required")
-    if not options.knows(name):
-        raise Refusal(404, f"model '{name}' not found")
+    name = _known(fields.get("model") or fields.get("name"), options)
     return {
         "modelfile": f"FROM {name}",
         "parameters": f"num_ctx {options.num_ctx}",

@@ -6,8 +6,9 @@ import time
 import uuid
 from typing import Any
 
+from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options
-from penstock.models.simulated.request import Answer, Ask, Refusal, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent, read_model
 
 CHAT, IMAGES = "/v1/chat/completions", "/v1/images/generations"
 TOO_LONG = (
@@ -52,15 +53,15 @@ class OpenAI:
         return f"{self._before}{json.dumps(delta, ensure_ascii=False)}{after}".encode()
 
     def last(self, answer: Answer, _spent: Spent) -> bytes:
-        said = b""
+        sent = b""
         if answer.refusal is not None:
-            said = self._delta({"refusal": answer.refusal})
-        said += self._delta({}, answer.finish)
+            sent = self._delta({"refusal": answer.refusal})
+        sent += self._delta({}, answer.finish)
         if self.ask.include_usage:
             head = self._head("chat.completion.chunk")
             total = {**head, "choices": [], "usage": _usage(answer)}
-            said += b"data: " + json.dumps(total).encode() + b"\n\n"
-        return said + b"data: [DONE]\n\n"
+            sent += b"data: " + json.dumps(total).encode() + b"\n\n"
+        return sent + b"data: [DONE]\n\n"
 
     def whole(self, answer: Answer, _spent: Spent) -> bytes:
         if self.ask.images:
@@ -76,24 +77,24 @@ class OpenAI:
             "logprobs": None,
             "finish_reason": answer.finish,
         }
-        said = {**self._head("chat.completion"), "choices": [choice]}
+        fields = {**self._head("chat.completion"), "choices": [choice]}
         if (usage := _usage(answer)) is not None:
-            said["usage"] = usage
-        return json.dumps(said, ensure_ascii=False).encode()
+            fields["usage"] = usage
+        return json.dumps(fields, ensure_ascii=False).encode()
 
     def _pictures(self, answer: Answer) -> bytes:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "created": self._created,
-            "data": [{"b64_json": base64.b64encode(one).decode()} for one in answer.images],
+            "data": [{"b64_json": base64.b64encode(image).decode()} for image in answer.images],
         }
         if (usage := _usage(answer)) is not None:
-            said["usage"] = {
+            fields["usage"] = {
                 "input_tokens": usage["prompt_tokens"],
                 "input_tokens_details": {"text_tokens": usage["prompt_tokens"], "image_tokens": 0},
                 "output_tokens": usage["completion_tokens"],
                 "total_tokens": usage["total_tokens"],
             }
-        return json.dumps(said).encode()
+        return json.dumps(fields).encode()
 
     def error_line(self, message: str) -> bytes:
         return b"data: " + error(500, message, None) + b"\n\n"
@@ -112,42 +113,41 @@ def _usage(answer: Answer) -> dict[str, Any] | None:
     if answer.prompt_tokens is None:
         return None
     total = answer.prompt_tokens
-    if isinstance(total, int) and isinstance(answer.tokens_told, int):
-        total += answer.tokens_told
+    if isinstance(total, int) and isinstance(answer.completion_tokens, int):
+        total += answer.completion_tokens
     return {
         "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": answer.tokens_told,
+        "completion_tokens": answer.completion_tokens,
         "total_tokens": total,
         "prompt_tokens_details": {"cached_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 
-def error(status: int, message: str, code: str | None) -> bytes:
-    kind = _TYPES.get(status, "server_error")
-    said = {"message": message, "type": kind, "param": None, "code": code}
-    return json.dumps({"error": said}).encode()
+def error(status: int, message: str, code: str | None, kind: str | None = None) -> bytes:
+    kind = kind or _TYPES.get(status, "server_error")
+    fields = {"message": message, "type": kind, "param": None, "code": code}
+    return json.dumps({"error": fields}).encode()
 
 
 def pictures_refused() -> bytes:
     """In words, a refusal stands in the answer; for pictures there is an error."""
-    said = {
-        "message": "Your request was rejected as a result of our safety system.",
-        "type": "image_generation_user_error",
-        "param": None,
-        "code": "content_policy_violation",
-    }
-    return json.dumps({"error": said}).encode()
+    return error(
+        400,
+        "Your request was rejected as a result of our safety system.",
+        "content_policy_violation",
+        "image_generation_user_error",
+    )
 
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
     """What a call asks for."""
-    model = fields.get("model")
-    if not isinstance(model, str) or not model:
-        raise Refusal(400, "you must provide a model parameter")
-    if not options.knows(model):
-        said = f"The model `{model}` does not exist or you do not have access to it."
-        raise Refusal(404, said, "model_not_found")
+    model = read_model(
+        fields.get("model"),
+        options,
+        missing="you must provide a model parameter",
+        unknown="The model `{}` does not exist or you do not have access to it.",
+    )
     return _images(fields, model) if path == IMAGES else _chat(fields, model)
 
 
@@ -214,15 +214,15 @@ def _text(content: Any) -> str:
     return str(content or "")
 
 
-def _schema(wanted: Any) -> Any:
-    if not isinstance(wanted, dict):
+def _schema(response_format: Any) -> Any:
+    if not isinstance(response_format, dict):
         return None
-    if wanted.get("type") == "json_schema":
-        described = wanted.get("json_schema")
+    if response_format.get("type") == "json_schema":
+        described = response_format.get("json_schema")
         if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
             raise Refusal(400, "Missing required parameter: 'response_format.json_schema.schema'.")
         return described["schema"]
-    return "json" if wanted.get("type") == "json_object" else None
+    return "json" if response_format.get("type") == "json_object" else None
 
 
 def models(options: Options) -> dict[str, Any]:

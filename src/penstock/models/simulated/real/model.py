@@ -4,10 +4,10 @@ llama.cpp speaks OpenAI's protocol itself; those calls are passed on as they are
 `/api/chat` is put into its words, and its answer back into Ollama's. All of them share the slots.
 """
 
-import contextlib
 import ctypes
 import importlib
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,17 +17,15 @@ from typing import Any
 
 from penstock.errors import Invalid, Misconfigured
 from penstock.models.simulated.calls import Call
-from penstock.models.simulated.connection import Connection, Request
-from penstock.models.simulated.faults.error_bodies import error_body
-from penstock.models.simulated.faults.faults import Refuse
+from penstock.models.simulated.connection import Connection, Refusal, Request
 from penstock.models.simulated.faults.orders import Order
 from penstock.models.simulated.options import Options
 from penstock.models.simulated.protocols import ollama
-from penstock.models.simulated.protocols.model_list import answer_look_up
-from penstock.models.simulated.real.upstream import Reply, calling
-from penstock.models.simulated.request import Answer, Ask, Refusal, Spent
+from penstock.models.simulated.request import Answer, Ask, Spent
 from penstock.models.simulated.server import Server
-from penstock.models.simulated.slots import LineFull
+from penstock.models.stream import Events
+from penstock.net.endpoint import read_endpoint
+from penstock.net.transport import Transport
 
 _CHAT = "/v1/chat/completions"
 _PASSED_ON = (_CHAT, "/v1/completions", "/v1/embeddings")
@@ -43,71 +41,64 @@ _SAMPLING = {
 }
 
 
-class _TooLong(Exception):  # noqa: N818
-    """The prompt has more tokens than the window."""
+_ERROR_BYTES = 65_536
+# llama.cpp closes connections that it has kept for a while, and a call may meet that.
+_CLOSE = {"Connection": "close"}
+
+
+class _TooLong(Refusal):
+    """The prompt has more tokens than the window; `share` of it fills half the window."""
 
     def __init__(self, tokens: int, window: int) -> None:
-        super().__init__(tokens, window)
-        self.tokens, self.window = tokens, window
+        super().__init__(400, ollama.TOO_LONG)
+        self.share = window / 2 / tokens
 
 
 class RealModel(Server):
+    """Its llama.cpp server lives until the process ends.
+
+    The destructor was seen to wait for its own accepting thread for ever (15 November 2026), with
+    no way to interrupt it.
+    """
+
     def __init__(self, options: Options, gguf: Path, threads: int = 1) -> None:
         named = replace(options, models=options.models or (gguf.stem.lower(),))
         super().__init__(named)
-        self._llama = _load(gguf, threads, named)
-        self._loaded: dict[str, datetime] = {}
+        llama = _load(gguf, threads, named)
+        self._llama = read_endpoint(llama.listening_address, from_variable=True)
 
     def take_order(self, order: Order) -> None:
-        if not isinstance(order.fault, Refuse):
+        if order.fault.name != "refuse":
             raise Invalid(
                 "fault: a real model can only `refuse`; the others are the simulated one's",
                 code="invalid_fault",
                 field="fault",
             )
-        self.stop()
-
-    def heal(self) -> None:
-        self.start()
-
-    def close(self) -> None:
-        super().close()
-        # llama.cpp's server is left to the end of the process: its destructor was seen to wait for
-        # its own accepting thread for ever (15 November 2026), with no way to interrupt it.
+        super().take_order(order)
 
     async def respond(self, request: Request, wire: Connection, call: Call) -> None:
-        path = request.path
-        try:
-            self.authorise(request)
-            if request.method == "POST" and path in ("/api/chat", "/api/generate"):
-                await self._ollama(request, wire, call)
-            elif request.method == "POST" and path in _PASSED_ON:
-                async with self.slots:
-                    await self._pass_on(request, wire)
-            else:
-                answer_look_up(request, wire, self.options, self._loaded)
-        except Refusal as refusal:
-            wire.send(
-                refusal.status, error_body(path, refusal.status, refusal.message, refusal.code)
-            )
-        except LineFull:
-            wire.send(503, error_body(path, 503, ollama.BUSY))
+        if request.method == "POST" and request.path in ("/api/chat", "/api/generate"):
+            await self._translate(request, wire, call)
+        elif request.method == "POST" and request.path in _PASSED_ON:
+            async with self.slots:
+                await self._pass_on(request, wire)
+        else:
+            self.answer_without_model(request, wire)
 
     async def _pass_on(self, request: Request, wire: Connection) -> None:
-        async with calling(self._llama.listening_address, request.path, request.body) as reply:
-            if not reply.chunked:
-                wire.send(reply.status, await reply.body(), reply.content_type)
+        transport = await Transport.here()
+        async with transport.post(self._llama.under(request.path), request.body, _CLOSE) as answer:
+            content_type = answer.headers.get("content-type", "application/json")
+            if "transfer-encoding" not in answer.headers:
+                wire.send(answer.status, await answer.read(sys.maxsize) or b"", content_type)
                 return
-            wire.begin(reply.status, reply.content_type)
-            async for part in reply.parts():
-                wire.chunk(part)
+            wire.begin(answer.status, content_type)
+            while chunk := await answer.chunk():
+                wire.chunk(chunk)
             wire.end()
 
-    async def _ollama(self, request: Request, wire: Connection, call: Call) -> None:
-        try:
-            fields = request.fields()
-        except ValueError:
-            raise Refusal(400, "the body is not valid JSON") from None
+    async def _translate(self, request: Request, wire: Connection, call: Call) -> None:
+        fields = request.fields()
         ask = ollama.read(request.path, fields, self.options)
         call.model, call.stream, call.prompt_chars = ask.model, ask.stream, len(ask.prompt)
         words = ollama.Ollama(ask)
@@ -115,41 +106,39 @@ class RealModel(Server):
             wire.send(200, words.whole(Answer([], "load"), Spent(0, 0, 0)))
             return
         async with self.slots:
-            self._loaded[ask.model] = datetime.now(UTC)
-            translated = _translated(ask, fields)
+            self.loaded[ask.model] = datetime.now(UTC)
+            body = _translated(ask, fields)
             try:
-                await self._say(words, translated, wire, call)
-            except _TooLong as long:
+                await self._generate(words, body, wire, call)
+            except _TooLong as refused:
                 if not ask.truncate:
-                    raise Refusal(400, ollama.TOO_LONG) from None
-                _cut(translated, long.window / 2 / long.tokens)
-                try:
-                    await self._say(words, translated, wire, call)
-                except _TooLong:
-                    raise Refusal(400, ollama.TOO_LONG) from None
+                    raise
+                # Keep the end of each message, as Ollama drops the front of a prompt.
+                for message in body["messages"]:
+                    text = message["content"]
+                    message["content"] = text[len(text) - int(len(text) * refused.share) :]
+                await self._generate(words, body, wire, call)
 
-    async def _say(
+    async def _generate(
         self, words: ollama.Ollama, body: dict[str, Any], wire: Connection, call: Call
     ) -> None:
         """Put the answer into Ollama's words, token by token or in one piece."""
         began = first = time.perf_counter_ns()
         answer = Answer([])
         stream = words.ask.stream
-        async with self._asking(body) as reply:
-            async for event in reply.events():
-                piece = json.loads(event)
-                if usage := piece.get("usage"):
-                    answer.prompt_tokens = usage["prompt_tokens"]
-                    answer.tokens_told = usage["completion_tokens"]
-                for choice in piece.get("choices", ()):
-                    answer.finish = choice["finish_reason"] or answer.finish
-                    if text := choice["delta"].get("content"):
-                        first = first if answer.tokens else time.perf_counter_ns()
-                        answer.tokens.append(text)
-                        if stream:
-                            if wire.status is None:
-                                wire.begin(200, words.stream_type)
-                            wire.chunk(words.token(text))
+        async for piece in self._pieces(body):
+            if usage := piece.get("usage"):
+                answer.prompt_tokens = usage["prompt_tokens"]
+                answer.completion_tokens = usage["completion_tokens"]
+            for choice in piece.get("choices", ()):
+                answer.finish = choice["finish_reason"] or answer.finish
+                if text := choice["delta"].get("content"):
+                    first = first if answer.tokens else time.perf_counter_ns()
+                    answer.tokens.append(text)
+                    if stream:
+                        if wire.status is None:
+                            wire.begin(200, words.stream_type)
+                        wire.chunk(words.token(text))
         call.prompt_tokens = answer.prompt_tokens
         now = time.perf_counter_ns()
         spent = Spent(now - began, first - began, now - first)
@@ -161,16 +150,21 @@ class RealModel(Server):
         wire.chunk(words.last(answer, spent))
         wire.end()
 
-    @contextlib.asynccontextmanager
-    async def _asking(self, body: dict[str, Any]) -> AsyncIterator[Reply]:
-        data = json.dumps(body).encode()
-        async with calling(self._llama.listening_address, _CHAT, data) as reply:
-            if reply.status != 200:  # noqa: PLR2004
-                error = json.loads(await reply.body())["error"]
+    async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """The events of llama.cpp's stream."""
+        events = Events(self._llama.address)
+        transport = await Transport.here()
+        sent = json.dumps(body).encode()
+        async with transport.post(self._llama.under(_CHAT), sent, _CLOSE) as answer:
+            if answer.status != 200:  # noqa: PLR2004
+                error = json.loads(await answer.read(_ERROR_BYTES) or b"{}")["error"]
                 if error.get("type") == "exceed_context_size_error":
                     raise _TooLong(error["n_prompt_tokens"], error["n_ctx"])
-                raise Refusal(reply.status, str(error.get("message")))
-            yield reply
+                raise Refusal(answer.status, str(error.get("message")))
+            while chunk := await answer.chunk():
+                for event in events.feed(chunk):
+                    if event != b"[DONE]":
+                        yield json.loads(event)
 
 
 def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
@@ -181,8 +175,8 @@ def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
             for message in fields["messages"]
         ]
     else:
-        said = (("system", fields.get("system")), ("user", fields.get("prompt")))
-        messages = [{"role": role, "content": str(text)} for role, text in said if text]
+        prompts = (("system", fields.get("system")), ("user", fields.get("prompt")))
+        messages = [{"role": role, "content": str(text)} for role, text in prompts if text]
     body: dict[str, Any] = {
         "messages": messages,
         "stream": True,
@@ -193,16 +187,9 @@ def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
     if ask.schema == "json":
         body["response_format"] = {"type": "json_object"}
     elif ask.schema is not None:
-        wanted = {"name": "answer", "schema": ask.schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        schema = {"name": "answer", "schema": ask.schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
-
-
-def _cut(body: dict[str, Any], share: float) -> None:
-    """Keep the end of each message, as Ollama drops the front of a prompt that is too long."""
-    for message in body["messages"]:
-        text = message["content"]
-        message["content"] = text[len(text) - int(len(text) * share) :]
 
 
 def llama_cpp() -> Any:
@@ -234,5 +221,5 @@ def _load(gguf: Path, threads: int, options: Options) -> Any:
         raise Misconfigured(
             f"llama.cpp cannot load {gguf}; it must be a GGUF file of a language model."
         ) from error
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))  # never destroyed; see `close`
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))  # never destroyed; see RealModel
     return server
