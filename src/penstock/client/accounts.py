@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.client.blocking import LoopThread, step
 from penstock.db.adapters.caller_connection import blocks
-from penstock.engine.accounts.accounts import Answer, Answers
+from penstock.engine.accounts.accounts import Answers
 from penstock.engine.engine import Engine
+from penstock.engine.statements import Answer
 from penstock.errors import Invalid
 
 if TYPE_CHECKING:

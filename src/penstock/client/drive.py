@@ -14,7 +14,7 @@ from penstock.base.settings import Settings
 from penstock.client.inline import is_committed
 from penstock.client.ticket import Ticket
 from penstock.engine.engine import Engine
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.queries.events import Notifier
 from penstock.errors import Misconfigured, PenstockError
 from penstock.net.drive_call import call, warn
 from penstock.security.roots import Roots, read_roots

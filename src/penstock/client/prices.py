@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.engine.encoding.encode import CREDITS_MAX
-from penstock.engine.jobs.requests import refuse_odd_price
+from penstock.engine.jobs.jobs import refuse_odd_price
 from penstock.engine.options.forms import TEXT_MAX, wrong
 from penstock.errors import Invalid
 from penstock.models.handlers.parameters import Parameters

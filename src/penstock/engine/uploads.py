@@ -11,10 +11,11 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
+from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.driver_errors import fetching
 from penstock.engine.encoding.encode import encode, refuse_nul
-from penstock.engine.jobs.requests import Batch
+from penstock.engine.jobs.jobs import Batch
+from penstock.engine.statements import Statements
 from penstock.errors import Invalid, TooLarge
 
 PIECE_BYTES = 256 * 1024
@@ -72,9 +73,9 @@ class Room:
             )
 
 
-class Uploads:
+class Uploads(Statements):
     def __init__(self, fetch: Fetch, transaction: Transaction) -> None:
-        self._fetch = fetch
+        super().__init__(fetch)
         self._transaction = transaction
         self._turn = asyncio.Semaphore(AT_ONCE)
 
@@ -112,11 +113,9 @@ class Uploads:
 
     async def find(self, upload: UUID, *, account: str | None = None) -> Upload:
         """Its description. `account`: whose it has to be, "" nobody's; None: anybody's."""
-        [row] = await self._fetch(
-            "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)",
-            (upload, account),
-        )
-        return Upload(*row.values())
+        sql = "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)"
+        [found] = await self._rows(Upload, sql, upload, account)
+        return found
 
     async def pieces(self, upload: Upload, start: int = 0) -> AsyncIterator[bytes]:
         """Its content from byte `start` on; less of it when it is deleted meanwhile."""
@@ -126,8 +125,8 @@ class Uploads:
             n, skip = n + 1, 0
 
     async def piece(self, upload: UUID, n: int) -> bytes | None:
-        [row] = await self._fetch("select penstock.read_upload_part($1, $2) as data", (upload, n))
-        data: bytes | None = row["data"]
+        data: bytes | None
+        [data] = await self._values("select penstock.read_upload_part($1, $2)", upload, n)
         return data
 
     async def delete(self, upload: UUID, *, account: str | None = None) -> None:
@@ -149,10 +148,9 @@ class Uploads:
         found = dict(references(payload))
         if not found:
             return
-        fetch = self._fetch if conn is None else borrow(conn)
         known = {place: read_reference(value) for place, value in found.items()}
         ids = [one for one in known.values() if one is not None]
-        rows = await fetch(
+        rows = await self._on(conn)(
             "select cast(id as text) as id from penstock.use_uploads("
             "cast($1 as text), cast($2 as text), cast(cast($3 as text) as jsonb),"
             " cast(cast($4 as text[]) as uuid[])) id",

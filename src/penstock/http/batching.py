@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from penstock.db.connections.driver_errors import translated
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.queries.json_texts import EVERYTHING, Bodies, Scope, Text, Texts
 from penstock.errors import Refused, RolledBack
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import Penstock, Retries
 from penstock.client.submission import Submission
 from penstock.engine.encoding.encode import CREDITS_MAX
-from penstock.engine.jobs.requests import Batch, NewJob
+from penstock.engine.jobs.jobs import Batch, NewJob
 from penstock.engine.options.forms import Flag, Form, Kept, Other, Rate, Seconds, Whole, Word
 from penstock.engine.options.kind import KIND
 from penstock.engine.options.option import Option, editable, flat

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock import Constant, Fail, Job, Penstock, Retries, Retry
-from penstock.engine.jobs.progress import Progress, Report
+from penstock.engine.jobs.attempts import Progress, Report
 from penstock.errors import Invalid
 from penstock.worker.attempts import attempt
 from penstock.worker.reporting import progress

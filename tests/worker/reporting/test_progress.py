@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.progress import Progress
+from penstock.engine.jobs.attempts import Progress
 from penstock.errors import Invalid
 from penstock.worker.reporting import progress
 from support.factory import submit

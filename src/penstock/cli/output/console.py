@@ -18,14 +18,12 @@ from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.connect import connect_ready
 from penstock.db.connections.driver_errors import fetching
 from penstock.engine.accounts.accounts import Accounts
-from penstock.engine.circuits import Circuits
-from penstock.engine.encoding.known_names import naming_known
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.maintenance import Upkeep
-from penstock.engine.queries.lists import Lists
-from penstock.engine.queries.rows import JobRows
-from penstock.engine.queues import Queues
+from penstock.engine.queries.json_texts import naming_known
+from penstock.engine.queries.lists import JobRows, Lists
+from penstock.engine.queues import Circuits, Queues
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 # Where the demo's embedded database lies, in the folder of all others: apps that are written in the

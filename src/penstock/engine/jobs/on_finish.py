@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
-from penstock.engine.jobs.attempts import Told
+from penstock.db.adapters.caller_connection import borrow
+from penstock.engine.jobs.attempts import OutcomeRow
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,7 @@ _COLUMNS = (
 )
 
 
-class Hooks:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Hooks(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
     ) -> Ended | None:
@@ -48,7 +46,7 @@ class Hooks:
         )
         return Ended(*rows[0].values()) if rows else None
 
-    async def hold(self, worker: int, told: Told, *, conn: Any) -> Ended | None:
+    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> Ended | None:
         """The job as this end will leave it, held until the transaction of `conn` ends.
 
         None where the job goes on, or the start is not the worker's, or somebody has the job.
@@ -56,7 +54,7 @@ class Hooks:
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
             " $6::text::jsonb)",
-            (worker, told.job_id, told.attempt, told.outcome, told.result, told.error),
+            (worker, row.job_id, row.attempt, row.outcome, row.result, row.error),
         )
         return Ended(*rows[0].values()) if rows else None
 

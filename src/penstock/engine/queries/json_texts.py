@@ -1,14 +1,20 @@
-"""Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
+"""Jobs and batches as JSON text, as Postgres wrote it: a server sends it on without reading it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch, Rows
+from penstock.base.suggestions import did_you_mean
+from penstock.db.adapters.caller_connection import Rows
 from penstock.engine.encoding.encode import encode_checked, refuse_nul
-from penstock.engine.jobs.requests import NewJob, column, refuse_odd, submit_arguments
-from penstock.engine.queries.lists import JobFilter
-from penstock.engine.states import JobStatus
+from penstock.engine.jobs.jobs import NewJob, column, refuse_odd, submit_arguments
+from penstock.engine.queries.lists import JobFilter, JobRows
+from penstock.engine.statements import Statements
+from penstock.engine.states import STATUSES, JobStatus
+from penstock.errors import NotFound
+
+MOST_NAMED = 20
 
 
 class Scope(NamedTuple):
@@ -52,10 +58,7 @@ class Page(NamedTuple):
 EVERYTHING = Scope()
 
 
-class Texts:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Texts(Statements):
     async def submit(  # noqa: PLR0913  # as accept_job takes them
         self,
         job: NewJob,
@@ -148,21 +151,9 @@ class Texts:
 
         `public`: as customers see them.
         """
-        for name in ("kind", "queue", "account", "topic"):
-            refuse_nul(getattr(wanted, name), name, code="invalid_filter")
         rows = await self._fetch(
             "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            (
-                wanted.status,
-                wanted.kind,
-                wanted.queue,
-                wanted.account,
-                wanted.topic,
-                batch,
-                limit,
-                before,
-                public,
-            ),
+            (*wanted.arguments(), batch, limit, before, public),
         )
         return Page([row["job"] for row in rows[:-1]], rows[-1]["after"])
 
@@ -203,13 +194,12 @@ _JOB_COLUMNS = (
     " cast(job ->> 'eta_seconds' as double precision), cast(job ->> 'deduplicated' as boolean),"
     " cast(job ->> 'replayed' as boolean)"
 )
-_STATUSES = {status.value: status for status in JobStatus}
 _TOGETHER = ("topic", "priority", "run_at", "delay", "max_attempts", "timeout", "expires")
 
 
 def _text(values: Iterable[Any]) -> Text:
     text, job_id, queue, status, eta, deduplicated, replayed = values
-    return Text(text, job_id, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+    return Text(text, job_id, queue, STATUSES[status], eta, bool(deduplicated), bool(replayed))
 
 
 def _in_order(rows: Rows, count: int) -> list[Text | None]:
@@ -223,3 +213,31 @@ def _bound(scope: Scope) -> Scope:
     refuse_nul(scope.account, "account")
     refuse_nul(scope.topic, "topic")
     return scope
+
+
+@asynccontextmanager
+async def naming_known(rows: JobRows) -> AsyncIterator[None]:
+    """For callers who may know all names: a customer's key is none of them."""
+    try:
+        yield
+    except NotFound as error:
+        known: list[str]
+        match error.code:
+            case "unknown_kind":
+                known = await rows.kinds()
+            case "unknown_queue":
+                known = await rows.queues()
+            case _:
+                raise
+        name = error.members.get(error.code.removeprefix("unknown_"))
+        error.message = f"{error.message}; {listed(known)}.{did_you_mean(name, known)}"
+        error.args = (error.message,)
+        raise
+
+
+def listed(known: list[str]) -> str:
+    """`known are mail, studio`, of many the first."""
+    if not known:
+        return "none is declared yet"
+    more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+    return f"known are {', '.join(known[:MOST_NAMED])}{more}"

@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.engine.encoding.encode import encode_checked, refuse_nul
-from penstock.engine.jobs.jobs import Submitted
-from penstock.engine.jobs.requests import Batch, refuse_odd_moment
+from penstock.engine.jobs.jobs import Batch, Submitted, refuse_odd_moment
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, NotAllowed, Refused, TooLarge
 from penstock.http.auth.caller import Canceller, Principal, Reader, Submitter

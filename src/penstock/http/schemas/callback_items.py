@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from penstock.engine.encoding.encode import encode
+from penstock.engine.jobs.attempts import columns
 from penstock.engine.jobs.callbacks import Item
-from penstock.engine.jobs.outcomes import columns
 from penstock.errors import Invalid
 from penstock.failures.outcome import charged, clean
 from penstock.http.schemas.body import refuse_crowded

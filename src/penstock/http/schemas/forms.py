@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.options.forms import Seconds
 from penstock.engine.options.submit import JOB
 from penstock.errors import NotAllowed, Refused

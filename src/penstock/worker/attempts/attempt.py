@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol, assert_never
 
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed
-from penstock.engine.jobs.outcomes import (
+from penstock.engine.jobs.attempts import (
     Cancelled,
+    Claimed,
     Error,
     Outcome,
     Released,
@@ -21,7 +21,7 @@ from penstock.engine.jobs.outcomes import (
     Stuck,
     TimedOut,
 )
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.queries.events import Notifier
 from penstock.engine.states import JobStatus
 from penstock.engine.uploads import Uploads
 from penstock.errors import Misconfigured, NotFound

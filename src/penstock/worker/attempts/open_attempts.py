@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.jobs.attempts import OutcomeRow
+from penstock.engine.queries.events import Notifier
 from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.event_loop.loop_stack import waits_for
 from penstock.worker.event_loop.loop_watch import Key, LoopWatch
@@ -163,13 +163,13 @@ class OpenAttempts:
         """Release what was claimed for us by a call whose answer was lost; how many."""
         owned = await self._engine.workers.starts(worker, older=FORGOTTEN)
         unknown = [
-            Told(job, attempt, account, "released")
+            OutcomeRow(job, attempt, account, "released")
             for job, attempt, account in owned
             if (job, attempt) not in self._attempts
         ]
         if unknown:
             self._released.extend((row.job_id, row.attempt) for row in unknown)
-            verdicts = await self._engine.jobs.finish_told(worker, unknown)
+            verdicts = await self._engine.jobs.finish_rows(worker, unknown)
             _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
         return len(unknown)
 

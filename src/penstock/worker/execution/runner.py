@@ -15,10 +15,19 @@ from penstock.base.error_place import error_place
 from penstock.base.safe_read import is_a
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed, Told, tell
-from penstock.engine.jobs.outcomes import Deferred, Error, Failed, Outcome, Released, Succeeded
-from penstock.engine.jobs.outcomes import Retry as Retried
-from penstock.engine.queries.notifications import LAST_SECONDS
+from penstock.engine.jobs.attempts import (
+    Claimed,
+    Deferred,
+    Error,
+    Failed,
+    Outcome,
+    OutcomeRow,
+    Released,
+    Succeeded,
+    outcome_row,
+)
+from penstock.engine.jobs.attempts import Retry as Retried
+from penstock.engine.queries.events import LAST_SECONDS
 from penstock.errors import Invalid, TooLarge, words_of
 from penstock.failures.frames import frames_of
 from penstock.failures.outcome import clean
@@ -205,7 +214,7 @@ class Runner:
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
-    async def _take_back(self, attempt: Attempt, row: Told) -> None:
+    async def _take_back(self, attempt: Attempt, row: OutcomeRow) -> None:
         """It was handed over. Unless its handler failed, a callback will finish it."""
         try:
             # A worker that leaves, or was given up, does not know whether the call was taken.
@@ -216,7 +225,7 @@ class Runner:
                 self._slots.give(attempt.handler.mode)
             self._attempts.settle([attempt])
 
-    async def _take_back_now(self, attempt: Attempt, row: Told) -> None:
+    async def _take_back_now(self, attempt: Attempt, row: OutcomeRow) -> None:
         """However long the database is away."""
         assert attempt.token is not None  # noqa: S101  # handed over
         while True:
@@ -240,7 +249,7 @@ class Runner:
             attempt.busies += 1
             await asyncio.sleep(BUSY_SECONDS)
 
-    async def _finish_with_app(self, attempt: Attempt, row: Told) -> None:
+    async def _finish_with_app(self, attempt: Attempt, row: OutcomeRow) -> None:
         """Its slot is kept until then: outcomes must not pile up behind a slow on_finish."""
         try:
             if row.outcome in ("snoozed", "released"):
@@ -292,10 +301,10 @@ def _follows_from_stop(attempt: Attempt, error: BaseException) -> bool:
     return attempt.reason is not None and not isinstance(error, Fail | Retry | Snooze | Cancel)
 
 
-def _row_of(attempt: Attempt, outcome: Outcome) -> Told:
+def _row_of(attempt: Attempt, outcome: Outcome) -> OutcomeRow:
     """The outcome of an attempt as a row; a result that cannot be kept is the handler's bug."""
     try:
-        return tell(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
+        return outcome_row(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
     except (Invalid, TooLarge) as error:
         said = clean(error.message)
     except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
@@ -308,4 +317,6 @@ def _row_of(attempt: Attempt, outcome: Outcome) -> Told:
         code.co_firstlineno,
         extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
     )
-    return tell(attempt.claimed, Failed(Error("bug", said, retryable=False)), units=attempt.units)
+    return outcome_row(
+        attempt.claimed, Failed(Error("bug", said, retryable=False)), units=attempt.units
+    )

@@ -11,10 +11,9 @@ import asyncpg
 from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told, tell
+from penstock.engine.jobs.attempts import Error, OutcomeRow, outcome_row
+from penstock.engine.jobs.attempts import Retry as Retried
 from penstock.engine.jobs.on_finish import Ended
-from penstock.engine.jobs.outcomes import Error
-from penstock.engine.jobs.outcomes import Retry as Retried
 from penstock.failures.frames import frames_of
 from penstock.models.handlers.exceptions import described
 from penstock.models.handlers.handler import Handler
@@ -125,7 +124,7 @@ class FinishingCallbacks(DueCallbacks):
         self._outcomes = outcomes
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def finish(self, attempt: Attempt, row: Told) -> None:
+    async def finish(self, attempt: Attempt, row: OutcomeRow) -> None:
         """Write this outcome and let the app write, in one transaction.
 
         An on_finish that keeps failing fails the attempt. Where that ends the job, it ends without
@@ -156,7 +155,9 @@ class FinishingCallbacks(DueCallbacks):
                 elif row.outcome == "succeeded":
                     said = f"on_finish: {described(cause)}"
                     bug = Retried(Error("bug", said, frames=frames))
-                    row = tell(attempt.claimed, bug, usage=attempt.usage, units=attempt.units)
+                    row = outcome_row(
+                        attempt.claimed, bug, usage=attempt.usage, units=attempt.units
+                    )
             except AWAY:
                 await asyncio.sleep(pause)
                 pause = min(longest, pause * 2)
@@ -166,7 +167,7 @@ class FinishingCallbacks(DueCallbacks):
         # Without the app's writes: the row that `deliver` looks for stays.
         self._outcomes.add(attempt, row)
 
-    async def _finish_together(self, attempt: Attempt, row: Told) -> str:
+    async def _finish_together(self, attempt: Attempt, row: OutcomeRow) -> str:
         """The app's writes first, then the outcome: rows that others need are locked briefly."""
         if self._progress.has(attempt):
             await self._progress.flush()
@@ -174,7 +175,7 @@ class FinishingCallbacks(DueCallbacks):
             ended = await self._engine.hooks.hold(attempt.worker, row, conn=conn)
             if ended is not None:
                 await self._call(ended, conn)
-            [verdict] = await self._engine.jobs.finish_told(
+            [verdict] = await self._engine.jobs.finish_rows(
                 attempt.worker, [row], conn=conn, wait=_wait_of(attempt)
             )
             if verdict.verdict == "done":

@@ -16,8 +16,7 @@ import asyncpg
 from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told, tell
-from penstock.engine.jobs.outcomes import Error, Failed
+from penstock.engine.jobs.attempts import Error, Failed, OutcomeRow, outcome_row
 from penstock.errors import Conflict, Refused
 from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.attempts.open_attempts import OpenAttempts
@@ -32,7 +31,7 @@ PATIENT_ACCOUNTS = 3
 
 _log = logging.getLogger("penstock.worker")
 
-Waiting = tuple[Attempt, Told]
+Waiting = tuple[Attempt, OutcomeRow]
 
 
 class OutcomeWriter:
@@ -50,7 +49,7 @@ class OutcomeWriter:
         self._all_written = asyncio.Event()
         self._all_written.set()
 
-    def add(self, attempt: Attempt, row: Told) -> None:
+    def add(self, attempt: Attempt, row: OutcomeRow) -> None:
         self._open += 1
         self._all_written.clear()
         self._enqueue(attempt, row)
@@ -88,7 +87,7 @@ class OutcomeWriter:
             while waiting:
                 await self._write(_next_batch(waiting))
 
-    def _enqueue(self, attempt: Attempt, row: Told) -> None:
+    def _enqueue(self, attempt: Attempt, row: OutcomeRow) -> None:
         if not attempt.patient:
             self._waiting.append((attempt, row))
             self._ready.set()
@@ -138,7 +137,7 @@ class OutcomeWriter:
                 if self._progress.busy and any(self._progress.has(attempt) for attempt, _ in batch):
                     await self._progress.flush()
                 first = batch[0][0]
-                verdicts = await self._engine.jobs.finish_told(
+                verdicts = await self._engine.jobs.finish_rows(
                     first.worker,
                     [row for _, row in batch],
                     all_done=False,
@@ -166,7 +165,9 @@ class OutcomeWriter:
             settled.append(attempt)
         self._settle(settled)
 
-    def _enqueue_later(self, attempt: Attempt, row: Told, seconds: float = BUSY_SECONDS) -> None:
+    def _enqueue_later(
+        self, attempt: Attempt, row: OutcomeRow, seconds: float = BUSY_SECONDS
+    ) -> None:
         asyncio.get_running_loop().call_later(seconds, self._enqueue, attempt, row)
 
 
@@ -196,4 +197,4 @@ def _unfit(attempt: Attempt, error: Exception) -> Waiting:
     failed = Failed(
         Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
     )
-    return attempt, tell(attempt.claimed, failed, units=attempt.units)
+    return attempt, outcome_row(attempt.claimed, failed, units=attempt.units)

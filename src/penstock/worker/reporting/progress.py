@@ -17,7 +17,7 @@ from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.progress import Report
+from penstock.engine.jobs.attempts import Report
 from penstock.errors import PenstockError
 from penstock.models.handlers.exceptions import LeaseLost
 from penstock.worker.attempts.attempt import Attempt

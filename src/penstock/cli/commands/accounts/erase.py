@@ -9,7 +9,7 @@ import typer
 from penstock.base.wording import count
 from penstock.cli.commands.accounts.account import Name
 from penstock.cli.output.console import Calls, Json, print_json, with_calls
-from penstock.engine.accounts.erasure import Erasure
+from penstock.engine.accounts.accounts import Erasure
 from penstock.errors import Conflict
 
 # A worker that is asked to stop a job does so at once, or upkeep ends it after ten seconds.

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.output.console import Calls, Json, json_text, with_calls
 from penstock.cli.output.render import Column, clean, print_lines, room, table
-from penstock.engine.accounts.ledger_export import books
+from penstock.engine.accounts.accounts import books
 
 PAGE = 1_000
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")

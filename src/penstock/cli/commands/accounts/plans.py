@@ -9,9 +9,9 @@ from penstock.base.wording import count
 from penstock.cli.output.console import Calls, Json, print_json, with_calls
 from penstock.cli.output.options import taking
 from penstock.cli.output.render import Column, print_table
-from penstock.engine.encoding.known_names import listed
 from penstock.engine.options.option import editable
 from penstock.engine.options.plan import PLAN
+from penstock.engine.queries.json_texts import listed
 from penstock.errors import NotFound
 
 app = typer.Typer(

@@ -7,7 +7,7 @@ import typer
 from penstock.base.wording import seconds
 from penstock.cli.output.console import Json, print_json, with_calls
 from penstock.cli.output.render import Column, print_table
-from penstock.engine.queries.hourly import MOST_HOURS, Hourly
+from penstock.engine.queries.lists import MOST_HOURS, Hourly
 
 ENDED = (
     Column("HOUR (UTC)"),

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from penstock.dashboard.frame import backend, page
-from penstock.engine.accounts.ledger_export import books
+from penstock.engine.accounts.accounts import books
 
 FIELDS = ("at", "kind", "amount", "job", "ref", "reason", "balance_after")
 # Spreadsheets take a text that begins so for something to be computed.

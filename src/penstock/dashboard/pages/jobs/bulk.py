@@ -19,7 +19,7 @@ from penstock.dashboard.components import sentences
 from penstock.dashboard.components.filters import Filter, read_filter, read_id
 from penstock.dashboard.frame import action, backend, go, render
 from penstock.engine.jobs.info import JobInfo
-from penstock.engine.queries.rows import JobRows
+from penstock.engine.queries.lists import JobRows
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, Refused, Unavailable
 from penstock.http.backend import Backend

@@ -14,8 +14,8 @@ from penstock.dashboard.components import sentences
 from penstock.dashboard.components.timeline import timeline
 from penstock.dashboard.frame import action, backend, go, page, render
 from penstock.dashboard.session import Session
+from penstock.engine.jobs.attempts import Chunk
 from penstock.engine.jobs.info import JobInfo
-from penstock.engine.jobs.progress import Chunk
 from penstock.engine.states import LIVE
 from penstock.errors import NotFound
 from penstock.http.auth import tokens

@@ -12,7 +12,7 @@ from penstock.dashboard.components.filters import Filter, read_filter, read_id
 from penstock.dashboard.components.words import STATUSES
 from penstock.dashboard.frame import backend, go, page, render
 from penstock.engine.engine import Engine
-from penstock.engine.queries.rows import MOST_COUNTED, RowPage
+from penstock.engine.queries.lists import MOST_COUNTED, RowPage
 from penstock.errors import Invalid, NotFound, Refused
 from penstock.http.schemas import cursors
 
