@@ -12,7 +12,7 @@ from penstock.engine.driven_queues import Drive
 from penstock.engine.jobs.attempts import Progress
 from penstock.engine.jobs.callbacks import Callbacks
 from penstock.engine.jobs.jobs import Jobs
-from penstock.engine.jobs.on_finish import Hooks
+from penstock.engine.jobs.on_finish import OnFinish
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.queries.events import Events
 from penstock.engine.queries.json_texts import Texts
@@ -44,7 +44,7 @@ class Engine:
         self.texts = Texts(fetch)
         self.rows = JobRows(fetch)
         self.progress = Progress(fetch)
-        self.hooks = Hooks(fetch)
+        self.on_finish = OnFinish(fetch)
         self.hourly = Hourly(fetch)
         self.erasure = Erasure(fetch)
         self.events = Events(fetch)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from penstock.engine.statements import Statements
+from penstock.engine.statements import Statements, as_row
 from penstock.engine.states import STATUSES, JobStatus
 
 # Steps of one call while there is more to add up: an hour each, where upkeep has been away. Few,
@@ -64,7 +64,7 @@ class Upkeep(Statements):
         without `judge`, no worker is given up that was not before.
         """
         rows = await self._rows(
-            lambda *row: row,
+            as_row,
             "select job_id, outcome, verdict, status::text"
             " from penstock.recover_jobs($1, $2, $3, $4)",
             *(limit, grace, alone, judge),

@@ -145,24 +145,24 @@ class Uploads(Statements):
 
         What it refers to counts as used from now on. Costs nothing where there is no reference.
         """
-        found = dict(references(payload))
-        if not found:
+        paths = dict(references(payload))
+        if not paths:
             return
-        known = {place: read_reference(value) for place, value in found.items()}
-        ids = [one for one in known.values() if one is not None]
+        uploads = {path: read_reference(value) for path, value in paths.items()}
+        ids = [upload for upload in uploads.values() if upload is not None]
         rows = await self._on(conn)(
             "select cast(id as text) as id from penstock.use_uploads("
             "cast($1 as text), cast($2 as text), cast(cast($3 as text) as jsonb),"
             " cast(cast($4 as text[]) as uuid[])) id",
-            (kind, account, encode(payload, "payload"), [str(one) for one in ids]),
+            (kind, account, encode(payload, "payload"), [str(upload) for upload in ids]),
         )
         missing = {str(row["id"]) for row in rows}
-        for place, one in known.items():
-            if one is None or str(one) in missing:
+        for path, upload in uploads.items():
+            if upload is None or str(upload) in missing:
                 raise Invalid(
-                    f"{place} refers to an upload that is not there, or not of the same account",
+                    f"{path} refers to an upload that is not there, or not of the same account",
                     code="unknown_upload",
-                    field=place,
+                    field=path,
                     index=index,
                     hint="Upload it first, for the account of the job: POST /v1/uploads.",
                 )
@@ -177,29 +177,29 @@ class Uploads(Statements):
                 )
 
 
-def references(payload: Any, place: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def references(payload: Any, path: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Where `payload` refers to uploads, and what stands there."""
     if depth > _DEEPEST:
         return
     if type(payload) is dict or isinstance(payload, Mapping):
         if len(payload) == 1 and "upload" in payload:
-            yield place, payload["upload"]
+            yield path, payload["upload"]
             return
         for key, value in payload.items():
-            yield from references(value, f"{place}.{key}", depth + 1)
+            yield from references(value, f"{path}.{key}", depth + 1)
     elif isinstance(payload, list | tuple):
         for n, value in enumerate(payload):
-            yield from references(value, f"{place}.{n}", depth + 1)
+            yield from references(value, f"{path}.{n}", depth + 1)
 
 
-def read_reference(said: Any) -> UUID | None:
+def read_reference(value: Any) -> UUID | None:
     """The id of `{"upload": id}`, of that id as a text, or of itself; None: it is none."""
-    if isinstance(said, Mapping) and len(said) == 1:
-        said = said.get("upload")
-    if isinstance(said, UUID):
-        return said
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = value.get("upload")
+    if isinstance(value, UUID):
+        return value
     try:
-        return UUID(said) if isinstance(said, str) else None
+        return UUID(value) if isinstance(value, str) else None
     except ValueError:
         return None
 

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from penstock.engine.statements import Statements
+from penstock.engine.statements import Statements, as_row
 
 LEASE = timedelta(seconds=15)
 
@@ -15,7 +14,7 @@ LEASE = timedelta(seconds=15)
 class Blocker:
     """What is on the stack of a blocked loop: file and line; job and attempt, where it is one's."""
 
-    place: str | None
+    location: str | None
     key: tuple[UUID, int] | None = None
     kind: str | None = None
 
@@ -64,14 +63,14 @@ class Workers(Statements):
         return alive
 
     async def cancels(self, worker: int) -> list[tuple[UUID, int]]:
-        """Which of its starts (job, attempt) are asked to end."""
+        """Which of its attempts (job, attempt) are asked to stop."""
         sql = "select job_id, attempt from penstock.read_cancels($1)"
-        return await self._rows(_row, sql, worker)
+        return await self._rows(as_row, sql, worker)
 
-    async def starts(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
+    async def running(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
         """What it is taken to be running for longer than that: job, attempt, slot's account."""
         sql = "select job_id, attempt, slot_account from penstock.read_starts($1, $2)"
-        return await self._rows(_row, sql, worker, older)
+        return await self._rows(as_row, sql, worker, older)
 
     async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
         """Give what it has been running since before that moment so much more time; how many.
@@ -83,7 +82,7 @@ class Workers(Statements):
         )
 
     async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
-        """Begin a suspect; False while the worker runs another one."""
+        """Begin a suspect job; False while the worker runs another one."""
         return await self._value(
             bool, "select penstock.begin_alone($1, $2, $3)", worker, job_id, attempt
         )
@@ -101,17 +100,13 @@ class Workers(Statements):
         """
         job_id, attempt = blocker.key or (None, None)
         attempts = await self._rows(
-            _row,
+            as_row,
             "select job_id, attempt"
             " from penstock.report_blocked_loop($1, $2, $3, $4, $5, $6, $7, $8)",
-            *(worker, number, seconds, over, job_id, attempt, blocker.kind, blocker.place),
+            *(worker, number, seconds, over, job_id, attempt, blocker.kind, blocker.location),
         )
         return frozenset(attempts)
 
     async def stop(self, worker: int) -> None:
-        """Leave in good order; what is still held is given back by the next recovery."""
+        """Unregister; the next recovery releases what still runs."""
         await self._fetch("select penstock.stop_worker($1)", (worker,))
-
-
-def _row(*row: Any) -> Any:
-    return row

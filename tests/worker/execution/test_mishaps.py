@@ -218,7 +218,7 @@ async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(
 async def test_an_on_finish_that_hangs_is_ended(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.worker.reporting.on_finish.HOOK_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.worker.reporting.on_finish.ON_FINISH_SECONDS", 0.05)
     monkeypatch.setattr("penstock.worker.reporting.on_finish.TRY_SECONDS", 0.0)
     app = new_app()
 

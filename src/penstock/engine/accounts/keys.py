@@ -38,12 +38,12 @@ class Key:
 
 def parts(key: str) -> tuple[str, str] | None:
     """Id and secret of `ps_app_4f8kd02mxyzn_…`; None: it is no key of ours, or mistyped."""
-    found = key.removeprefix(PREFIX).split("_", 2)
-    if not key.startswith(PREFIX) or len(found) != 3 or not all(found):  # noqa: PLR2004
+    parts = key.removeprefix(PREFIX).split("_", 2)
+    if not key.startswith(PREFIX) or len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
     if key[-_SUM_LENGTH:] != _sum(key[:-_SUM_LENGTH]):
         return None
-    return found[1], found[2]
+    return parts[1], parts[2]
 
 
 class Keys(Statements):
@@ -68,8 +68,8 @@ class Keys(Statements):
     async def rotate(self, key_id: str, *, overlap: timedelta) -> tuple[str, Answer]:
         """A new key in the place of this one, which opens for `overlap` more."""
         refuse_nul(key_id, "id")
-        found = await self.find(key_id)
-        key, new_id, secret = _make("app" if found is None else found.kind)
+        old = await self.find(key_id)
+        key, new_id, secret = _make("app" if old is None else old.kind)
         sql = "select penstock.rotate_key($1, $2, $3, $4)"
         return key, await self._value(dict, sql, key_id, new_id, _hash(secret), overlap)
 

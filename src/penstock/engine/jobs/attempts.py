@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.engine.encoding.encode import encode
-from penstock.engine.statements import Statements
+from penstock.engine.statements import Statements, as_row
 from penstock.engine.states import JobStatus
 
 
@@ -282,30 +282,18 @@ def bearing_columns(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a report: `done`, `stale` (no longer ours) or `busy` (its account is locked)."""
+    """What became of a report: `done`, `stale` (no longer ours), `busy` (its account is locked)."""
 
     job_id: UUID
     verdict: str
     status: JobStatus | None
 
 
-class Report(NamedTuple):
-    """The latest of one attempt. None: as it was; a stage of "" says that there is none now."""
+Report = tuple[UUID, int, str | None, str | None, str | None, int | None]
+"""The latest of one attempt: job, attempt, stage, label, progress (JSON text), units.
 
-    job_id: UUID
-    attempt: int
-    stage: str | None = None
-    label: str | None = None
-    progress: str | None = None  # JSON text
-    units: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    job_id: UUID
-    verdict: str
-    cancel: bool
-    """Whether the job is asked to end."""
+None: as it was; a stage of "" means that there is none now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +304,14 @@ class Chunk:
 
 
 class Progress(Statements):
-    async def report(self, worker: int, reports: Sequence[Report]) -> list[Reported]:
-        """Write the latest of any number of attempts, in one transaction."""
+    async def report(self, worker: int, reports: Sequence[Report]) -> list[tuple[UUID, str, bool]]:
+        """Write the latest of any number of attempts, in one transaction.
+
+        Of each: job, verdict, and whether the job is asked to stop.
+        """
         jobs, attempts, stages, labels, progress, units = zip(*reports, strict=True)
         return await self._rows(
-            Reported,
+            as_row,
             "select job_id, verdict, cancel from penstock.report_progress($1, $2, $3, $4, $5,"
             " $6::text[]::jsonb[], $7)",
             *(worker, jobs, attempts, stages, labels, progress, _column(units)),

@@ -1,4 +1,4 @@
-"""Starts that go on outside: handed over under a token, and ended by whoever brings it."""
+"""Attempts that go on outside: dispatched under a token, and finished by whoever brings it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What a function says of one start; JSON is text already."""
+    """What a function reports of one attempt; JSON is text already."""
 
     job_id: UUID
     attempt: int
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 class Callbacks(Statements):
     async def hand_over(self, worker: int, claimed: Claimed, token: str) -> str:
-        """Let a start go on outside; `done`, `stale` or `busy`."""
+        """Let an attempt go on outside; `done`, `stale` or `busy` (its row is locked)."""
         return await self._value(
             str,
             "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
@@ -61,7 +61,7 @@ class Callbacks(Statements):
         )
 
     async def take_back(self, row: OutcomeRow, token: str, *, wait: timedelta | None = None) -> str:
-        """Nobody took it: end the start that was handed over; `stale` if a callback came first."""
+        """Nobody took it: finish the dispatched attempt; `stale` if a callback came first."""
         return await self._value(
             str,
             "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)",

@@ -1,4 +1,4 @@
-"""Ends that an app wants to be told of, in a transaction that it can write in."""
+"""Finished jobs for on_finish callbacks, in a transaction that the app can write in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that has ended, as an app's on_finish gets it."""
+    """A finished job, as an app's on_finish gets it."""
 
     id: UUID
     kind: str
@@ -35,11 +35,11 @@ _COLUMNS = (
 )
 
 
-class Hooks(Statements):
+class OnFinish(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
     ) -> Ended | None:
-        """One end to tell of (that of `job_id`), taken with the transaction of `conn`."""
+        """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.take_hook($1, $2)",  # noqa: S608
             (list(kinds), job_id),
@@ -47,9 +47,9 @@ class Hooks(Statements):
         return Ended(*rows[0].values()) if rows else None
 
     async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> Ended | None:
-        """The job as this end will leave it, held until the transaction of `conn` ends.
+        """The job as this outcome will leave it, locked until the transaction of `conn` ends.
 
-        None where the job goes on, or the start is not the worker's, or somebody has the job.
+        None where the job goes on, or the attempt is not the worker's, or the job is locked.
         """
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
@@ -59,5 +59,5 @@ class Hooks(Statements):
         return Ended(*rows[0].values()) if rows else None
 
     async def put_off(self, job_id: UUID) -> None:
-        """It could not be told: again after a while, which grows."""
+        """The callback failed: it is due again after a while, which grows."""
         await self._fetch("select penstock.put_off_hook($1)", (job_id,))

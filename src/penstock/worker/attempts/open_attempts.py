@@ -86,7 +86,7 @@ class OpenAttempts:
         return self.processed + len(self._attempts)
 
     @property
-    def at_work(self) -> list[Attempt]:
+    def running(self) -> list[Attempt]:
         """Those whose handler has not returned."""
         return [attempt for attempt in self if not attempt.ended]
 
@@ -161,7 +161,7 @@ class OpenAttempts:
 
     async def release_unknown(self, worker: int) -> int:
         """Release what was claimed for us by a call whose answer was lost; how many."""
-        owned = await self._engine.workers.starts(worker, older=FORGOTTEN)
+        owned = await self._engine.workers.running(worker, older=FORGOTTEN)
         unknown = [
             OutcomeRow(job, attempt, account, "released")
             for job, attempt, account in owned
@@ -170,7 +170,7 @@ class OpenAttempts:
         if unknown:
             self._released.extend((row.job_id, row.attempt) for row in unknown)
             verdicts = await self._engine.jobs.finish_rows(worker, unknown)
-            _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
+            _log.info("released %d jobs that a lost answer had claimed", len(verdicts))
         return len(unknown)
 
     def drop(self, worker: int) -> None:
