@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from math import inf
 from uuid import UUID
 
 from penstock.base.error_place import error_place
@@ -327,11 +328,8 @@ class Worker:
         """Let what runs finish, or release it; write all outcomes; unregister."""
         await claims.finish()
         drain = self._options.drain.total_seconds()
-        if self._bounded is not None:
-            left = self._bounded.left
-            await self._while_running(lambda: min(left, drain) if self._stop_requested else left)
-        else:
-            await self._while_running(lambda: drain if self._stop_requested else None)
+        left = inf if self._bounded is None else self._bounded.left
+        await self._while_running(lambda: min(left, drain) if self._stop_requested else left)
         running = self._attempts.running
         self._released += len(running)
         if running:
@@ -349,17 +347,12 @@ class Worker:
                 "left without unregistering (%s): the lease settles it", error_place(error)
             )
 
-    async def _while_running(
-        self, seconds: Callable[[], float | None], *, at_once: bool = True
-    ) -> None:
+    async def _while_running(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:
         """Wait for what runs: for so long, or for ever; less when stopped at once."""
         begun: float | None = None
-        while self._attempts.running:
-            most = seconds()
-            if most is not None and begun is None:
-                begun = self._loop.time()
-            if begun is not None and most is not None and self._loop.time() >= begun + most:
-                return
-            if at_once and self._now_requested:
-                return
+        while self._attempts.running and not (at_once and self._now_requested):
+            if (most := seconds()) < inf:
+                begun = begun or self._loop.time()
+                if self._loop.time() >= begun + most:
+                    return
             await asyncio.sleep(_WAIT_SECONDS)

@@ -116,9 +116,9 @@ def submit_arguments(
 def refuse_odd(job: NewJob, index: int = 0) -> None:
     """What would fail in the driver, before the database could name the field."""
     refuse_nul(job.kind, "kind", index=index)
-    if any(value is not None for value in _options(job)):
-        for name in _TYPES:
-            _refuse_odd_option(name, getattr(job, name), index)
+    for name, value in zip(_TYPES, _options(job), strict=True):
+        if value is not None:
+            _refuse_odd_option(name, value, index)
     if type(job.payload) is not dict and not isinstance(job.payload, Mapping):
         raise Invalid(
             "payload must be a JSON object", code="invalid_payload", field="payload", index=index
@@ -129,11 +129,11 @@ def _refuse_odd_option(name: str, value: Any, index: int) -> None:
     match _TYPES[name]:
         case "text":
             refuse_nul(value, name, index=index)
-        case "integer" if value is not None and not _is_whole(value, -_INT_MAX, _INT_MAX):
+        case "integer" if not _is_whole(value, -_INT_MAX, _INT_MAX):
             raise _odd(name, f"must be a whole number, not {value!r}", index)
-        case "bigint" if value is not None and not _is_whole(value, 0, CREDITS_MAX):
+        case "bigint" if not _is_whole(value, 0, CREDITS_MAX):
             raise _odd(name, f"must be a whole number from 0 to {CREDITS_MAX}", index)
-        case "interval" if not isinstance(value, timedelta | None):
+        case "interval" if not isinstance(value, timedelta):
             raise _odd(f"{name}_seconds", "must be a timedelta", index)
         case "timestamptz":
             refuse_odd_moment(value, index)
@@ -144,7 +144,8 @@ def _is_whole(value: Any, least: int, most: int) -> bool:
 
 
 def refuse_odd_price(price: Any, index: int = 0) -> None:
-    _refuse_odd_option("price", price, index)
+    if price is not None:
+        _refuse_odd_option("price", price, index)
 
 
 def refuse_odd_moment(moment: Any, index: int = 0) -> None:
@@ -315,23 +316,28 @@ class Jobs(Statements):
 
     async def cancel(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
-        return JobInfo.from_json(await self._call("cancel_job", job_id, conn))
+        sql = "select penstock.cancel_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def retry(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Submit a finished job again as a new one, or run a scheduled one now."""
-        return JobInfo.from_json(await self._call("retry_job", job_id, conn))
+        sql = "select penstock.retry_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def read(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """The job as every reader sees it."""
-        return JobInfo.from_json(await self._call("read_job", job_id, conn))
+        sql = "select penstock.read_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def read_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
         """How far the jobs that were submitted together are, as one."""
-        return await self._call("read_batch", batch_id, conn)
+        sql = "select penstock.read_batch(cast($1 as uuid)) as answer"
+        return await self._json(sql, (batch_id,), conn)
 
     async def cancel_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
         """Cancel each of them that has not finished."""
-        return await self._call("cancel_batch", batch_id, conn)
+        sql = "select penstock.cancel_batch(cast($1 as uuid)) as answer"
+        return await self._json(sql, (batch_id,), conn)
 
     async def refuse_computed(self, batch: Batch, of: Sequence[int]) -> None:
         """Refuse those of a batch whose kind needs the app's code, of which this has none."""
@@ -356,10 +362,6 @@ class Jobs(Statements):
         """Wake idle workers: these queues have work. After commit; the wake-up may be lost."""
         await self._fetch("select penstock.wake_workers($1)", (list(queues),))
 
-    async def _call(self, function: str, its_id: UUID, conn: Any) -> Answer:
-        sql = f"select penstock.{function}(cast($1 as uuid)) as answer"  # ours
-        return await self._json(sql, (its_id,), conn)
-
 
 def _casts(types: Iterable[str], first: int = 1, array: str = "") -> str:
     """Numbered arguments with their types, which some drivers do not find out."""
@@ -373,6 +375,7 @@ def _casts(types: Iterable[str], first: int = 1, array: str = "") -> str:
 _ONE = _casts(
     ("text", "jsonb", *_FIRST.values(), "jsonb", "text", "text", "text", "bigint", "text")
 )
+_MANY = _casts(("jsonb", *_FIRST.values(), "jsonb", "bigint"), 2, "[]")
 _SUBMIT = (
     "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
     f" cast(ids as text[]) as ids from penstock.submit_one({_ONE})"
@@ -386,7 +389,7 @@ _SUBMIT_MANY = (
     " array_agg(balance order by ordinal) as balances,"
     " array_agg(batch order by ordinal) as batches from penstock.submit_many("
     "coalesce(cast($1 as text[]), array_fill(cast($16 as text), array[cast($17 as integer)])), "
-    f"{_casts(('jsonb', *_FIRST.values(), 'jsonb', 'bigint'), 2, '[]')}, cast($14 as boolean),"
+    f"{_MANY}, cast($14 as boolean),"
     " p_webhook_urls => cast($15 as text[]), p_own => cast($18 as boolean))"
 )
 

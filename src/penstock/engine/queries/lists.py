@@ -181,7 +181,8 @@ class JobRows(Statements):
         before: UUID | None = None,
     ) -> RowPage:
         """Jobs that fit, newest first. A page may be short and not the last."""
-        return await self._page("page_rows", *wanted.arguments(), batch, limit, before)
+        sql = "select job, after, seen from penstock.page_rows($1, $2, $3, $4, $5, $6, $7, $8)"
+        return await self._page(sql, *wanted.arguments(), batch, limit, before)
 
     async def read(self, ids: Sequence[UUID]) -> list[JobInfo]:
         """These jobs, as far as they are there."""
@@ -196,11 +197,10 @@ class JobRows(Statements):
 
     async def of_batch(self, batch: UUID, *, limit: int = 50, after: UUID | None = None) -> RowPage:
         """The jobs of a batch, in the order of their submit."""
-        return await self._page("page_batch_rows", batch, limit, after)
+        sql = "select job, after, seen from penstock.page_batch_rows($1, $2, $3)"
+        return await self._page(sql, batch, limit, after)
 
-    async def _page(self, function: str, *args: Any) -> RowPage:
-        numbers = ", ".join(f"${n}" for n in range(1, len(args) + 1))
-        sql = f"select job, after, seen from penstock.{function}({numbers})"  # noqa: S608  # ours
+    async def _page(self, sql: str, *args: Any) -> RowPage:
         *rows, end = await self._fetch(sql, args)
         return RowPage([JobInfo.from_json(row["job"]) for row in rows], end["after"], end["seen"])
 
