@@ -16,7 +16,7 @@ import asyncpg
 import bare
 from bare import BATCH, Rate, settle, timed
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.outcomes import Succeeded
+from penstock.engine.jobs.attempts import Succeeded
 from server import connection, database, record, server, smoke
 
 SMALL = smoke()

@@ -11,7 +11,7 @@ import pytest
 from penstock.client.sync import LoopThread, step
 from penstock.db.adapters.caller_connection import blocks
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.states import JobStatus
 from penstock.errors import Misconfigured, NotFound
 from support.caller_connections import BLOCKING, BORROWERS

@@ -195,7 +195,7 @@ async def test_a_caller_who_leaves_gives_the_job_back(
 async def test_the_caller_of_a_paused_queue_does_not_wait_for_ever(
     app: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.worker.until_idle.TURN_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.worker.bounded_run.TURN_SECONDS", 0.2)
     queue = app.queue("q", inline=True)
 
     @app.job(queue=queue)

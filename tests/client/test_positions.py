@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import Kind, Penstock
-from penstock.engine.jobs.outcomes import Succeeded
+from penstock.engine.jobs.attempts import Succeeded
 
 
 @pytest.fixture

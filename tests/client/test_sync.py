@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from penstock import Invalid, JobCancelled, Kind, NotFound, Penstock
-from penstock.engine.jobs.outcomes import Succeeded
+from penstock.engine.jobs.attempts import Succeeded
 from penstock.errors import Misconfigured
 from support.caller_connections import BORROWERS
 

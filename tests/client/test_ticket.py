@@ -17,7 +17,7 @@ from penstock import (
     Penstock,
     Ticket,
 )
-from penstock.engine.jobs.outcomes import Error, Failed, Outcome, Succeeded
+from penstock.engine.jobs.attempts import Error, Failed, Outcome, Succeeded
 
 End = Callable[[Outcome], Awaitable[None]]
 

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Conflict, Invalid, NotFound, Unavailable
 
 

@@ -12,8 +12,8 @@ from penstock.db.connections.connect import open_connection
 from penstock.db.embedded.database import Embedded
 from penstock.db.schema import migrations
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.outcomes import Error, Retry, Succeeded
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.attempts import Error, Retry, Succeeded
+from penstock.engine.jobs.jobs import NewJob
 
 DEADLINE_SECONDS = 20
 

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid
 from support import factory

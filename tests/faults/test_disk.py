@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Unavailable
 from penstock.server import ANSWER_SECONDS
 from support.servers.faulty_machines import (

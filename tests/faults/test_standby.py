@@ -17,7 +17,7 @@ from penstock.base.settings import Settings
 from penstock.engine.doctor.doctor import examine
 from penstock.engine.doctor.finding import Finding
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Unavailable
 from support.cluster import assert_sound
 from support.servers.failover import (

@@ -7,7 +7,7 @@ import pytest
 from penstock.db.connections.connect import open_connection
 from penstock.db.schema import migrations
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.outcomes import Succeeded
+from penstock.engine.jobs.attempts import Succeeded
 from penstock.errors import Unavailable
 from support import factory
 from support.http.serving import free_port

@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
-from penstock.engine.queries.notifications import Batcher
+from penstock.engine.queries.events import Batcher
 from support.http import kinds
 from support.http.site import Site, problem
 from support.waiting import eventually

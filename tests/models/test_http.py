@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from penstock.engine.jobs.outcomes import Failed
+from penstock.engine.jobs.attempts import Failed
 from penstock.errors import Invalid
 from penstock.failures.classify import classify
 from penstock.failures.verdict import Charge, Circuit

@@ -21,7 +21,7 @@ from penstock.net.public_addresses import is_public, read_public, refuse_private
 from penstock.net.transport import close_transport
 from penstock.security.callback_token import Outside
 from penstock.security.roots import Roots
-from penstock.worker.maintenance import webhook_message
+from penstock.worker.maintenance import webhooks
 
 PUBLIC = "93.184.215.14"
 
@@ -306,9 +306,9 @@ async def test_a_name_that_moves_between_check_and_call_is_not_called(lookup: Lo
         url = f"https://example.org:{port}/x"
         lookup([PUBLIC], ["127.0.0.1"])
         await refuse_private(url, allow_private=False)
-        answer = await webhook_message.send(delivery(url), outside())
+        answer = await webhooks.send(delivery(url), outside())
         lookup([PUBLIC, "127.0.0.1"])
-        other = await webhook_message.send(delivery(url.replace("org", "net")), outside())
+        other = await webhooks.send(delivery(url.replace("org", "net")), outside())
     assert (answer.taken, other.taken, came) == (False, False, [])
     assert "not public" in (answer.error or "")
     assert "not public" in (other.error or "")
@@ -327,7 +327,7 @@ async def test_a_name_that_moves_between_check_and_call_is_not_called(lookup: Lo
 )
 async def test_what_came_in_by_plain_sql_is_not_called_either(url: str) -> None:
     async with listening() as (port, came):
-        answer = await webhook_message.send(delivery(url.format(port=port)), outside())
+        answer = await webhooks.send(delivery(url.format(port=port)), outside())
     assert (answer.taken, answer.over, came) == (False, True, [])
 
 
@@ -358,7 +358,7 @@ async def test_a_redirect_is_not_followed() -> None:
     await server.start_server()
     try:
         url = f"http://127.0.0.1:{server.port}/x"
-        answer = await webhook_message.send(delivery(url, trusted=True), outside())
+        answer = await webhooks.send(delivery(url, trusted=True), outside())
     finally:
         await server.close()
     assert (answer.taken, answer.status, asked) == (False, 302, ["/x"])

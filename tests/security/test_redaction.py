@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from penstock import Cancel, Fail, Retry
-from penstock.engine.jobs.outcomes import columns
+from penstock.engine.jobs.attempts import columns
 from penstock.failures.outcome import MESSAGE_MAX, clean
 from penstock.models.handlers.exceptions import outcome_of
 from penstock.security.redaction import redact

@@ -9,8 +9,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.engine.accounts.accounts import Answer, Answers
+from penstock.engine.accounts.accounts import Answers
 from penstock.engine.engine import Engine
+from penstock.engine.statements import Answer
 
 
 class Accounts:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from penstock.base.settings import Settings
 from penstock.engine.engine import Engine
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.queries.events import Notifier
 from penstock.errors import PenstockError
 from penstock.net.drive_call import call, warn
 from penstock.security.roots import Roots, read_roots

@@ -22,7 +22,7 @@ from penstock.db.connections.pooler import is_pooled
 from penstock.db.embedded.database import Embedded
 from penstock.db.schema import migrations, version
 from penstock.engine.engine import Engine
-from penstock.engine.queries.notifications import WAKE_PAUSE_SECONDS, Notifier
+from penstock.engine.queries.events import WAKE_PAUSE_SECONDS, Notifier
 
 CLOSE_SECONDS = 10.0
 """How long connections may be in use when a loop ends; then they are cut."""

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from penstock.base.suggestions import did_you_mean
 from penstock.engine.encoding.encode import CREDITS_MAX, encode
-from penstock.engine.jobs.requests import refuse_odd_price
+from penstock.engine.jobs.jobs import refuse_odd_price
 from penstock.engine.options.forms import TEXT_MAX, Text, wrong
 from penstock.errors import Invalid
 from penstock.models.handlers.parameters import Parameters

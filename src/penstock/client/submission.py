@@ -13,8 +13,7 @@ from penstock.db.adapters.caller_connection import borrow
 from penstock.db.adapters.caller_errors import is_two_phase
 from penstock.engine.encoding.encode import encode, encode_checked, refuse_nul
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.jobs import Submitted
-from penstock.engine.jobs.requests import Batch, NewJob, refuse_odd
+from penstock.engine.jobs.jobs import Batch, NewJob, Submitted, refuse_odd
 from penstock.engine.options.forms import Seconds
 from penstock.engine.options.submit import JOB, SUBMIT
 from penstock.engine.states import JobStatus

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,10 @@ class Expected:
     timeout: float
 
 
-class Drive:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Drive(Statements):
     async def begin(self, queue: str) -> bool:
         """Let this session drive the queue; False: another one does. For a session of its own."""
-        [row] = await self._fetch("select penstock.begin_drive($1) as ours", (queue,))
-        ours: bool = row["ours"]
-        return ours
+        return await self._value(bool, "select penstock.begin_drive($1)", queue)
 
     async def end(self, queue: str) -> None:
         """Let go of it."""
@@ -43,45 +38,34 @@ class Drive:
 
     async def state(self, queue: str, kinds: Sequence[str] | None = None) -> State:
         """`kinds`: count jobs of these alone, which the caller has handlers for."""
-        [row] = await self._fetch(
-            "select due, paused, held, soon_seconds from penstock.drive_state($1, $2)",
-            (queue, _listed(kinds)),
-        )
-        return State(row["due"], row["paused"], row["held"], row["soon_seconds"])
+        sql = "select due, paused, held, soon_seconds from penstock.drive_state($1, $2)"
+        [state] = await self._rows(State, sql, queue, _listed(kinds))
+        return state
 
     async def expected(self, queue: str) -> list[Expected]:
-        rows = await self._fetch(
-            "select kind, seconds, timeout_seconds from penstock.expected_seconds($1)", (queue,)
-        )
-        return [Expected(row["kind"], row["seconds"], row["timeout_seconds"]) for row in rows]
+        sql = "select kind, seconds, timeout_seconds from penstock.expected_seconds($1)"
+        return await self._rows(Expected, sql, queue)
 
     async def next_kind(self, queue: str, kinds: Sequence[str] | None = None) -> str | None:
         """The kind of the job that starts next, of these kinds."""
-        [row] = await self._fetch(
-            "select penstock.next_kind($1, $2) as kind", (queue, _listed(kinds))
-        )
-        kind: str | None = row["kind"]
+        kind: str | None
+        [kind] = await self._values("select penstock.next_kind($1, $2)", queue, _listed(kinds))
         return kind
 
     async def due(self, kinds: Sequence[str] | None = None) -> list[str]:
         """Driven queues with work of these kinds that could start now, and that nobody drives."""
-        rows = await self._fetch(
-            "select q as queue from penstock.due_drives($1) q", (_listed(kinds),)
-        )
-        return [row["queue"] for row in rows]
+        sql = "select q as queue from penstock.due_drives($1) q"
+        return await self._values(sql, _listed(kinds))
 
     async def is_driven(self, queue: str) -> bool:
         """Whether calls run its jobs, and not workers that stand by."""
-        rows = await self._fetch("select drive from penstock.queue where name = $1", (queue,))
-        return [row["drive"] for row in rows] == ["http"]
+        sql = "select drive from penstock.queue where name = $1"
+        return await self._values(sql, queue) == ["http"]
 
     async def driven(self, kinds: Sequence[str] | None = None) -> list[str]:
         """Which queues of these kinds, or of all, are driven by calls."""
-        rows = await self._fetch(
-            "select q as queue from penstock.driven_queues($1) q",
-            (_listed(kinds),),
-        )
-        return [row["queue"] for row in rows]
+        sql = "select q as queue from penstock.driven_queues($1) q"
+        return await self._values(sql, _listed(kinds))
 
 
 def _listed(kinds: Sequence[str] | None) -> list[str] | None:

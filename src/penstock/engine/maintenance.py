@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch
-from penstock.engine.states import JobStatus
+from penstock.engine.statements import Statements, as_row
+from penstock.engine.states import STATUSES, JobStatus
 
 # Steps of one call while there is more to add up: an hour each, where upkeep has been away. Few,
 # since who does it has other things to see to.
@@ -49,10 +49,7 @@ class Pruned:
     rows: int | None
 
 
-class Upkeep:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Upkeep(Statements):
     async def recover(
         self,
         *,
@@ -66,31 +63,25 @@ class Upkeep:
         Nothing in a session younger than `grace`; with `alone`, nothing while another is at it;
         without `judge`, no worker is given up that was not before.
         """
-        rows = await self._fetch(
+        rows = await self._rows(
+            as_row,
             "select job_id, outcome, verdict, status::text"
             " from penstock.recover_jobs($1, $2, $3, $4)",
-            (limit, grace, alone, judge),
+            *(limit, grace, alone, judge),
         )
         return [
-            Recovered(
-                row["job_id"],
-                row["outcome"],
-                row["verdict"],
-                JobStatus(row["status"]) if row["status"] else None,
-            )
-            for row in rows
+            Recovered(job, outcome, verdict, STATUSES.get(status))
+            for job, outcome, verdict, status in rows
         ]
 
     async def anyone_silent(self) -> bool:
         """Whether there is a worker to be given up, for who may not judge yet."""
-        [row] = await self._fetch("select penstock.anyone_silent() as silent", ())
-        silent: bool = row["silent"]
-        return silent
+        return await self._value(bool, "select penstock.anyone_silent()")
 
     async def server_time(self) -> datetime:
         """What the server's own clock says."""
-        [row] = await self._fetch("select penstock.server_time() as now", ())
-        now: datetime = row["now"]
+        now: datetime
+        [now] = await self._values("select penstock.server_time()")
         return now
 
     async def clock_went_back(self) -> None:
@@ -99,9 +90,7 @@ class Upkeep:
 
     async def make_partitions(self) -> int:
         """Partitions of history for the coming days; how many were missing."""
-        [row] = await self._fetch("select penstock.make_partitions() as made", ())
-        made: int = row["made"]
-        return made
+        return await self._value(int, "select penstock.make_partitions()")
 
     async def prune(self) -> list[Pruned]:
         """Drop what retention no longer keeps."""
@@ -110,15 +99,11 @@ class Upkeep:
 
     async def sweep_uploads(self) -> int:
         """Remove files that no job took, or took too long ago; how many."""
-        [row] = await self._fetch("select penstock.sweep_uploads() as swept", ())
-        swept: int = row["swept"]
-        return swept
+        return await self._value(int, "select penstock.sweep_uploads()")
 
     async def measure_waits(self) -> bool:
         """Measure what places and waits are told by; False where another just did."""
-        [row] = await self._fetch("select penstock.measure_waits() as measured", ())
-        measured: bool = row["measured"]
-        return measured
+        return await self._value(bool, "select penstock.measure_waits()")
 
     async def roll_up(self, *, steps: int = _STEPS) -> bool:
         """Add up by the hour what has ended since the last time; whether there is more to do.
@@ -126,8 +111,7 @@ class Upkeep:
         Nothing where another is at it.
         """
         for _ in range(steps):
-            [row] = await self._fetch("select penstock.roll_up() as more", ())
-            if not row["more"]:
+            if not await self._value(bool, "select penstock.roll_up()"):
                 return False
         return True
 

@@ -15,3 +15,4 @@ class JobStatus(StrEnum):
 
 LIVE = frozenset({JobStatus.SCHEDULED, JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.AWAITING})
 FINISHED = frozenset(JobStatus) - LIVE
+STATUSES = {status.value: status for status in JobStatus}

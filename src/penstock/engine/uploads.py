@@ -11,10 +11,11 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
+from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.driver_errors import fetching
 from penstock.engine.encoding.encode import encode, refuse_nul
-from penstock.engine.jobs.requests import Batch
+from penstock.engine.jobs.jobs import Batch
+from penstock.engine.statements import Statements
 from penstock.errors import Invalid, TooLarge
 
 PIECE_BYTES = 256 * 1024
@@ -72,9 +73,9 @@ class Room:
             )
 
 
-class Uploads:
+class Uploads(Statements):
     def __init__(self, fetch: Fetch, transaction: Transaction) -> None:
-        self._fetch = fetch
+        super().__init__(fetch)
         self._transaction = transaction
         self._turn = asyncio.Semaphore(AT_ONCE)
 
@@ -112,11 +113,9 @@ class Uploads:
 
     async def find(self, upload: UUID, *, account: str | None = None) -> Upload:
         """Its description. `account`: whose it has to be, "" nobody's; None: anybody's."""
-        [row] = await self._fetch(
-            "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)",
-            (upload, account),
-        )
-        return Upload(*row.values())
+        sql = "select id, account, content_type, size, sha256 from penstock.find_upload($1, $2)"
+        [found] = await self._rows(Upload, sql, upload, account)
+        return found
 
     async def pieces(self, upload: Upload, start: int = 0) -> AsyncIterator[bytes]:
         """Its content from byte `start` on; less of it when it is deleted meanwhile."""
@@ -126,8 +125,8 @@ class Uploads:
             n, skip = n + 1, 0
 
     async def piece(self, upload: UUID, n: int) -> bytes | None:
-        [row] = await self._fetch("select penstock.read_upload_part($1, $2) as data", (upload, n))
-        data: bytes | None = row["data"]
+        data: bytes | None
+        [data] = await self._values("select penstock.read_upload_part($1, $2)", upload, n)
         return data
 
     async def delete(self, upload: UUID, *, account: str | None = None) -> None:
@@ -146,25 +145,24 @@ class Uploads:
 
         What it refers to counts as used from now on. Costs nothing where there is no reference.
         """
-        found = dict(references(payload))
-        if not found:
+        paths = dict(references(payload))
+        if not paths:
             return
-        fetch = self._fetch if conn is None else borrow(conn)
-        known = {place: read_reference(value) for place, value in found.items()}
-        ids = [one for one in known.values() if one is not None]
-        rows = await fetch(
+        uploads = {path: read_reference(value) for path, value in paths.items()}
+        ids = [upload for upload in uploads.values() if upload is not None]
+        rows = await self._on(conn)(
             "select cast(id as text) as id from penstock.use_uploads("
             "cast($1 as text), cast($2 as text), cast(cast($3 as text) as jsonb),"
             " cast(cast($4 as text[]) as uuid[])) id",
-            (kind, account, encode(payload, "payload"), [str(one) for one in ids]),
+            (kind, account, encode(payload, "payload"), [str(upload) for upload in ids]),
         )
         missing = {str(row["id"]) for row in rows}
-        for place, one in known.items():
-            if one is None or str(one) in missing:
+        for path, upload in uploads.items():
+            if upload is None or str(upload) in missing:
                 raise Invalid(
-                    f"{place} refers to an upload that is not there, or not of the same account",
+                    f"{path} refers to an upload that is not there, or not of the same account",
                     code="unknown_upload",
-                    field=place,
+                    field=path,
                     index=index,
                     hint="Upload it first, for the account of the job: POST /v1/uploads.",
                 )
@@ -179,29 +177,29 @@ class Uploads:
                 )
 
 
-def references(payload: Any, place: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def references(payload: Any, path: str = "payload", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Where `payload` refers to uploads, and what stands there."""
     if depth > _DEEPEST:
         return
     if type(payload) is dict or isinstance(payload, Mapping):
         if len(payload) == 1 and "upload" in payload:
-            yield place, payload["upload"]
+            yield path, payload["upload"]
             return
         for key, value in payload.items():
-            yield from references(value, f"{place}.{key}", depth + 1)
+            yield from references(value, f"{path}.{key}", depth + 1)
     elif isinstance(payload, list | tuple):
         for n, value in enumerate(payload):
-            yield from references(value, f"{place}.{n}", depth + 1)
+            yield from references(value, f"{path}.{n}", depth + 1)
 
 
-def read_reference(said: Any) -> UUID | None:
+def read_reference(value: Any) -> UUID | None:
     """The id of `{"upload": id}`, of that id as a text, or of itself; None: it is none."""
-    if isinstance(said, Mapping) and len(said) == 1:
-        said = said.get("upload")
-    if isinstance(said, UUID):
-        return said
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = value.get("upload")
+    if isinstance(value, UUID):
+        return value
     try:
-        return UUID(said) if isinstance(said, str) else None
+        return UUID(value) if isinstance(value, str) else None
     except ValueError:
         return None
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul
+from penstock.engine.statements import Answer as Json
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +42,28 @@ class Answer:
     """How long the receiver asked to wait."""
 
 
-class Webhooks:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Webhooks(Statements):
     async def claim(self, limit: int, *, lease: timedelta, after: str = "") -> list[Delivery]:
         """Take what is due, hosts in turn from the one behind `after`, a few of each."""
-        rows = await self._fetch(
+        return await self._rows(
+            Delivery,
             "select id, try, job_id, event, url, host, trusted, account, created_at, job,"
             " penstock.server_time() as taken_at from penstock.claim_deliveries($1, $2, $3)",
-            (limit, lease, after),
+            *(limit, lease, after),
         )
-        return [Delivery(*row.values()) for row in rows]
 
     async def any_due(self) -> bool:
         """Whether there is anything to send."""
-        [row] = await self._fetch("select penstock.any_delivery_due() as due", ())
-        due: bool = row["due"]
-        return due
+        return await self._value(bool, "select penstock.any_delivery_due()")
 
     async def report(self, delivery: Delivery, answer: Answer) -> str | None:
-        """Tell how a try went; where the delivery stands now, None if it is gone."""
-        [row] = await self._fetch(
-            "select penstock.report_delivery($1, $2, $3, $4, $5, $6, $7) as status",
-            (
-                delivery.id,
-                delivery.attempt,
-                answer.taken,
-                answer.status,
-                answer.error,
-                answer.over,
-                answer.after,
-            ),
+        """Record how a try went; where the delivery stands now, None if it is gone."""
+        status: str | None
+        [status] = await self._values(
+            "select penstock.report_delivery($1, $2, $3, $4, $5, $6, $7)",
+            *(delivery.id, delivery.attempt),
+            *(answer.taken, answer.status, answer.error, answer.over, answer.after),
         )
-        status: str | None = row["status"]
         return status
 
     async def list(  # noqa: PLR0913  # one per filter
@@ -87,23 +75,16 @@ class Webhooks:
         status: str | None = None,
         limit: int = 50,
         before: UUID | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Json]:
         """Deliveries, newest first. The next page begins `before` the last id of this one.
 
         `account`: what its holder may see. `owner`: all of that account, for an operator.
         """
         for name, value in (("account", account), ("account", owner), ("status", status)):
             refuse_nul(value, name, code="invalid_filter")
-        rows = await self._fetch(
-            "select d as delivery from penstock.list_deliveries($1, $2, $3, $4, $5, $6) d",
-            (account, owner, job, status, limit, before),
-        )
-        return [row["delivery"] for row in rows]
+        sql = "select d as delivery from penstock.list_deliveries($1, $2, $3, $4, $5, $6) d"
+        return await self._values(sql, account, owner, job, status, limit, before)
 
-    async def replay(self, delivery: UUID, *, account: str | None = None) -> dict[str, Any]:
+    async def replay(self, delivery: UUID, *, account: str | None = None) -> Json:
         """Send it again, under the same id."""
-        [row] = await self._fetch(
-            "select penstock.replay_delivery($1, $2) as delivery", (delivery, account)
-        )
-        answer: dict[str, Any] = row["delivery"]
-        return answer
+        return await self._value(dict, "select penstock.replay_delivery($1, $2)", delivery, account)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.statements import Statements, as_row
 
 LEASE = timedelta(seconds=15)
 
@@ -14,15 +14,12 @@ LEASE = timedelta(seconds=15)
 class Blocker:
     """What is on the stack of a blocked loop: file and line; job and attempt, where it is one's."""
 
-    place: str | None
+    location: str | None
     key: tuple[UUID, int] | None = None
     kind: str | None = None
 
 
-class Workers:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Workers(Statements):
     async def register(
         self,
         name: str,
@@ -35,28 +32,21 @@ class Workers:
 
         It claims jobs of these queues and kinds only; None: of any.
         """
-        [row] = await self._fetch(
-            "select penstock.register_worker($1, $2, $3, $4) as id",
-            (
-                name,
-                lease,
-                None if queues is None else list(queues),
-                None if kinds is None else list(kinds),
-            ),
+        return await self._value(
+            int,
+            "select penstock.register_worker($1, $2, $3, $4)",
+            *(name, lease),
+            *(None if names is None else list(names) for names in (queues, kinds)),
         )
-        worker: int = row["id"]
-        return worker
 
     async def beat(self, worker: int, accepting: Sequence[str] = ()) -> bool:
         """Renew the lease. False: it was lost, and everything the worker runs with it.
 
         `accepting`: queues of which the worker would take one more job now.
         """
-        [row] = await self._fetch(
-            "select penstock.beat_worker($1, $2) as alive", (worker, list(accepting))
+        return await self._value(
+            bool, "select penstock.beat_worker($1, $2)", worker, list(accepting)
         )
-        alive: bool = row["alive"]
-        return alive
 
     async def lock(self, worker: int) -> bool:
         """Hold the worker's key on this session; False: it was lost before.
@@ -73,42 +63,33 @@ class Workers:
         return alive
 
     async def cancels(self, worker: int) -> list[tuple[UUID, int]]:
-        """Which of its starts (job, attempt) are asked to end."""
-        rows = await self._fetch("select job_id, attempt from penstock.read_cancels($1)", (worker,))
-        return [(row["job_id"], row["attempt"]) for row in rows]
+        """Which of its attempts (job, attempt) are asked to stop."""
+        sql = "select job_id, attempt from penstock.read_cancels($1)"
+        return await self._rows(as_row, sql, worker)
 
-    async def starts(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
+    async def running(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
         """What it is taken to be running for longer than that: job, attempt, slot's account."""
-        rows = await self._fetch(
-            "select job_id, attempt, slot_account from penstock.read_starts($1, $2)",
-            (worker, older),
-        )
-        return [(row["job_id"], row["attempt"], row["slot_account"]) for row in rows]
+        sql = "select job_id, attempt, slot_account from penstock.read_starts($1, $2)"
+        return await self._rows(as_row, sql, worker, older)
 
     async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
         """Give what it has been running since before that moment so much more time; how many.
 
         And what awaits a callback, where nobody else has done so.
         """
-        [row] = await self._fetch(
-            "select penstock.postpone_starts($1, $2, $3) as n", (worker, by, before)
+        return await self._value(
+            int, "select penstock.postpone_starts($1, $2, $3)", worker, by, before
         )
-        postponed: int = row["n"]
-        return postponed
 
     async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
-        """Begin a suspect; False while the worker runs another one."""
-        [row] = await self._fetch(
-            "select penstock.begin_alone($1, $2, $3) as may", (worker, job_id, attempt)
+        """Begin a suspect job; False while the worker runs another one."""
+        return await self._value(
+            bool, "select penstock.begin_alone($1, $2, $3)", worker, job_id, attempt
         )
-        may: bool = row["may"]
-        return may
 
     async def blocks_loops(self, job_id: UUID) -> bool:
         """Whether an attempt of this job has blocked its worker's event loop for long."""
-        [row] = await self._fetch("select penstock.blocks_loops($1) as blocks", (job_id,))
-        blocks: bool = row["blocks"]
-        return blocks
+        return await self._value(bool, "select penstock.blocks_loops($1)", job_id)
 
     async def report_blocked_loop(
         self, worker: int, number: int, seconds: float, blocker: Blocker, *, over: bool
@@ -118,13 +99,14 @@ class Workers:
         Answers which attempts it owns: others were released meanwhile.
         """
         job_id, attempt = blocker.key or (None, None)
-        rows = await self._fetch(
+        attempts = await self._rows(
+            as_row,
             "select job_id, attempt"
             " from penstock.report_blocked_loop($1, $2, $3, $4, $5, $6, $7, $8)",
-            (worker, number, seconds, over, job_id, attempt, blocker.kind, blocker.place),
+            *(worker, number, seconds, over, job_id, attempt, blocker.kind, blocker.location),
         )
-        return frozenset((row["job_id"], row["attempt"]) for row in rows)
+        return frozenset(attempts)
 
     async def stop(self, worker: int) -> None:
-        """Leave in good order; what is still held is given back by the next recovery."""
+        """Unregister; the next recovery releases what still runs."""
         await self._fetch("select penstock.stop_worker($1)", (worker,))

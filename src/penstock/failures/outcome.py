@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from penstock.engine.jobs.outcomes import Bearing, Deferred, Error, Failed, Outcome, Retry
+from penstock.engine.jobs.attempts import Bearing, Deferred, Error, Failed, Outcome, Retry
 from penstock.failures.verdict import Charge, Circuit, Verdict
 from penstock.security.redaction import redact, without_secrets
 

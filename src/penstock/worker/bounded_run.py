@@ -1,21 +1,21 @@
-"""A bounded run: a worker that works for so long, as a call of a serverless host does.
-
-It starts nothing that it could not finish, waits for what may start soon, and leaves when nothing
-is due. What still runs when its time is over is given back, free of charge.
-"""
+"""Bounded runs: workers that leave when their time is over, nothing is due, or one job has run."""
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
+from uuid import UUID
 
 from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY, back_soon
 from penstock.engine.engine import Engine
+from penstock.engine.states import JobStatus
 from penstock.models.handlers.handler import Handler
 from penstock.worker.attempts.open_attempts import OpenAttempts
 from penstock.worker.claiming.claims import BATCH, Claims
+from penstock.worker.maintenance.upkeep import GRACE, Keeper
 
 # What takes longer than any run could only begin at the beginning of one.
 BEGINNING = 0.9
@@ -28,12 +28,24 @@ REST_SECONDS = 0.5
 # What is due so soon is waited for: nobody else may come for it.
 SOON_SECONDS = 10.0
 
+# How long the caller of an inline job waits for its turn; then a worker has to run it.
+TURN_SECONDS = 30.0
+_IDLE_SECONDS = 0.2
+_TURN_POLL_SECONDS = 0.05
+_STOPPED = ("circuit_open", "paused")
+
 _log = logging.getLogger("penstock.worker")
 
 End = Literal["idle", "held", "time"]
 
 
 class BoundedRun:
+    """Works for so long, as a call of a serverless host does.
+
+    It starts nothing that it could not finish, waits for what may start soon, and leaves when
+    nothing is due. What still runs when its time is over is released, free of charge.
+    """
+
     def __init__(self, length: timedelta, engine: Engine, handlers: Mapping[str, Handler]) -> None:
         self._loop = asyncio.get_running_loop()
         self._seconds = length.total_seconds()
@@ -47,7 +59,7 @@ class BoundedRun:
 
     @property
     def left(self) -> float:
-        """Seconds until what runs is given back."""
+        """Seconds until what runs is released."""
         return max(0.0, self._ends - self._loop.time())
 
     async def allowance(self, queue: str) -> int:
@@ -62,16 +74,14 @@ class BoundedRun:
             if handler.queue == queue
         }
         if not all(fits.values()):
+            next_kind = self._engine.drive.next_kind
             # One at a time, and only if it is the turn of one that fits: nobody is passed over.
-            kind = await self._next_kind(queue) if any(fits.values()) else ""
+            kind = await next_kind(queue, list(self._handlers)) if any(fits.values()) else ""
             # None: what is due next has waited for its time, and only the claim will see it.
             self._full = kind is not None and not fits.get(kind, False)
             return 0 if self._full else 1
         self._full = False
         return BATCH
-
-    async def _next_kind(self, queue: str) -> str | None:
-        return await self._engine.drive.next_kind(queue, list(self._handlers))
 
     async def run(self, claims: Claims, attempts: OpenAttempts) -> End:
         """Until nothing is due, nothing can start before somebody else acts, or time is over."""
@@ -114,14 +124,14 @@ class BoundedRun:
         if self._loop.time() - self._measured < MEASURE_SECONDS:
             return
         self._measured = self._loop.time()
-        found = await self._engine.drive.expected(queue)
-        if any(one.seconds is None for one in found):
-            self._measured = float("-inf")  # as soon as something has ended, more is known
+        kinds = await self._engine.drive.expected(queue)
+        if any(kind.seconds is None for kind in kinds):
+            self._measured = float("-inf")  # as soon as something has finished, more is known
         self._expected = {
-            one.kind: min(one.timeout, UNKNOWN * self._seconds)
-            if one.seconds is None
-            else one.seconds
-            for one in found
+            kind.kind: min(kind.timeout, UNKNOWN * self._seconds)
+            if kind.seconds is None
+            else kind.seconds
+            for kind in kinds
         }
 
     def _fits(self, kind: str) -> bool:
@@ -131,3 +141,58 @@ class BoundedRun:
         if left >= beginning * self._seconds or self._handlers[kind].hands_over:
             return True
         return self._expected.get(kind, UNKNOWN * self._seconds) <= left
+
+
+async def run_until_idle(
+    engine: Engine, claims: Claims, attempts: OpenAttempts, keeper: Keeper
+) -> None:
+    """Run what is due, and what becomes due by that, until there is nothing."""
+    upkeep = engine.upkeep
+    judged, tries = False, 0
+    while not claims.stopped:
+        try:
+            if await _anything_due(claims, attempts):
+                continue
+            if judged or not await upkeep.anyone_silent():
+                break
+            await asyncio.sleep(GRACE.total_seconds())
+            await keeper.recover(upkeep)
+            judged = True
+        except AWAY as error:
+            _log.info("no claim: %s", error_place(error))
+            tries += 1
+            await back_soon(tries)
+
+
+async def _anything_due(claims: Claims, attempts: OpenAttempts) -> bool:
+    """Begin what is due; False when nothing was and nothing runs."""
+    attempts.settled.clear()
+    # As it is before the claims: a job that ends meanwhile may have submitted another one.
+    idle = not attempts
+    begun = attempts.seen
+    for queue in claims.queues:
+        while await claims.claim(queue) and not claims.stopped:
+            pass
+    if attempts.seen == begun and not idle:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(attempts.settled.wait(), _IDLE_SECONDS)
+    return attempts.seen > begun or not idle
+
+
+async def run_only(engine: Engine, claims: Claims, attempts: OpenAttempts, job: UUID) -> None:
+    """Run one job as soon as its limits allow; if somebody else does, that is well too."""
+    [queue] = claims.queues
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + TURN_SECONDS
+    while not claims.stopped and loop.time() < ends:
+        try:
+            await claims.claim(queue, job)
+            if attempts or attempts.processed:
+                break
+            seen = await engine.jobs.read(job)
+            # Nor does the caller wait for a provider to come back: a worker runs it then.
+            if seen.status != JobStatus.QUEUED or seen.waiting_for in _STOPPED:
+                break
+        except AWAY as error:
+            _log.info("no claim: %s", error_place(error))
+        await asyncio.sleep(_TURN_POLL_SECONDS)

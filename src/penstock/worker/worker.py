@@ -14,14 +14,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from functools import partial
+from math import inf
 from uuid import UUID
 
 from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import POOLED
-from penstock.db.connections.listener import AWAY
+from penstock.db.connections.listener import AWAY, listen
 from penstock.db.connections.pooler import is_pooled
-from penstock.db.connections.supervisor import Supervisor
+from penstock.db.connections.supervisor import Supervisor, Work
 from penstock.engine.engine import Engine
 from penstock.engine.workers import LEASE
 from penstock.errors import Misconfigured, PenstockError
@@ -29,7 +30,7 @@ from penstock.models.handlers.handler import Handler, modes_by_queue
 from penstock.worker.attempts.open_attempts import OpenAttempts, WakeUp
 from penstock.worker.attempts.slots import Slots
 from penstock.worker.attempts.threads import Threads
-from penstock.worker.bounded_run import BoundedRun
+from penstock.worker.bounded_run import BoundedRun, End, run_only, run_until_idle
 from penstock.worker.claiming.claims import Claims, StopReason
 from penstock.worker.event_loop.loop_watch import LoopWatch
 from penstock.worker.execution.processes import Processes
@@ -37,9 +38,8 @@ from penstock.worker.execution.runner import Runner
 from penstock.worker.maintenance.provider_watch import ASK_SECONDS, ProviderWatch
 from penstock.worker.maintenance.upkeep import Keeper, tidy
 from penstock.worker.maintenance.webhooks import Webhooks
-from penstock.worker.membership.registration import RENEW_SECONDS, Registration
+from penstock.worker.membership.registration import CHANNELS, RENEW_SECONDS, Registration
 from penstock.worker.reporting.progress import ProgressWriter
-from penstock.worker.until_idle import run_only, run_until_idle
 
 # How long an answer may take before its connection counts as gone. A claim or an outcome is bounded
 # in SQL; what takes longer is a network that swallows everything.
@@ -57,7 +57,7 @@ _WAIT_SECONDS = 0.02
 
 _log = logging.getLogger("penstock.worker")
 
-Reason = StopReason | Literal["idle", "held", "time"]
+Reason = StopReason | End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,9 @@ class Worker:
         threads = Threads(self._options.threads)
         # One for each job at least: a step that hangs must keep no other job's step waiting.
         step_threads = Threads(self._options.concurrency + self._options.threads)
-        processes = Processes(_modules(self._handlers))
+        # The modules that processes of handlers will import: done once for all of them.
+        origins = {handler.origin[0] for handler in self._handlers.values() if handler.origin}
+        processes = Processes(sorted(origins))
         try:
             async with await Engine.open(self._dsn, answer_seconds=ANSWER_SECONDS) as engine:
                 claims = self._compose(engine, threads, step_threads, processes)
@@ -129,7 +131,8 @@ class Worker:
             processes.close()
             threads.close()
             step_threads.close()
-        return Ran(self._attempts.processed, claims.reason or reason, self._given_back)
+        released = self._released + claims.released
+        return Ran(self._attempts.processed, claims.reason or reason, released)
 
     def stop(self) -> None:
         """Claim nothing more; what runs may finish, or is released after a while."""
@@ -141,10 +144,6 @@ class Worker:
         """Release everything and leave."""
         self._now_requested = True
         self.stop()
-
-    @property
-    def _given_back(self) -> int:
-        return self._released + (0 if self._claims is None else self._claims.released)
 
     def _compose(
         self, engine: Engine, threads: Threads, step_threads: Threads, processes: Processes
@@ -181,9 +180,13 @@ class Worker:
             self._dsn,
             self._attempts,
             watch,
-            name=options.name,
-            queues=list(modes),
-            kinds=list(handlers),
+            register=partial(
+                engine.workers.register,
+                options.name,
+                lease=options.lease,
+                queues=list(modes),
+                kinds=list(handlers),
+            ),
             lease=options.lease,
             beat=options.beat,
             # A worker with one session only: to lose that for a moment is not to be dead.
@@ -251,28 +254,44 @@ class Worker:
     # --- beside ----------------------------------------------------------------------------------
 
     def _start_background(self) -> Supervisor:
-        loops, runner = Supervisor(_log), self._runner
-        loops.start("the progress writer", self._progress.run)
-        loops.start("the outcome writer", runner.outcomes.run)
-        loops.start("the outcome writer of locked accounts", runner.outcomes.write_locked)
-        loops.start("the watch of timeouts", self._attempts.watch)
-        loops.start("the check for cancels", self._check_attempts)
+        outcomes, callbacks = self._runner.outcomes, self._runner.callbacks
+        work: list[tuple[str, Work, float | None]] = [
+            ("the progress writer", self._progress.run, None),
+            ("the outcome writer", outcomes.run, None),
+            ("the outcome writer of locked accounts", outcomes.write_locked, None),
+            ("the watch of timeouts", self._attempts.watch, None),
+            ("the check for cancels", self._check_attempts, None),
+        ]
         if not self._options.until_idle:
-            loops.start("the listener", self._listen)
-            loops.start("upkeep", self._keeper.run)
-            loops.start("on_finish callbacks", runner.callbacks.deliver, every=DELIVER_SECONDS)
-            loops.start("the renewal of connections", self._renew, every=RENEW_SECONDS)
-            loops.start("the watch of providers", self._providers.poll, every=ASK_SECONDS)
+            work += [
+                ("the listener", self._listen, None),
+                ("upkeep", self._keeper.run, None),
+                ("on_finish callbacks", callbacks.deliver, DELIVER_SECONDS),
+                ("the renewal of connections", self._renew, RENEW_SECONDS),
+                ("the watch of providers", self._providers.poll, ASK_SECONDS),
+            ]
             if self._webhooks is not None:
-                loops.start("the sender of webhooks", self._webhooks.run)
+                work.append(("the sender of webhooks", self._webhooks.run, None))
+        loops = Supervisor(_log)
+        for name, loop, every in work:
+            loops.start(name, loop, every=every)
         return loops
 
     async def _listen(self) -> None:
-        def on_connect() -> None:
+        async def on_connect(_: object) -> bool:
+            # Earlier notifications may not have been received.
             self._attempts.wake()
             self._providers.watch_all()
+            return True
 
-        await self._registration.listen(self._on_notify, on_connect)
+        await listen(
+            self._dsn,
+            CHANNELS,
+            self._on_notify,
+            on_connect,
+            name="penstock control",
+            renew_seconds=RENEW_SECONDS,
+        )
 
     def _on_notify(self, channel: str, payload: str) -> None:
         if channel == "penstock_job":
@@ -309,16 +328,13 @@ class Worker:
         """Let what runs finish, or release it; write all outcomes; unregister."""
         await claims.finish()
         drain = self._options.drain.total_seconds()
-        if self._bounded is not None:
-            left = self._bounded.left
-            await self._while_running(lambda: min(left, drain) if self._stop_requested else left)
-        else:
-            await self._while_running(lambda: drain if self._stop_requested else None)
-        late = self._attempts.at_work
-        self._released += len(late)
-        if late:
-            _log.info("%d jobs did not end in time and are given back", len(late))
-        for attempt in late:
+        left = inf if self._bounded is None else self._bounded.left
+        await self._while_running(lambda: min(left, drain) if self._stop_requested else left)
+        running = self._attempts.running
+        self._released += len(running)
+        if running:
+            _log.info("%d jobs did not finish in time and are released", len(running))
+        for attempt in running:
             attempt.stop("stop")
         await self._while_running(lambda: STOP_SECONDS, at_once=False)
         try:
@@ -327,24 +343,16 @@ class Worker:
                 await self._runner.callbacks.deliver()
                 await self._registration.end()
         except (*AWAY, PenstockError) as error:
-            _log.warning("left without a word (%s); the lease settles it", error_place(error))
+            _log.warning(
+                "left without unregistering (%s): the lease settles it", error_place(error)
+            )
 
-    async def _while_running(
-        self, seconds: Callable[[], float | None], *, at_once: bool = True
-    ) -> None:
+    async def _while_running(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:
         """Wait for what runs: for so long, or for ever; less when stopped at once."""
         begun: float | None = None
-        while self._attempts.at_work:
-            most = seconds()
-            if most is not None and begun is None:
-                begun = self._loop.time()
-            if begun is not None and most is not None and self._loop.time() >= begun + most:
-                return
-            if at_once and self._now_requested:
-                return
+        while self._attempts.running and not (at_once and self._now_requested):
+            if (most := seconds()) < inf:
+                begun = begun or self._loop.time()
+                if self._loop.time() >= begun + most:
+                    return
             await asyncio.sleep(_WAIT_SECONDS)
-
-
-def _modules(handlers: Mapping[str, Handler]) -> list[str]:
-    """What processes of handlers will import: done once for all of them."""
-    return sorted({handler.origin[0] for handler in handlers.values() if handler.origin})

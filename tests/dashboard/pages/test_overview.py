@@ -9,7 +9,7 @@ import pytest
 
 from browser.scene import Scene
 from penstock.dashboard.components.queue_state import Count, rounded
-from penstock.engine.queries.hourly import Hourly
+from penstock.engine.queries.lists import Hourly
 from penstock.errors import Unavailable
 from support import factory
 from support.dashboard.visitor import Visitor, text
@@ -95,7 +95,7 @@ async def test_a_count_that_is_an_estimate_says_so(
     await scene.many(400)
 
     async def little(self: Hourly, hours: int = 24) -> object:
-        return await self._one("select penstock.read_overview($1, 100) as answer", (hours,))
+        return await self._value(dict, "select penstock.read_overview($1, 100)", hours)
 
     monkeypatch.setattr(Hourly, "overview", little)
     assert (await figures(operator))["queued, estimated"] == "400"

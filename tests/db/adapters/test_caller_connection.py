@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.states import JobStatus
 from penstock.errors import Conflict, Invalid, NotFound, TooLarge
 from support import factory

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from penstock import Penstock
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Invalid, NotFound, Unavailable
 from support import factory
 from support.caller_connections import BORROWERS

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Invalid, Refused, RolledBack
 from support import factory
 from support.caller_connections import BORROWERS

@@ -224,13 +224,13 @@ async def test_what_is_over_a_limit_is_told(
     assert (await found(database))[check].level == level
 
 
-def test_the_disk_of_an_embedded_database_is_looked_at(
+async def test_the_disk_of_an_embedded_database_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert server.disk(tmp_path).level == "ok"
+    assert (await server.disk(tmp_path)).level == "ok"
     for free, level, said in ((1024**3, "warning", "1 GB free"), (1024**2, "bad", "1 MB free")):
         monkeypatch.setattr("shutil.disk_usage", _free(free))
-        finding = server.disk(tmp_path)
+        finding = await server.disk(tmp_path)
         assert (finding.level, finding.message) == (level, f"{said} for {tmp_path}")
 
 

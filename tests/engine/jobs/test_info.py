@@ -9,8 +9,8 @@ import pytest
 
 from penstock import JobInfo
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.outcomes import Error, Retry, Succeeded
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.attempts import Error, Retry, Succeeded
+from penstock.engine.jobs.jobs import NewJob
 from penstock.engine.states import JobStatus
 from penstock.http.schemas import answers
 from support.clock import Clock

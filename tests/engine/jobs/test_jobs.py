@@ -10,10 +10,8 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed
-from penstock.engine.jobs.callbacks import Item, Resolved
-from penstock.engine.jobs.jobs import Submitted, Verdict
-from penstock.engine.jobs.outcomes import (
+from penstock.engine.jobs.attempts import (
+    Claimed,
     Deferred,
     Error,
     Failed,
@@ -22,8 +20,10 @@ from penstock.engine.jobs.outcomes import (
     Retry,
     Snoozed,
     Succeeded,
+    Verdict,
 )
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.callbacks import Item, Resolved
+from penstock.engine.jobs.jobs import NewJob, Submitted
 from penstock.engine.maintenance import Recovered, Repair, Violation
 from penstock.engine.states import JobStatus
 from penstock.errors import Conflict, Invalid, NotFound

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from penstock.engine.jobs.outcomes import (
+from penstock.engine.jobs.attempts import (
     Bearing,
     Cancelled,
     Columns,

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.outcomes import Error as Oops
-from penstock.engine.jobs.outcomes import Failed, Snoozed, Succeeded
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.attempts import Error as Oops
+from penstock.engine.jobs.attempts import Failed, Snoozed, Succeeded
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Invalid, NotFound, Refused, TooLarge
 from support import factory
 

@@ -11,7 +11,7 @@ import pytest
 from penstock import Penstock, Retries
 from penstock.client.submission import Submission
 from penstock.engine.encoding.encode import CREDITS_MAX
-from penstock.engine.jobs.requests import Batch, NewJob
+from penstock.engine.jobs.jobs import _TYPES, Batch, NewJob
 from penstock.engine.options.forms import Flag, Form, Kept, Other, Rate, Seconds, Whole, Word
 from penstock.engine.options.kind import KIND
 from penstock.engine.options.option import Option, editable, flat
@@ -66,6 +66,7 @@ def test_a_job_that_is_asked_for_has_the_declared_options() -> None:
     """In the form that the engine takes one job or many, and over HTTP."""
     names = {option.name for option in JOB}
     assert {field.name for field in fields(NewJob)} == {"kind", "payload", *names}
+    assert {*_TYPES, "metadata"} == names
     assert {field.name for field in fields(Batch)} == {"kinds", "payloads", *names}
     assert list(SubmitJob.model_fields) == ["kind", "payload", *(option.key for option in JOB)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.engine.queries.notifications import (
+from penstock.engine.queries.events import (
     CHANGE_PAUSE_SECONDS,
     WAKE_PAUSE_SECONDS,
     Notifier,

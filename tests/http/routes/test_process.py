@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Misconfigured
 from penstock.net import drive_call
 from penstock.security.roots import Roots

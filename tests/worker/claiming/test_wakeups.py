@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock
-from penstock.engine.queries.notifications import CHANGE_PAUSE_SECONDS
+from penstock.engine.queries.events import CHANGE_PAUSE_SECONDS
 from penstock.worker.worker import Options, Worker
 from support.shapes import Connect
 from support.waiting import eventually

@@ -366,4 +366,4 @@ async def test_a_process_that_was_stopped_was_blocked_by_nobody(
     watch.measure()
     [standstill] = watch.reports()
     assert standstill.seconds == 10
-    assert standstill.named.place == named
+    assert standstill.named.location == named

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock import Constant, Fail, Job, Penstock, Retries, Retry
-from penstock.engine.jobs.progress import Progress, Report
+from penstock.engine.jobs.attempts import Progress, Report
 from penstock.errors import Invalid
 from penstock.worker.attempts import attempt
 from penstock.worker.reporting import progress
@@ -160,11 +160,11 @@ async def test_many_words_about_units_are_few_writes(
     """S4: and none at all where the end says the same."""
     app = new_app()
     written: list[int | None] = []
-    report = Progress.report
+    write = Progress.report
 
-    async def counted(self: Progress, worker: int, said: list[Report]) -> Any:
-        written.extend(one.units for one in said)
-        return await report(self, worker, said)
+    async def counted(self: Progress, worker: int, reports: list[Report]) -> Any:
+        written.extend(report[-1] for report in reports)
+        return await write(self, worker, reports)
 
     monkeypatch.setattr(Progress, "report", counted)
 
@@ -192,18 +192,18 @@ async def test_units_go_with_what_else_is_said_and_outlive_an_outage(
 ) -> None:
     """S4: what could not be written is kept, and newer words win."""
     app = new_app()
-    report, away = Progress.report, True
+    write, away = Progress.report, True
     refused, said_more = asyncio.Event(), asyncio.Event()
 
-    async def maybe(self: Progress, worker: int, said: list[Report]) -> Any:
+    async def maybe(self: Progress, worker: int, reports: list[Report]) -> Any:
         if away:
             refused.set()
             await said_more.wait()
             raise ConnectionRefusedError
-        return await report(self, worker, said)
+        return await write(self, worker, reports)
 
     monkeypatch.setattr(Progress, "report", maybe)
-    monkeypatch.setattr(progress, "AWAY_SECONDS", 0.02)
+    monkeypatch.setattr(attempt, "UNAVAILABLE_SECONDS", (0.02, 0.02))
     go_on = asyncio.Event()
 
     @app.job(queue="q", account=Constant("u1"), price=10)

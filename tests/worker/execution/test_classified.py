@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from penstock import Penstock
-from penstock.engine.jobs.outcomes import Deferred, Failed, Retry
+from penstock.engine.jobs.attempts import Deferred, Failed, Retry
 from penstock.failures.outcome import charged
 from penstock.failures.verdict import CLASSES, Charge, Verdict
 from penstock.models.handlers.exceptions import outcome_of

@@ -62,7 +62,7 @@ async def test_an_answer_that_does_not_come_ends_its_connection(database: str) -
     """A network that swallows everything must not hold up the one who tells ends."""
     async with await Engine.open(database, answer_seconds=0.2) as engine:
         with pytest.raises(Unavailable):
-            await engine._fetch("select pg_sleep(30)", ())
+            await engine.jobs._fetch("select pg_sleep(30)", ())
         assert await engine.upkeep.check() == []
 
 
@@ -121,7 +121,7 @@ async def test_an_end_that_is_refused_for_a_while_is_told_in_the_end(
 ) -> None:
     """A server that only reads, a full disk: it passes, and the work is done and paid for."""
     monkeypatch.setattr("penstock.worker.reporting.outcomes.LATER_SECONDS", 0.05)
-    finish: Callable[..., Coroutine[Any, Any, Any]] = Jobs.finish_told
+    finish: Callable[..., Coroutine[Any, Any, Any]] = Jobs.finish_rows
     refused = 0
 
     async def reads_only(self: Jobs, *args: Any, **options: Any) -> Any:
@@ -131,7 +131,7 @@ async def test_an_end_that_is_refused_for_a_while_is_told_in_the_end(
             raise asyncpg.ReadOnlySQLTransactionError
         return await finish(self, *args, **options)
 
-    monkeypatch.setattr(Jobs, "finish_told", reads_only)
+    monkeypatch.setattr(Jobs, "finish_rows", reads_only)
     app = new_app()
     runs = []
 
@@ -218,7 +218,7 @@ async def test_an_on_finish_holds_no_row_that_a_whole_queue_wants(
 async def test_an_on_finish_that_hangs_is_ended(
     database: str, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.worker.reporting.on_finish.HOOK_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.worker.reporting.on_finish.ON_FINISH_SECONDS", 0.05)
     monkeypatch.setattr("penstock.worker.reporting.on_finish.TRY_SECONDS", 0.0)
     app = new_app()
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.info import JobInfo
-from penstock.engine.jobs.requests import NewJob
+from penstock.engine.jobs.jobs import NewJob
 from penstock.errors import Invalid, NotFound, TooLarge
 from penstock.worker.worker import Options, Worker
 from support.clock import Clock

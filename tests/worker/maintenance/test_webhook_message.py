@@ -15,7 +15,7 @@ from penstock.engine.webhooks import Answer, Delivery
 from penstock.net.transport import close_transport
 from penstock.security.callback_token import Outside
 from penstock.security.roots import Roots
-from penstock.worker.maintenance import webhook_message
+from penstock.worker.maintenance import webhooks
 from support.models.answering import answer, answering, closed_port
 
 OUTSIDE = Outside(Roots(("the root of these tests",)))
@@ -45,7 +45,7 @@ async def sent_to(url: str, taken_at: datetime | None = None) -> Answer:
     made = Delivery(
         *(uuid4(), 1, uuid4(), "job.failed", url, "", True, None, datetime.now(UTC), job, taken_at)
     )
-    return await webhook_message.send(made, OUTSIDE)
+    return await webhooks.send(made, OUTSIDE)
 
 
 async def said(status: int, **headers: str) -> Answer:
@@ -110,7 +110,7 @@ async def test_it_is_dated_by_the_servers_clock(monkeypatch: pytest.MonkeyPatch)
 
 async def test_one_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """R-F22: it hangs, or goes on for ever with its headers."""
-    monkeypatch.setattr(webhook_message, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(webhooks, "SEND_SECONDS", 0.2)
     held = asyncio.Event()
 
     async def hang(_: web.Request) -> web.Response:

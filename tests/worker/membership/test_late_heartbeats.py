@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.worker.event_loop.loop_watch import LoopWatch
 from penstock.worker.membership import heartbeat
 
 EVERY_SECONDS = 0.2
@@ -32,6 +33,7 @@ async def pause(monkeypatch: pytest.MonkeyPatch, session: Any) -> None:
         every=timedelta(seconds=EVERY_SECONDS),
         locks=True,
         on_lost=lambda _: None,
+        watch=LoopWatch(asyncio.get_running_loop()),
     )
     await heart._pause(session)
 

@@ -187,7 +187,7 @@ async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
     async def locked(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr("penstock.engine.jobs.on_finish.Hooks.hold", locked)
+    monkeypatch.setattr("penstock.engine.jobs.on_finish.OnFinish.hold", locked)
     async with working(database, shop.app):
         job = await submit(conn, "sell")
         await until_finished(conn, [job])

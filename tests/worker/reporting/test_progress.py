@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.progress import Progress
+from penstock.engine.jobs.attempts import Progress
 from penstock.errors import Invalid
+from penstock.worker.attempts import attempt
 from penstock.worker.reporting import progress
 from support.factory import submit
 from support.waiting import eventually
@@ -177,7 +178,7 @@ async def test_who_emits_faster_than_can_be_written_has_to_wait(
         return await append(self, *args)
 
     monkeypatch.setattr(Progress, "append_chunks", maybe)
-    monkeypatch.setattr(progress, "AWAY_SECONDS", 0.02)
+    monkeypatch.setattr(attempt, "UNAVAILABLE_SECONDS", (0.02, 0.02))
     app = new_app()
     emitted: list[int] = []
     piece = "x" * 4_000

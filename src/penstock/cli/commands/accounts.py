@@ -22,7 +22,7 @@ from penstock.cli.output.render import (
     table,
     terminal_width,
 )
-from penstock.engine.accounts.ledger_export import books
+from penstock.engine.accounts.accounts import books
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.errors import Conflict
 

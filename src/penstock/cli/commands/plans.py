@@ -8,9 +8,9 @@ from penstock.base.suggestions import did_you_mean
 from penstock.base.wording import count
 from penstock.cli.output.console import CommandEngine, Json, answer, call_engine, taking
 from penstock.cli.output.render import Column, listing
-from penstock.engine.encoding.known_names import listed
 from penstock.engine.options.option import editable
 from penstock.engine.options.plan import PLAN
+from penstock.engine.queries.json_texts import listed
 from penstock.errors import NotFound
 
 app = typer.Typer(

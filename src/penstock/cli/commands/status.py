@@ -17,8 +17,7 @@ from penstock.base.wording import age, ahead, seconds
 from penstock.cli.commands import jobs, queues
 from penstock.cli.output.console import CommandEngine, Json, answer, call_engine
 from penstock.cli.output.render import Column, stdout, table, terminal_width
-from penstock.engine.queries.hourly import MOST_HOURS
-from penstock.engine.queries.lists import JobFilter
+from penstock.engine.queries.lists import MOST_HOURS, JobFilter
 from penstock.engine.states import JobStatus
 
 REFRESH_SECONDS = 1.0

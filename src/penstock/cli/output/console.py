@@ -20,20 +20,16 @@ from penstock.base.settings import Settings
 from penstock.cli.output.render import print_lines
 from penstock.db.connections.connect import connect_ready
 from penstock.db.connections.driver_errors import fetching
-from penstock.engine.accounts.accounts import Accounts
-from penstock.engine.accounts.erasure import Erasure
+from penstock.engine.accounts.accounts import Accounts, Erasure
 from penstock.engine.accounts.keys import Keys
-from penstock.engine.circuits import Circuits
-from penstock.engine.encoding.known_names import naming_known
 from penstock.engine.jobs.info import JobInfo
 from penstock.engine.jobs.jobs import Jobs
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.options.forms import Form, Seconds, Whole
 from penstock.engine.options.option import Option
-from penstock.engine.queries.hourly import Hourly
-from penstock.engine.queries.lists import Lists
-from penstock.engine.queries.rows import JobRows
-from penstock.engine.queues import Queues
+from penstock.engine.queries.json_texts import naming_known
+from penstock.engine.queries.lists import Hourly, JobRows, Lists
+from penstock.engine.queues import Circuits, Queues
 from penstock.engine.webhooks import Webhooks
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130

@@ -22,7 +22,7 @@ from penstock.dashboard.frame import (
     render,
 )
 from penstock.engine.jobs.info import JobInfo
-from penstock.engine.queries.rows import JobRows
+from penstock.engine.queries.lists import JobRows
 from penstock.engine.states import FINISHED, JobStatus
 from penstock.errors import Invalid, Refused, Unavailable
 from penstock.http.backend import Backend

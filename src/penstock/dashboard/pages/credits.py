@@ -23,7 +23,7 @@ from penstock.dashboard.frame import (
     page,
 )
 from penstock.dashboard.pages.accounts import Faults, account_at, account_of, brief, show_account
-from penstock.engine.accounts.ledger_export import books
+from penstock.engine.accounts.accounts import books
 from penstock.engine.encoding.encode import CREDITS_MAX
 from penstock.errors import Refused
 

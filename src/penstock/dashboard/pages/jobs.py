@@ -19,7 +19,7 @@ from penstock.dashboard.frame import (
     render,
 )
 from penstock.engine.engine import Engine
-from penstock.engine.queries.rows import MOST_COUNTED, RowPage
+from penstock.engine.queries.lists import MOST_COUNTED, RowPage
 from penstock.errors import Invalid, NotFound, Refused
 from penstock.http.schemas import cursors
 

@@ -20,7 +20,7 @@ from penstock.dashboard.frame import (
     render,
 )
 from penstock.engine.engine import Engine
-from penstock.engine.queries.notifications import Batcher
+from penstock.engine.queries.events import Batcher
 from penstock.errors import PenstockError
 
 # By the hours that an address may ask for.

@@ -1,47 +1,44 @@
 """Accounts, their credits, and the plans they follow: one method per SQL function."""
 
-import json
+from collections.abc import AsyncIterator
 from typing import Any
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
-from penstock.engine.encoding.encode import CREDITS_MAX, encode, refuse_nul, whole
+from penstock.engine.encoding.encode import CREDITS_MAX, encode, refuse_nuls, whole
 from penstock.engine.queues import NOWHERE, Location
-from penstock.errors import Invalid
+from penstock.engine.statements import Answer, Statements
+from penstock.errors import Conflict, Invalid
 
-# What each call answers is a plain dict in the form of the contract: it is shown or sent.
-Answer = dict[str, Any]
-Answers = list[dict[str, Any]]
+Answers = list[Answer]
 
+PAGE = 1_000
 _BIGGEST = 2**63 - 1
 _MOST_LISTED = 1_000
+# Each step of an erasure removes hundreds of jobs; this many would be half a billion.
+_MOST_STEPS = 1_000_000
+# A worker that is asked to stop a job has that long before upkeep ends it.
+_BUSY_SECONDS = 10
 
 
-class Accounts:
+class Accounts(Statements):
     """What moves credits takes the caller's own connection, too: then it is part of his work."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
 
     async def create(self, name: str, *, plan: str | None = None) -> int:
         """Make an account, with the default plan unless told; its number."""
-        _refuse_odd(account=name, plan=plan)
-        [row] = await self._fetch("select penstock.create_account($1, $2) as id", (name, plan))
-        number: int = row["id"]
-        return number
+        refuse_nuls(account=name, plan=plan)
+        return await self._value(int, "select penstock.create_account($1, $2)", name, plan)
 
     async def set_plan(self, name: str, plan: str) -> None:
         """Change an account's plan; its limits apply at once to what waits."""
-        _refuse_odd(account=name, plan=plan)
+        refuse_nuls(account=name, plan=plan)
         if plan is None:  # from a form, say: SQL would take the default one
             raise Invalid("plan is required: the name of a plan", code="invalid_plan", field="plan")
         await self._fetch("select penstock.set_account_plan($1, $2)", (name, plan))
 
     async def show(self, name: str, *, conn: Any = None) -> Answer:
         """Plan and balance of an account, and how much of its limits it uses."""
-        _refuse_odd(account=name)
-        return await self._one(
-            "select penstock.read_account(cast($1 as text)) as answer", (name,), conn
-        )
+        refuse_nuls(account=name)
+        sql = "select penstock.read_account(cast($1 as text)) as answer"
+        return await self._json(sql, (name,), conn)
 
     async def grant(
         self,
@@ -53,8 +50,8 @@ class Accounts:
         conn: Any = None,
     ) -> Answer:
         """Give an account credits. The same `ref` again changes nothing, and is `replayed`."""
-        _refuse_odd(account=name, reason=reason, ref=ref)
-        return await self._one(
+        refuse_nuls(account=name, reason=reason, ref=ref)
+        return await self._json(
             "select penstock.grant_credits(cast($1 as text), cast($2 as bigint),"
             " cast($3 as text), cast($4 as text)) as answer",
             (name, _amount(amount), reason, ref),
@@ -65,8 +62,8 @@ class Accounts:
         self, name: str, amount: int, *, ref: str, reason: str | None = None, conn: Any = None
     ) -> Answer:
         """Take credits for something that is no job, once per `ref`; InsufficientCredits."""
-        _refuse_odd(account=name, reason=reason, ref=ref)
-        return await self._one(
+        refuse_nuls(account=name, reason=reason, ref=ref)
+        return await self._json(
             "select penstock.deduct_credits(cast($1 as text), cast($2 as bigint),"
             " cast($3 as text), cast($4 as text)) as answer",
             (name, _amount(amount), reason, ref),
@@ -77,8 +74,8 @@ class Accounts:
         self, name: str, *, ref: str, reason: str | None = None, conn: Any = None
     ) -> Answer:
         """Give back what was deducted under this `ref`, once."""
-        _refuse_odd(account=name, reason=reason, ref=ref)
-        return await self._one(
+        refuse_nuls(account=name, reason=reason, ref=ref)
+        return await self._json(
             "select penstock.refund_credits(cast($1 as text), cast($2 as text),"
             " cast($3 as text)) as answer",
             (name, ref, reason),
@@ -90,25 +87,21 @@ class Accounts:
 
         The next page begins `before` the last id of this one.
         """
-        _refuse_odd(account=name)
-        rows = await self._fetch(
-            "select entry from penstock.read_ledger($1, $2, $3) entry",
-            (name, _limit(limit), _place(before)),
-        )
-        return [row["entry"] for row in rows]
+        refuse_nuls(account=name)
+        if before is not None:
+            whole(before, "before", 0, _BIGGEST, "invalid_filter")
+        sql = "select entry from penstock.read_ledger($1, $2, $3) entry"
+        return await self._values(sql, name, _limit(limit), before)
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> Answers:
         """Accounts by name; the next page begins `after` the last name of this one."""
-        _refuse_odd(after=after)
-        rows = await self._fetch(
-            "select account from penstock.list_accounts($1, $2) account", (_limit(limit), after)
-        )
-        return [row["account"] for row in rows]
+        refuse_nuls(after=after)
+        sql = "select account from penstock.list_accounts($1, $2) account"
+        return await self._values(sql, _limit(limit), after)
 
     async def plans(self) -> Answers:
         """Every plan as it is in force, with what was edited at run time."""
-        rows = await self._fetch("select plan from penstock.list_plans() plan", ())
-        return [row["plan"] for row in rows]
+        return await self._values("select plan from penstock.list_plans() plan")
 
     async def declare_plan(
         self, name: str, *, by: str | None = None, at: Location = NOWHERE, **options: Any
@@ -121,29 +114,15 @@ class Accounts:
 
     async def edit_plan(self, name: str, **options: Any) -> None:
         """Override a plan at run time, over restarts; None goes back to what is declared."""
-        _refuse_odd(plan=name)
+        refuse_nuls(plan=name)
         await self._fetch(
             "select penstock.edit_plan($1, $2::text::jsonb)", (name, encode(options, "options"))
         )
 
     async def reset_plan(self, name: str) -> None:
         """Drop every override."""
-        _refuse_odd(plan=name)
+        refuse_nuls(plan=name)
         await self._fetch("select penstock.reset_plan($1)", (name,))
-
-    async def _one(self, sql: str, args: tuple[Any, ...], conn: Any) -> Answer:
-        fetch = self._fetch if conn is None else borrow(conn)
-        [row] = await fetch(sql, args)
-        found = row["answer"]
-        # Some drivers leave jsonb as text.
-        answer: Answer = json.loads(found) if isinstance(found, str) else found
-        return answer
-
-
-def _refuse_odd(**texts: str | None) -> None:
-    """What would fail in the driver, before the database could name the field."""
-    for field, text in texts.items():
-        refuse_nul(text, field, code=f"invalid_{field}")
 
 
 def _amount(value: Any) -> int:
@@ -154,5 +133,45 @@ def _limit(value: Any) -> int:
     return whole(value, "limit", 1, _MOST_LISTED, "invalid_filter")
 
 
-def _place(value: Any) -> int | None:
-    return None if value is None else whole(value, "before", 0, _BIGGEST, "invalid_filter")
+async def books(accounts: Accounts, name: str, *, page: int = PAGE) -> AsyncIterator[Answers]:
+    """Every line, the oldest first, a page at a time in memory.
+
+    It is read from its end. So a first pass notes where its pages begin, and a second one takes
+    them in turn: lines are never changed, and what is written meanwhile comes after the last
+    page. An account without a line has one page, which is empty.
+    """
+    lines = await accounts.ledger(name, limit=page)
+    if not lines:
+        yield lines
+    begins: list[int] = []
+    while lines:
+        begins.append(lines[0]["id"] + 1)
+        lines = await accounts.ledger(name, limit=page, before=lines[-1]["id"])
+    for begin in reversed(begins):
+        yield (await accounts.ledger(name, limit=page, before=begin))[::-1]
+
+
+class Erasure(Statements):
+    """Removes a person: everything but the books, in steps that lock nothing for long."""
+
+    async def erase(self, account: str) -> Answer:
+        """Remove an account's jobs, uploads and name; what was removed.
+
+        Safe to repeat until it is through: what waits is cancelled and refunded, what runs is asked
+        to stop, and while some of it has not ended, Conflict (`account_busy`) says how many.
+        """
+        refuse_nuls(account=account)
+        for _ in range(_MOST_STEPS):
+            step = await self._value(dict, "select penstock.erase_account($1)", account)
+            done, live, cancelled = (step.pop(name) for name in ("done", "live", "cancelled"))
+            if done:
+                return step
+            if live and not cancelled:
+                raise Conflict(
+                    f"{live} of the account's jobs still run; they were asked to stop",
+                    code="account_busy",
+                    running=live,
+                    retry_after=_BUSY_SECONDS,
+                    hint="Repeat this until they have ended; its keys open nothing any more.",
+                )
+        raise Conflict("jobs come in faster than they can be removed", code="account_busy")

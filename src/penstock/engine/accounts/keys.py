@@ -6,10 +6,9 @@ import secrets
 import zlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul
+from penstock.engine.statements import Answer, Statements
 
 PREFIX = "ps_"
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -39,18 +38,15 @@ class Key:
 
 def parts(key: str) -> tuple[str, str] | None:
     """Id and secret of `ps_app_4f8kd02mxyzn_…`; None: it is no key of ours, or mistyped."""
-    found = key.removeprefix(PREFIX).split("_", 2)
-    if not key.startswith(PREFIX) or len(found) != 3 or not all(found):  # noqa: PLR2004
+    parts = key.removeprefix(PREFIX).split("_", 2)
+    if not key.startswith(PREFIX) or len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
     if key[-_SUM_LENGTH:] != _sum(key[:-_SUM_LENGTH]):
         return None
-    return found[1], found[2]
+    return parts[1], parts[2]
 
 
-class Keys:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Keys(Statements):
     async def create(
         self,
         kind: str,
@@ -58,36 +54,33 @@ class Keys:
         account: str | None = None,
         name: str | None = None,
         expires: timedelta | None = None,
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, Answer]:
         """A new key, shown this once, and what is kept of it."""
-        refuse_nul(account, "account")
-        refuse_nul(name, "name")
-        refuse_nul(kind, "kind")
+        for field, text in (("account", account), ("name", name), ("kind", kind)):
+            refuse_nul(text, field)
         key, key_id, secret = _make(kind)
-        [row] = await self._fetch(
-            "select penstock.create_key($1, $2, $3, $4, $5, $6) as key",
-            (key_id, kind, _hash(secret), account, name, expires),
+        return key, await self._value(
+            dict,
+            "select penstock.create_key($1, $2, $3, $4, $5, $6)",
+            *(key_id, kind, _hash(secret), account, name, expires),
         )
-        return key, row["key"]
 
-    async def rotate(self, key_id: str, *, overlap: timedelta) -> tuple[str, dict[str, Any]]:
+    async def rotate(self, key_id: str, *, overlap: timedelta) -> tuple[str, Answer]:
         """A new key in the place of this one, which opens for `overlap` more."""
         refuse_nul(key_id, "id")
-        found = await self.find(key_id)
-        key, new_id, secret = _make("app" if found is None else found.kind)
-        [row] = await self._fetch(
-            "select penstock.rotate_key($1, $2, $3, $4) as key",
-            (key_id, new_id, _hash(secret), overlap),
-        )
-        return key, row["key"]
+        old = await self.find(key_id)
+        key, new_id, secret = _make("app" if old is None else old.kind)
+        sql = "select penstock.rotate_key($1, $2, $3, $4)"
+        return key, await self._value(dict, sql, key_id, new_id, _hash(secret), overlap)
 
     async def find(self, key_id: str) -> Key | None:
-        rows = await self._fetch(
+        keys = await self._rows(
+            Key,
             "select id, kind, account, secret_hash, expires_at, revoked_at, is_over, holder"
             " from penstock.find_key($1)",
-            (key_id,),
+            key_id,
         )
-        return Key(*rows[0].values()) if rows else None
+        return keys[0] if keys else None
 
     async def used(self, key_ids: list[str]) -> None:
         """They were used just now."""
@@ -95,20 +88,16 @@ class Keys:
 
     async def list(
         self, *, account: str | None = None, limit: int = 1_000, after: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         """Newest first; the next page begins `after` the last id of this one."""
         refuse_nul(account, "account")
-        rows = await self._fetch(
-            "select k as key from penstock.list_keys($1, $2, $3) k", (account, limit, after)
-        )
-        return [row["key"] for row in rows]
+        sql = "select k as key from penstock.list_keys($1, $2, $3) k"
+        return await self._values(sql, account, limit, after)
 
-    async def revoke(self, key_id: str) -> dict[str, Any]:
+    async def revoke(self, key_id: str) -> Answer:
         """From now on it opens nothing. Safe to repeat."""
         refuse_nul(key_id, "id")
-        [row] = await self._fetch("select penstock.revoke_key($1) as key", (key_id,))
-        answer: dict[str, Any] = row["key"]
-        return answer
+        return await self._value(dict, "select penstock.revoke_key($1)", key_id)
 
 
 def _make(kind: str) -> tuple[str, str, str]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +20,7 @@ class Grant:
     """When the token was made, in seconds."""
 
 
-class Grants:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Grants(Statements):
     async def end_session(self, session: str, expires: float) -> None:
         """From now on its cookie opens nothing, at any server. Safe to repeat."""
         await self._fetch("select penstock.end_session($1, $2)", (session, _moment(expires)))
@@ -32,15 +29,12 @@ class Grants:
         """Whether each was signed out, or is of an account that was erased since."""
         for grant in grants:
             refuse_nul(grant.account, "account")
-        rows = await self._fetch(
+        over = await self._values(
             "select n from penstock.find_ended_grants($1, $2, $3) n",
-            (
-                [grant.session for grant in grants],
-                [grant.account for grant in grants],
-                [None if grant.issued is None else _moment(grant.issued) for grant in grants],
-            ),
+            [grant.session for grant in grants],
+            [grant.account for grant in grants],
+            [None if grant.issued is None else _moment(grant.issued) for grant in grants],
         )
-        over = {row["n"] for row in rows}
         return [n in over for n in range(1, len(grants) + 1)]
 
 

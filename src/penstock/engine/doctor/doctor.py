@@ -18,12 +18,12 @@ from penstock.db.connections.pooler import open_frugal
 from penstock.engine.doctor import data, server, sessions
 from penstock.engine.doctor.finding import Finding, Level, of_error
 from penstock.engine.doctor.liveness import standstills
-from penstock.engine.doctor.replication import replication
 from penstock.errors import PenstockError
 
 __all__ = ["Finding", "Level", "examine", "of_error"]
 
 NAME = "penstock doctor"
+_Check = Callable[[], Awaitable[Finding | list[Finding]]]
 _TRY_AGAIN = "Try again; if it stays so, look into the server's log."
 
 
@@ -48,49 +48,50 @@ async def _examine(
 ) -> AsyncIterator[Finding]:
     fetch = _fetching(conn)
     home = settings.home if settings.dsn is None else None
-    yield await _made("connection", lambda: server.connection(fetch, dsn))
-    yield await _made("version", lambda: server.version(fetch))
-    schema = await _made("schema", lambda: data.schema(conn, embedded=home is not None))
-    yield schema
-    yield await _made("pooler", lambda: server.pooler(dsn))
-    yield await _made("clock", lambda: server.clocks(fetch))
-    yield await _made("durability", lambda: server.durability(fetch))
-    yield await _made("replication", lambda: replication(fetch))
-    yield await _made("connections", lambda: server.connections(fetch))
-    yield server.disk(home)
-    yield await _made("transactions", lambda: server.transactions(fetch))
-    yield await _made("settings", lambda: sessions.settings(fetch))
-    yield await _made("locks", lambda: sessions.locks(fetch))
-    if schema.level != "ok":
-        return  # the rest asks functions that may not be there
-    yield await _made("rights", lambda: data.rights(fetch))
-    yield await _made("tenants", lambda: data.tenants(fetch))
-    yield await _made("partitions", lambda: data.partitions(fetch))
-    yield await _made("workers", lambda: data.workers(fetch))
-    yield await _made("loops", lambda: data.loops(fetch))
-    yield await _made("queues", lambda: data.queues(fetch))
-    async for finding in _each("liveness", lambda: standstills(conn)):
-        yield finding
-    yield await _made("check", lambda: data.invariants(conn))
+    first: list[tuple[str, _Check]] = [
+        ("connection", lambda: server.connection(fetch, dsn)),
+        ("version", lambda: server.version(fetch)),
+        ("schema", lambda: data.schema(conn, embedded=home is not None)),
+        ("pooler", lambda: server.pooler(dsn)),
+        ("clock", lambda: server.clocks(fetch)),
+        ("durability", lambda: server.durability(fetch)),
+        ("replication", lambda: server.replication(fetch)),
+        ("connections", lambda: server.connections(fetch)),
+        ("disk", lambda: server.disk(home)),
+        ("transactions", lambda: server.transactions(fetch)),
+        ("settings", lambda: sessions.settings(fetch)),
+        ("locks", lambda: sessions.locks(fetch)),
+    ]
+    # These ask functions that may not be there.
+    then: list[tuple[str, _Check]] = [
+        ("rights", lambda: data.rights(fetch)),
+        ("tenants", lambda: data.tenants(fetch)),
+        ("partitions", lambda: data.partitions(fetch)),
+        ("workers", lambda: data.workers(fetch)),
+        ("loops", lambda: data.loops(fetch)),
+        ("queues", lambda: data.queues(fetch)),
+        ("liveness", lambda: standstills(conn)),
+        ("check", lambda: data.invariants(conn)),
+    ]
+    served = True
+    for name, check in first:
+        findings = await _made(name, check)
+        served = served and (name != "schema" or findings[0].level == "ok")
+        for finding in findings:
+            yield finding
+    for name, check in then if served else ():
+        for finding in await _made(name, check):
+            yield finding
 
 
-async def _made(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _made(name: str, check: _Check) -> list[Finding]:
     """What the check found; what kept it from being made is a finding too."""
     try:
         with translated():
-            return await check()
+            findings = await check()
     except (PenstockError, asyncpg.PostgresError) as error:
-        return _not_made(name, error)
-
-
-async def _each(name: str, check: Callable[[], AsyncIterator[Finding]]) -> AsyncIterator[Finding]:
-    """The same for a check that finds several things."""
-    try:
-        with translated():
-            async for finding in check():
-                yield finding
-    except (PenstockError, asyncpg.PostgresError) as error:
-        yield _not_made(name, error)
+        return [_not_made(name, error)]
+    return findings if isinstance(findings, list) else [findings]
 
 
 def _not_made(name: str, error: PenstockError | asyncpg.PostgresError) -> Finding:

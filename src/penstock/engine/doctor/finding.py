@@ -1,7 +1,8 @@
 """What a check found, as a value: printed by `penstock doctor`, sent by whoever asks otherwise."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from penstock.errors import PenstockError, Refused
 
@@ -21,13 +22,30 @@ class Finding:
         assert self.level == "ok" or self.advice, self.name  # noqa: S101  # what else is it for
 
 
+class Problem(NamedTuple):
+    """What may be wrong: whether it is, how bad that is, and what to do."""
+
+    there: object
+    level: Level
+    message: str
+    advice: str
+
+
+def judge(name: str, problems: Iterable[Problem], ok: str) -> Finding:
+    """The first of these problems that is there, or that there is none."""
+    for problem in problems:
+        if problem.there:
+            return Finding(name, problem.level, problem.message, problem.advice)
+    return Finding(name, "ok", ok)
+
+
 def of_error(name: str, error: PenstockError, otherwise: str) -> Finding:
     """A failure as a finding: its own hint, else its second sentence, or `otherwise`."""
     if isinstance(error, Refused):
         return Finding(name, "bad", error.message.removesuffix("."), error.hint or otherwise)
-    said, _, more = str(error).partition(". ")
+    what, _, more = str(error).partition(". ")
     advice = " ".join(part for part in (more, error.hint) if part)
-    return Finding(name, "bad", said.removesuffix("."), advice or otherwise)
+    return Finding(name, "bad", what.removesuffix("."), advice or otherwise)
 
 
 def count(number: int, noun: str) -> str:

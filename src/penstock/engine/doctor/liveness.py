@@ -1,7 +1,6 @@
 """What should move and does not: one finding for each row of check_liveness."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,7 +40,7 @@ ADVICE = {
 """What to do, by the rule; upkeep is responsible for the others."""
 
 
-async def standstills(conn: asyncpg.Connection) -> AsyncIterator[Finding]:
+async def standstills(conn: asyncpg.Connection) -> list[Finding]:
     """Ask twice, a moment apart, and report what stands still both times."""
     try:
         overdue = await _overdue(conn)
@@ -52,26 +51,18 @@ async def standstills(conn: asyncpg.Connection) -> AsyncIterator[Finding]:
                 row for row in await _overdue(conn) if (row["rule"], row["subject"]) in before
             ]
     except asyncpg.QueryCanceledError:
-        yield Finding(
-            _NAME,
-            "warning",
-            f"penstock.check_liveness() takes longer than {ANSWER_SECONDS} s",
-            "Run `penstock check --liveness` when there is time.",
-        )
-        return
+        message = f"penstock.check_liveness() takes longer than {ANSWER_SECONDS} s"
+        advice = "Run `penstock check --liveness` when there is time."
+        return [Finding(_NAME, "warning", message, advice)]
     if not overdue:
-        yield Finding(_NAME, "ok", "nothing waits that should have moved")
-        return
+        return [Finding(_NAME, "ok", "nothing waits that should have moved")]
     now: datetime = await conn.fetchval("select penstock.clock()")
-    for row in overdue[:MOST_SHOWN]:
-        yield _finding(row, now)
+    findings = [_finding(row, now) for row in overdue[:MOST_SHOWN]]
     if len(overdue) > MOST_SHOWN:
-        yield Finding(
-            _NAME,
-            "bad",
-            f"and {count(len(overdue) - MOST_SHOWN, 'more finding')} of this sort",
-            "`penstock check --liveness` lists them all.",
-        )
+        message = f"and {count(len(overdue) - MOST_SHOWN, 'more finding')} of this sort"
+        advice = "`penstock check --liveness` lists them all."
+        findings.append(Finding(_NAME, "bad", message, advice))
+    return findings
 
 
 async def _overdue(conn: asyncpg.Connection) -> list[dict[str, Any]]:

@@ -1,14 +1,18 @@
-"""The server below: whether it is one to rely on."""
+"""The server below and its standbys: whether they are to be relied on."""
 
 import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import asyncpg
 
 from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.display_address import place
 from penstock.db.connections.pooler import is_pooled
-from penstock.engine.doctor.finding import Finding, count
+from penstock.engine.doctor.finding import Finding, Level, Problem, count, judge
+from penstock.errors import PenstockError
 
 OLDEST, NEWEST = 15, 18
 SLOW_MS = 50
@@ -24,6 +28,15 @@ _LOST = {
     "synchronous_commit": "jobs and results of the last second can be lost in a crash",
 }
 
+# What a commit waits for that is less than a standby's disk.
+_WEAK = {
+    "off": "for nothing",
+    "local": "for no standby",
+    "remote_write": "until the standby has it in memory, not on its disk",
+}
+# With these a session is not told that the server has given up waiting.
+_DEAF = ("error", "fatal", "panic")
+
 
 async def connection(fetch: Fetch, dsn: str) -> Finding:
     """It was reached; what is left is how far away it is."""
@@ -35,11 +48,8 @@ async def connection(fetch: Fetch, dsn: str) -> Finding:
     # begin, the question itself (asked in two messages), commit
     trip_ms = min(trips) * 1000 / 4
     message = f"{place(dsn)} answers in {trip_ms:.1f} ms"
-    if trip_ms <= SLOW_MS:
-        return Finding("connection", "ok", message)
-    return Finding(
-        "connection", "warning", message, "Run workers nearer to the database: each job asks it."
-    )
+    advice = "Run workers nearer to the database: each job asks it."
+    return judge("connection", [Problem(trip_ms > SLOW_MS, "warning", message, advice)], message)
 
 
 async def version(fetch: Fetch) -> Finding:
@@ -48,30 +58,42 @@ async def version(fetch: Fetch) -> Finding:
         " current_setting('server_version_num')::integer / 10000 as major",
         (),
     )
-    said = f"Postgres {row['name']}"
-    if row["major"] < OLDEST:
-        return Finding(
-            "version", "bad", f"{said} is too old", f"Penstock needs {OLDEST} to {NEWEST}."
-        )
-    if row["major"] > NEWEST:
-        return Finding(
-            "version",
-            "warning",
-            f"{said} is newer than what Penstock was tested with ({NEWEST})",
-            f"Upgrade Penstock, or run Postgres {NEWEST}.",
-        )
-    return Finding("version", "ok", said)
+    name, major = f"Postgres {row['name']}", row["major"]
+    untested = f"{name} is newer than what Penstock was tested with ({NEWEST})"
+    return judge(
+        "version",
+        [
+            Problem(
+                major < OLDEST,
+                "bad",
+                f"{name} is too old",
+                f"Penstock needs {OLDEST} to {NEWEST}.",
+            ),
+            Problem(
+                major > NEWEST,
+                "warning",
+                untested,
+                f"Upgrade Penstock, or run Postgres {NEWEST}.",
+            ),
+        ],
+        name,
+    )
 
 
 async def pooler(dsn: str) -> Finding:
-    if not await is_pooled(dsn):
-        return Finding("pooler", "ok", "no transaction pooler in between")
-    return Finding(
+    return judge(
         "pooler",
-        "warning",
-        "a pooler that gives each transaction another session is in between: apps may submit"
-        " through it, workers cannot run",
-        "Give workers the address of the server itself, or of a pool with pool_mode = session.",
+        [
+            Problem(
+                await is_pooled(dsn),
+                "warning",
+                "a pooler that gives each transaction another session is in between: apps may"
+                " submit through it, workers cannot run",
+                "Give workers the address of the server itself, or of a pool with"
+                " pool_mode = session.",
+            )
+        ],
+        "no transaction pooler in between",
     )
 
 
@@ -80,15 +102,13 @@ async def clocks(fetch: Fetch) -> Finding:
     [row] = await fetch("select clock_timestamp() as now", ())
     after = datetime.now(UTC)
     apart = (row["now"] - (before + (after - before) / 2)).total_seconds()
-    if abs(apart) <= CLOCK_SECONDS:
-        return Finding("clock", "ok", "this machine and the server agree")
-    return Finding(
-        "clock",
-        "warning",
+    message = (
         f"the server's clock is {abs(apart):.1f} s {'ahead of' if apart > 0 else 'behind'} this"
-        " machine's; jobs follow the server's",
-        "Set both by NTP.",
+        " machine's; jobs follow the server's"
     )
+    wrong = abs(apart) > CLOCK_SECONDS
+    ok = "this machine and the server agree"
+    return judge("clock", [Problem(wrong, "warning", message, "Set both by NTP.")], ok)
 
 
 async def durability(fetch: Fetch) -> Finding:
@@ -98,13 +118,17 @@ async def durability(fetch: Fetch) -> Finding:
         (),
     )
     off = [row["name"] for row in rows if row["value"] == "off"]
-    if not off:
-        return Finding("durability", "ok", "what is committed is on disk")
-    return Finding(
+    return judge(
         "durability",
-        "warning" if off == ["synchronous_commit"] else "bad",
-        "; ".join(f"{name} is off: {_LOST[name]}" for name in off),
-        f"Set {' and '.join(f'{name} = on' for name in off)}.",
+        [
+            Problem(
+                off,
+                "warning" if off == ["synchronous_commit"] else "bad",
+                "; ".join(f"{name} is off: {_LOST[name]}" for name in off),
+                f"Set {' and '.join(f'{name} = on' for name in off)}.",
+            )
+        ],
+        "what is committed is on disk",
     )
 
 
@@ -117,29 +141,19 @@ async def connections(fetch: Fetch) -> Finding:
         (),
     )
     message = f"{row['used']} of {row['most']} are in use"
-    if row["used"] < FULL_SHARE * row["most"]:
-        return Finding("connections", "ok", message)
-    return Finding(
-        "connections",
-        "warning",
-        message,
-        "Raise max_connections, or end programs that hold connections and do nothing.",
-    )
+    full = row["used"] >= FULL_SHARE * row["most"]
+    advice = "Raise max_connections, or end programs that hold connections and do nothing."
+    return judge("connections", [Problem(full, "warning", message, advice)], message)
 
 
-def disk(home: Path | None) -> Finding:
+async def disk(home: Path | None) -> Finding:
     if home is None:
         return Finding("disk", "ok", "the server's disk cannot be seen from here")
     free = shutil.disk_usage(home).free
     message = f"{_size(free)} free for {home}"
-    if free > LITTLE_BYTES:
-        return Finding("disk", "ok", message)
-    return Finding(
-        "disk",
-        "warning" if free > NEXT_TO_NOTHING_BYTES else "bad",
-        message,
-        "Make room, or set PENSTOCK_HOME to a folder elsewhere.",
-    )
+    level: Level = "warning" if free > NEXT_TO_NOTHING_BYTES else "bad"
+    advice = "Make room, or set PENSTOCK_HOME to a folder elsewhere."
+    return judge("disk", [Problem(free <= LITTLE_BYTES, level, message, advice)], message)
 
 
 async def transactions(fetch: Fetch) -> Finding:
@@ -176,3 +190,71 @@ def _size(size: float) -> str:
         if size < 1024:  # noqa: PLR2004  # the next unit
             return f"{size:.0f} {unit}"
     return f"{size / 1024:.1f} TB"
+
+
+async def replication(fetch: Fetch) -> Finding:
+    [row] = await fetch(_STATE, ())
+    standbys = await fetch(_STANDBYS, ())
+    message = _followers(await _timeline(fetch), standbys)
+    if not row["names"]:
+        return Finding("replication", "ok", message)
+    return judge(
+        "replication",
+        [
+            Problem(
+                not any(each["sync_state"] in ("sync", "quorum", None) for each in standbys),
+                "bad",
+                f"{message}. synchronous_standby_names is {row['names']!r} and no such standby is"
+                " connected: commits wait until one is",
+                "Start the standby, or empty synchronous_standby_names to go on without one.",
+            ),
+            Problem(
+                row["commit"] in _WEAK,
+                "warning",
+                f"{message}. synchronous_commit is {row['commit']}: a commit waits"
+                f" {_WEAK.get(row['commit'])}, and a failover can lose what was acknowledged",
+                "Set synchronous_commit = on.",
+            ),
+            Problem(
+                row["messages"] in _DEAF,
+                "warning",
+                f"{message}. client_min_messages is {row['messages']}, which hides it when the"
+                " server gives up waiting for its standby",
+                "Set client_min_messages = warning.",
+            ),
+        ],
+        message,
+    )
+
+
+async def _timeline(fetch: Fetch) -> str:
+    try:
+        [row] = await fetch(_TIMELINE, ())
+    except (asyncpg.PostgresError, PenstockError):
+        return "a timeline that the server does not tell"  # as some managed ones do not
+    return f"timeline {int(row['wal'][:8], 16)}"
+
+
+def _followers(timeline: str, standbys: list[Any]) -> str:
+    """On which timeline, and followed by whom."""
+    if not standbys:
+        return f"{timeline}, no standby is connected"
+    if any(row["sync_state"] is None for row in standbys):
+        # To a plain role the server shows that they are there, and nothing of them.
+        return f"{timeline}, {count(len(standbys), 'standby')} connected; pg_monitor could see more"
+    named = [f"{row['name']} ({row['sync_state']})" for row in standbys]
+    return f"{timeline}, followed by {', '.join(named)}"
+
+
+_STATE = """
+select current_setting('synchronous_standby_names') as names,
+  current_setting('synchronous_commit') as commit,
+  current_setting('client_min_messages') as messages
+"""
+_TIMELINE = "select pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) as wal"
+# Not those that take a base backup at this moment.
+_STANDBYS = """
+select coalesce(nullif(application_name, ''), 'a standby') as name, sync_state
+from pg_catalog.pg_stat_replication
+where state is distinct from 'backup' order by 1
+"""

@@ -1,11 +1,11 @@
-"""What roles and databases say of sessions, and which sessions hold locks that are Penstock's."""
+"""Settings that roles and databases give to sessions, and sessions that hold Penstock's locks."""
 
 import asyncio
 from typing import Any
 
 from penstock.db.adapters.caller_connection import Fetch
 from penstock.db.connections.session_settings import PINNED
-from penstock.engine.doctor.finding import Finding
+from penstock.engine.doctor.finding import Finding, Problem, judge
 
 # The first number of Penstock's advisory locks, and what each keeps apart.
 LOCKS = {
@@ -26,59 +26,60 @@ LONG_SECONDS = 1.0
 async def settings(fetch: Fetch) -> Finding:
     """Whether what sessions begin with changes anything."""
     rows = await fetch(_SETTINGS, (list(PINNED),))
-    told = [f"{row['name']} is {row['value']} ({row['source']})" for row in rows]
-    message = "; ".join(told)
-    found = {row["name"] for row in rows}
-    if "default_transaction_read_only" in found:
-        return Finding(
-            "settings",
-            "bad",
-            f"{message}: nothing can be submitted, claimed or finished",
-            "Was it set to protect a full disk? Make room, then `alter … reset"
-            " default_transaction_read_only`.",
-        )
-    if "session_replication_role" in found:
-        return Finding(
-            "settings",
-            "bad",
-            f"{message}: triggers do not run, so nothing keeps the ledger from being changed",
-            "`alter … reset session_replication_role`.",
-        )
-    if "default_transaction_isolation" in found:
-        return Finding(
-            "settings",
-            "warning",
-            f"{message}: Penstock's own sessions are read committed all the same, but transactions"
-            " of your own that submit may be undone (40001)",
-            "Run such a transaction again from its beginning, or begin it as read committed.",
-        )
-    if slow := [name for name in found if name.startswith("enable_")]:
-        return Finding(
-            "settings",
-            "warning",
-            f"{message}: each call may take much longer",
-            f"`alter … reset {slow[0]}`.",
-        )
-    if message:
-        return Finding("settings", "ok", f"{message}; Penstock's own sessions override that")
-    return Finding("settings", "ok", "sessions begin with nothing that Penstock has to override")
+    message = "; ".join(f"{row['name']} is {row['value']} ({row['source']})" for row in rows)
+    names = {row["name"] for row in rows}
+    slow = next((name for name in names if name.startswith("enable_")), None)
+    return judge(
+        "settings",
+        [
+            Problem(
+                "default_transaction_read_only" in names,
+                "bad",
+                f"{message}: nothing can be submitted, claimed or finished",
+                "Was it set to protect a full disk? Make room, then `alter … reset"
+                " default_transaction_read_only`.",
+            ),
+            Problem(
+                "session_replication_role" in names,
+                "bad",
+                f"{message}: triggers do not run, so nothing keeps the ledger from being changed",
+                "`alter … reset session_replication_role`.",
+            ),
+            Problem(
+                "default_transaction_isolation" in names,
+                "warning",
+                f"{message}: Penstock's own sessions are read committed all the same, but"
+                " transactions of your own that submit may be undone (40001)",
+                "Run such a transaction again from its beginning, or begin it as read committed.",
+            ),
+            Problem(
+                slow,
+                "warning",
+                f"{message}: each call may take much longer",
+                f"`alter … reset {slow}`.",
+            ),
+        ],
+        f"{message}; Penstock's own sessions override that"
+        if message
+        else "sessions begin with nothing that Penstock has to override",
+    )
 
 
 async def locks(fetch: Fetch) -> Finding:
     """Whether somebody keeps an advisory lock that Penstock's calls wait for."""
-    held = {_key(row): row for row in await fetch(_HELD, (list(LOCKS),))}
-    if held:
+    locks = {_key(row): row for row in await fetch(_HELD, (list(LOCKS),))}
+    if locks:
         await asyncio.sleep(LONG_SECONDS)
         later = {_key(row) for row in await fetch(_HELD, (list(LOCKS),))}
-        held = {key: row for key, row in held.items() if key in later}
-    if not held:
+        locks = {key: row for key, row in locks.items() if key in later}
+    if not locks:
         return Finding("locks", "ok", "nobody keeps an advisory lock of Penstock's")
-    first = next(iter(held.values()))
-    stalls = any(row["space"] in _OF_QUEUES for row in held.values())
+    first = next(iter(locks.values()))
+    stalls = any(row["space"] in _OF_QUEUES for row in locks.values())
     return Finding(
         "locks",
         "bad" if stalls else "warning",
-        "; ".join(map(_told, held.values())),
+        "; ".join(map(_holder, locks.values())),
         f"Ask who runs it, or end it: `select pg_terminate_backend({first['pid']});`. Programs of"
         " your own need other numbers for their advisory locks.",
     )
@@ -88,7 +89,7 @@ def _key(row: Any) -> tuple[int, int, int]:
     return row["pid"], row["space"], row["object"]
 
 
-def _told(row: Any) -> str:
+def _holder(row: Any) -> str:
     of = f" (penstock.queue.id = {row['object']})" if row["space"] in _OF_QUEUES else ""
     return (
         f"session {row['pid']} of role {row['role']} ({row['program'] or 'unnamed'}) keeps the lock"

@@ -84,6 +84,12 @@ def refuse_nul(text: str | None, field: str, *, index: int = 0, code: str = "inv
         raise _invalid(field, "holds a NUL character, which Postgres cannot store", index, code)
 
 
+def refuse_nuls(**texts: str | None) -> None:
+    """The same for each of these; the code of the refusal is of the field."""
+    for field, text in texts.items():
+        refuse_nul(text, field, code=f"invalid_{field}")
+
+
 def whole(value: Any, field: str, least: int, most: int, code: str) -> int:
     """A whole number within these bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:

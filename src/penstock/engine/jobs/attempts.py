@@ -1,4 +1,4 @@
-"""Starts: what a worker takes, and how it tells that one ended. As values, and as columns."""
+"""Attempts: what a worker claimed, what it reports meanwhile, and how each came out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.engine.encoding.encode import encode
-from penstock.engine.jobs.outcomes import Bearing, Outcome, bearing_columns, columns
+from penstock.engine.statements import Statements, as_row
+from penstock.engine.states import JobStatus
 
 
 # Not frozen: that would make each of its fields cost a call, and a claim makes hundreds of them.
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """A started job. (id, attempt) is the fence: every later write names both."""
+    """A claimed job. (id, attempt) is the fence: every later write names both."""
 
     id: UUID
     attempt: int
@@ -47,8 +48,154 @@ CLAIM = (
 )
 
 
-class Told(NamedTuple):
-    """How one start ended, ready for the database: JSON is text already."""
+class Bearing(NamedTuple):
+    """What an outcome means for its queue's circuit; circuit.sql says what each effect does."""
+
+    effect: str
+    """none, counts, opens, pauses or stops"""
+    retry_after: timedelta | None = None
+    """How long the provider asked to wait."""
+    address: str | None = None
+    """host:port that was called."""
+
+
+NO_BEARING = (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """What went wrong: a class of contract.md, and a sentence for people."""
+
+    cls: str
+    message: str
+    retryable: bool = True
+    public: bool = False
+    """The message was written for the customer: keys of accounts see it."""
+    frames: tuple[str, ...] = ()
+    """Where it was raised, `file:line in function`: kept with the attempt, for operators."""
+
+    def as_json(self) -> dict[str, Any]:
+        error: dict[str, Any] = {
+            "class": self.cls,
+            "message": self.message,
+            "retryable": self.retryable,
+        }
+        if self.public:
+            error["public"] = True
+        if self.frames:
+            error["frames"] = list(self.frames)
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """For good: no attempts are left to it, whatever the count says."""
+
+    error: Error
+    bearing: Bearing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A failure that may be tried again, after the queue's backoff or `after`."""
+
+    error: Error
+    after: timedelta | None = None
+    provisional: bool = False
+    """It may have been the provider's: given back when the circuit opens for that."""
+    bearing: Bearing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """Over its time: a failure as Retry is, and shown as what it was."""
+
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """No progress for too long: charged to the budget of recoveries, not to the attempts."""
+
+    error: Error
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The provider's fault: tried again, and no attempt is charged. None: when SQL thinks best."""
+
+    error: Error
+    after: timedelta | None = None
+    bearing: Bearing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked for later; costs nothing."""
+
+    after: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Given back as it was: the worker is leaving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    error: Error | None = None
+
+
+Outcome = Succeeded | Failed | Retry | TimedOut | Stuck | Deferred | Snoozed | Released | Cancelled
+
+
+class Columns(NamedTuple):
+    """The row that finish_jobs takes for an outcome."""
+
+    outcome: str
+    result: Any = None
+    error: dict[str, Any] | None = None
+    delay: timedelta | None = None
+    bearing: Bearing | None = None
+
+
+_NAMES = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    Retry: "retry",
+    TimedOut: "timed_out",
+    Stuck: "stuck",
+    Deferred: "deferred",
+    Snoozed: "snoozed",
+    Released: "released",
+    Cancelled: "cancelled",
+}
+
+
+def columns(outcome: Outcome) -> Columns:
+    """Return the row that finish_jobs takes for it: its fields, those that it has."""
+    name = _NAMES[type(outcome)]
+    if isinstance(outcome, Succeeded):
+        return Columns(name, outcome.result)
+    if getattr(outcome, "provisional", False):
+        name = "provisional"
+    error: Error | None = getattr(outcome, "error", None)
+    return Columns(
+        name,
+        None,
+        None if error is None else error.as_json(),
+        getattr(outcome, "after", None),
+        getattr(outcome, "bearing", None),
+    )
+
+
+class OutcomeRow(NamedTuple):
+    """How one attempt came out, ready for the database: JSON is text already."""
 
     job_id: UUID
     attempt: int
@@ -62,17 +209,17 @@ class Told(NamedTuple):
     bearing: Bearing | None = None
 
 
-def tell(
+def outcome_row(
     job: Claimed,
     outcome: Outcome,
     *,
     usage: dict[str, Any] | None = None,
     units: int | None = None,
     index: int = 0,
-) -> Told:
+) -> OutcomeRow:
     """The row for finish_jobs. A result that is not JSON is refused, by name."""
     name, result, error, delay, bearing = columns(outcome)
-    return Told(
+    return OutcomeRow(
         job.id,
         job.attempt,
         job.slot_account,
@@ -94,11 +241,11 @@ FINISH = (
 
 
 def finish_arguments(
-    worker: int, told: Sequence[Told], *, wait: timedelta | None
+    worker: int, rows: Sequence[OutcomeRow], *, wait: timedelta | None
 ) -> tuple[Any, ...]:
     """What FINISH takes. A column that nobody uses is absent, which costs nothing."""
     jobs, attempts, accounts, outcomes, results, errors, delays, usages, units, bearings = zip(
-        *told, strict=True
+        *rows, strict=True
     )
     return (
         worker,
@@ -117,5 +264,78 @@ def finish_arguments(
 
 
 def _column(values: Iterable[Any]) -> list[Any] | None:
-    found = list(values)
-    return found if any(value is not None for value in found) else None
+    column = list(values)
+    return column if any(value is not None for value in column) else None
+
+
+def bearing_columns(
+    bearings: Sequence[Bearing | None],
+) -> Sequence[list[Any] | None]:
+    """Effects, waits and addresses, an element for each job; None where no job has a bearing."""
+    if not any(bearings):
+        return NO_BEARING
+    return [
+        list(column)
+        for column in zip(*(bearing or NO_BEARING for bearing in bearings), strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a report: `done`, `stale` (no longer ours), `busy` (its account is locked)."""
+
+    job_id: UUID
+    verdict: str
+    status: JobStatus | None
+
+
+Report = tuple[UUID, int, str | None, str | None, str | None, int | None]
+"""The latest of one attempt: job, attempt, stage, label, progress (JSON text), units.
+
+None: as it was; a stage of "" means that there is none now.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    attempt: int
+    seq: int
+    data: Any
+
+
+class Progress(Statements):
+    async def report(self, worker: int, reports: Sequence[Report]) -> list[tuple[UUID, str, bool]]:
+        """Write the latest of any number of attempts, in one transaction.
+
+        Of each: job, verdict, and whether the job is asked to stop.
+        """
+        jobs, attempts, stages, labels, progress, units = zip(*reports, strict=True)
+        return await self._rows(
+            as_row,
+            "select job_id, verdict, cancel from penstock.report_progress($1, $2, $3, $4, $5,"
+            " $6::text[]::jsonb[], $7)",
+            *(worker, jobs, attempts, stages, labels, progress, _column(units)),
+        )
+
+    async def keep_step(
+        self, worker: int, job_id: UUID, attempt: int, name: str, result: str
+    ) -> str:
+        """Keep a step's result (JSON text) for later attempts; the verdict."""
+        return await self._value(
+            str,
+            "select penstock.keep_step($1, $2, $3, $4, $5::text::jsonb)",
+            *(worker, job_id, attempt, name, result),
+        )
+
+    async def read_steps(self, job_id: UUID) -> dict[str, Any]:
+        """Return what earlier attempts of the job have kept, by name."""
+        sql = "select name, result from penstock.read_steps($1)"
+        return await self._pairs(sql, job_id)
+
+    async def append_chunks(self, worker: int, chunks: Sequence[tuple[UUID, int, int, str]]) -> int:
+        """Append (job, attempt, number, JSON text); how many were added. Safe to repeat."""
+        return await self._value(
+            int,
+            "select penstock.append_chunks($1, $2, $3, $4, $5::text[]::jsonb[])",
+            *(worker, *zip(*chunks, strict=True)),
+        )

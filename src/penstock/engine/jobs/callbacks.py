@@ -1,4 +1,4 @@
-"""Starts that go on outside: handed over under a token, and ended by whoever brings it."""
+"""Attempts that go on outside: dispatched under a token, and finished by whoever brings it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,20 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
-from penstock.engine.jobs.attempts import Claimed, Told
-from penstock.engine.jobs.outcomes import NO_BEARING, Bearing, bearing_columns
+from penstock.db.adapters.caller_connection import borrow
+from penstock.engine.jobs.attempts import (
+    NO_BEARING,
+    Bearing,
+    Claimed,
+    OutcomeRow,
+    bearing_columns,
+)
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """What a function says of one start; JSON is text already."""
+    """What a function reports of one attempt; JSON is text already."""
 
     job_id: UUID
     attempt: int
@@ -45,31 +51,23 @@ class Place(NamedTuple):
     queue: str
 
 
-class Callbacks:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
-    async def hand_over(self, worker: int, start: Claimed, token: str) -> str:
-        """Let a start go on outside; `done`, `stale` or `busy`."""
-        [row] = await self._fetch(
+class Callbacks(Statements):
+    async def hand_over(self, worker: int, claimed: Claimed, token: str) -> str:
+        """Let an attempt go on outside; `done`, `stale` or `busy` (its row is locked)."""
+        return await self._value(
+            str,
             "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
-            (worker, [start.id], [start.attempt], [token]),
+            *(worker, [claimed.id], [claimed.attempt], [token]),
         )
-        verdict: str = row["verdict"]
-        return verdict
 
-    async def take_back(self, told: Told, token: str, *, wait: timedelta | None = None) -> str:
-        """Nobody took it: end the start that was handed over; `stale` if a callback came first."""
-        [row] = await self._fetch(
-            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)"
-            " as verdict",
-            (
-                *(told.job_id, told.attempt, token, told.outcome, told.error, told.delay, wait),
-                *(told.bearing or NO_BEARING),
-            ),
+    async def take_back(self, row: OutcomeRow, token: str, *, wait: timedelta | None = None) -> str:
+        """Nobody took it: finish the dispatched attempt; `stale` if a callback came first."""
+        return await self._value(
+            str,
+            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)",
+            *(row.job_id, row.attempt, token, row.outcome, row.error, row.delay, wait),
+            *(row.bearing or NO_BEARING),
         )
-        verdict: str = row["verdict"]
-        return verdict
 
     async def resolve(
         self, items: Sequence[Item], *, wait: timedelta | None = None, conn: Any = None
@@ -79,7 +77,7 @@ class Callbacks:
         `wait`: how long for each account that others hold, before the answer `busy`.
         """
         effects, retry_afters, _ = bearing_columns([item.bearing for item in items])
-        rows = await (self._fetch if conn is None else borrow(conn))(
+        rows = await self._on(conn)(
             "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4,"
             " $5::text[]::jsonb[], $6::text[]::jsonb[], $7, $8::text[]::jsonb[], $9, $10,"
             " $11::text[]::jsonb[], $12, $13, $14)",
@@ -104,9 +102,8 @@ class Callbacks:
 
     async def kinds(self, jobs: Sequence[UUID]) -> dict[UUID, Place]:
         """Of which kind and queue jobs are; without those that are not known, or no longer."""
-        rows = await self._fetch(
-            "select job_id, kind, queue from penstock.find_callbacks($1)", (list(jobs),)
-        )
+        sql = "select job_id, kind, queue from penstock.find_callbacks($1)"
+        rows = await self._fetch(sql, (list(jobs),))
         return {row["job_id"]: Place(row["kind"], row["queue"]) for row in rows}
 
     async def remember(self, signature: bytes, *, conn: Any) -> bool:

@@ -79,7 +79,7 @@ class JobInfo(Mapping[str, Any]):
         return len(self.json)
 
 
-_NAMES = tuple(one.name for one in fields(JobInfo) if one.name != "json")
+_NAMES = tuple(each.name for each in fields(JobInfo) if each.name != "json")
 _READ = (
     (("id", "batch", "retry_of", "retried_by"), UUID),
     (("status",), JobStatus),

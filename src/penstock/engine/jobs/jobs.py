@@ -1,22 +1,176 @@
-"""Jobs: one method per SQL function of the lifecycle. Nothing is decided here."""
+"""Jobs: what a caller asks for, and one method per SQL function of the lifecycle."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
-from penstock.engine.encoding.encode import encode
-from penstock.engine.jobs.attempts import CLAIM, FINISH, Claimed, Told, finish_arguments, tell
+from penstock.db.adapters.caller_connection import Fetch
+from penstock.engine.encoding.encode import CREDITS_MAX, encode, encode_each, refuse_nul
+from penstock.engine.jobs.attempts import (
+    CLAIM,
+    FINISH,
+    Claimed,
+    Outcome,
+    OutcomeRow,
+    Verdict,
+    finish_arguments,
+    outcome_row,
+)
 from penstock.engine.jobs.info import JobInfo
-from penstock.engine.jobs.outcomes import Outcome
-from penstock.engine.jobs.requests import Batch, NewJob, submit_arguments
-from penstock.engine.states import JobStatus
+from penstock.engine.statements import Answer, Statements
+from penstock.engine.states import STATUSES, JobStatus
 from penstock.errors import Invalid, Misconfigured
+
+_INT_MAX = 2**31 - 1
+
+# What a caller may say of a job: first what submit_one and submit_many take in this order.
+_FIRST = {
+    "account": "text",
+    "dedupe_key": "text",
+    "topic": "text",
+    "priority": "integer",
+    "run_at": "timestamptz",
+    "delay": "interval",
+    "max_attempts": "integer",
+    "timeout": "interval",
+    "expires": "interval",
+}
+_TYPES = {**_FIRST, "price": "bigint", "webhook_url": "text"}
+_first, _options = attrgetter(*_FIRST), attrgetter(*_TYPES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """What a caller asks for; None leaves the choice to kind, plan and queue."""
+
+    kind: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    account: str | None = None
+    dedupe_key: str | None = None
+    topic: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    metadata: Mapping[str, Any] | None = None
+    price: int | None = None
+    webhook_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Many jobs, column by column: payloads and metadata as JSON text; None: none has it."""
+
+    kinds: Sequence[str]
+    payloads: Sequence[str]
+    account: Sequence[str | None] | None = None
+    dedupe_key: Sequence[str | None] | None = None
+    topic: Sequence[str | None] | None = None
+    priority: Sequence[int | None] | None = None
+    run_at: Sequence[datetime | None] | None = None
+    delay: Sequence[timedelta | None] | None = None
+    max_attempts: Sequence[int | None] | None = None
+    timeout: Sequence[timedelta | None] | None = None
+    expires: Sequence[timedelta | None] | None = None
+    metadata: Sequence[str | None] | None = None
+    price: Sequence[int | None] | None = None
+    webhook_url: Sequence[str | None] | None = None
+
+    @classmethod
+    def of(cls, jobs: Sequence[NewJob], encode: Callable[..., str] = encode) -> "Batch":
+        """These, checked as far as it can be without the database.
+
+        `encode`: how payloads become JSON.
+        """
+        for index, job in enumerate(jobs):
+            refuse_odd(job, index)
+        return cls(
+            kinds=[job.kind for job in jobs],
+            payloads=[
+                encode(job.payload, "payload", index=index) for index, job in enumerate(jobs)
+            ],
+            metadata=encode_each(column(jobs, "metadata"), "metadata"),
+            **{name: column(jobs, name) for name in _TYPES},
+        )
+
+
+def submit_arguments(
+    job: NewJob,
+    encode: Callable[[Any, str], str],
+    idempotency_key: str | None,
+    scope: str,
+    wake: str | None,
+) -> tuple[Any, ...]:
+    """As `submit_one` and `accept_job` take them, checked; `encode`: how its bodies become JSON."""
+    refuse_nul(idempotency_key, "idempotency_key")
+    refuse_odd(job)
+    metadata = None if job.metadata is None else encode(job.metadata, "metadata")
+    first = (job.kind, encode(job.payload, "payload"), *_first(job), metadata)
+    return (*first, idempotency_key, scope, wake, job.price, job.webhook_url)
+
+
+def refuse_odd(job: NewJob, index: int = 0) -> None:
+    """What would fail in the driver, before the database could name the field."""
+    refuse_nul(job.kind, "kind", index=index)
+    for name, value in zip(_TYPES, _options(job), strict=True):
+        if value is not None:
+            _refuse_odd_option(name, value, index)
+    if type(job.payload) is not dict and not isinstance(job.payload, Mapping):
+        raise Invalid(
+            "payload must be a JSON object", code="invalid_payload", field="payload", index=index
+        )
+
+
+def _refuse_odd_option(name: str, value: Any, index: int) -> None:
+    match _TYPES[name]:
+        case "text":
+            refuse_nul(value, name, index=index)
+        case "integer" if not _is_whole(value, -_INT_MAX, _INT_MAX):
+            raise _odd(name, f"must be a whole number, not {value!r}", index)
+        case "bigint" if not _is_whole(value, 0, CREDITS_MAX):
+            raise _odd(name, f"must be a whole number from 0 to {CREDITS_MAX}", index)
+        case "interval" if not isinstance(value, timedelta):
+            raise _odd(f"{name}_seconds", "must be a timedelta", index)
+        case "timestamptz":
+            refuse_odd_moment(value, index)
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def refuse_odd_price(price: Any, index: int = 0) -> None:
+    if price is not None:
+        _refuse_odd_option("price", price, index)
+
+
+def refuse_odd_moment(moment: Any, index: int = 0) -> None:
+    if moment is None:
+        return
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        # One without would mean another moment on each machine, and to each driver.
+        raise _odd("run_at", "must be a datetime with a time zone", index)
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise _odd("run_at", "must be a moment within ten years", index) from None
+
+
+def _odd(field: str, what: str, index: int) -> Invalid:
+    return Invalid(f"{field} {what}", code="invalid_job", field=field, index=index)
+
+
+def column(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
+    """One field of all, or None where none has it: an absent array costs nothing."""
+    values = [getattr(job, name) for job in jobs]
+    return values if any(value is not None for value in values) else None
 
 
 class Submitted(NamedTuple):
@@ -38,19 +192,10 @@ class Submitted(NamedTuple):
     """Of a kind with `split`: all jobs that the request became, in order; `id` is the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a report: `done`, `stale` (no longer ours, nothing changed) or `busy`."""
-
-    job_id: UUID
-    verdict: str
-    status: JobStatus | None
-
-
-class Jobs:
+class Jobs(Statements):
     def __init__(self, fetch: Fetch, *, commits: bool = False) -> None:
         """`commits`: statements given to `fetch` are in no transaction, and may commit."""
-        self._fetch = fetch
+        super().__init__(fetch)
         self._commits = commits
 
     async def submit(
@@ -65,22 +210,16 @@ class Jobs:
         """Accept one job, in the caller's transaction when `conn` is given.
 
         A repetition with the same idempotency key gets the first one's job, `replayed`. `wake`: the
-        queue whose resting workers are told with the commit; all such commits wait in one line.
-        Where it can, it tells them before the disk has the job, and comes back when it has: after
+        queue whose idle workers the commit wakes; all such commits wait in one line.
+        Where it can, it wakes them before the disk has the job, and comes back when it has: after
         an error of the connection the job may be there, as it may after any.
         """
         arguments = submit_arguments(job, encode, idempotency_key, scope, wake)
         row = await self._submit(arguments, conn, early=wake is not None and conn is None)
         return Submitted(
-            _uuid(row["id"]),
-            JobStatus(row["status"]),
-            row["deduplicated"],
-            row["replayed"],
-            row["place"],
-            row["eta_seconds"],
-            row["balance"],
-            None if row["batch"] is None else _uuid(row["batch"]),
-            tuple(UUID(one) for one in row["ids"] or ()),
+            *(_uuid(row["id"]), STATUSES[row["status"]], row["deduplicated"], row["replayed"]),
+            *(row["place"], row["eta_seconds"], row["balance"], _uuid(row["batch"])),
+            tuple(UUID(job_id) for job_id in row["ids"] or ()),
         )
 
     async def _submit(self, arguments: Sequence[Any], conn: Any, *, early: bool) -> Any:
@@ -111,57 +250,28 @@ class Jobs:
         kinds = set(batch.kinds)
         # A few arrays instead of as many rows as jobs: a tenth of the time of a large batch.
         [row] = await self._on(conn)(
-            "select array_agg(id order by ordinal) as ids,"
-            " array_agg(cast(status as text) order by ordinal) as statuses,"
-            " array_agg(deduplicated order by ordinal) as deduplicated,"
-            " array_agg(balance order by ordinal) as balances,"
-            " array_agg(batch order by ordinal) as batches from penstock.submit_many("
-            # Most batches are of one kind: a million copies of its name need not go over the wire.
-            "coalesce(cast($1 as text[]),"
-            " array_fill(cast($16 as text), array[cast($17 as integer)])),"
-            " cast(cast($2 as text[]) as jsonb[]), cast($3 as text[]),"
-            " cast($4 as text[]), cast($5 as text[]), cast($6 as integer[]),"
-            " cast($7 as timestamptz[]), cast($8 as interval[]), cast($9 as integer[]),"
-            " cast($10 as interval[]), cast($11 as interval[]),"
-            " cast(cast($12 as text[]) as jsonb[]), cast($13 as bigint[]), cast($14 as boolean),"
-            " p_webhook_urls => cast($15 as text[]), p_own => cast($18 as boolean))",
+            _SUBMIT_MANY,
             (
+                # Most batches are of one kind: a million copies of its name need not be sent.
                 batch.kinds if len(kinds) > 1 else None,
                 batch.payloads,
-                batch.account,
-                batch.dedupe_key,
-                batch.topic,
-                batch.priority,
-                batch.run_at,
-                batch.delay,
-                batch.max_attempts,
-                batch.timeout,
-                batch.expires,
-                batch.metadata,
-                batch.price,
-                batched,
-                batch.webhook_url,
-                next(iter(kinds), None),
-                len(batch.payloads),
-                own,
+                *_first(batch),
+                *(batch.metadata, batch.price, batched, batch.webhook_url),
+                *(next(iter(kinds), None), len(batch.payloads), own),
             ),
         )
-        found = (row[one] for one in ("statuses", "deduplicated", "balances"))
-        ids, batches = _uuids(row["ids"]), _uuids(row["batches"])
         return [
-            Submitted(job, _STATUSES[status], deduplicated, balance=balance, batch=batch_id)
-            for job, batch_id, status, deduplicated, balance in zip(
-                ids, batches, *found, strict=True
+            Submitted(job_id, STATUSES[status], twin, balance=balance, batch=batch_id)
+            for job_id, batch_id, status, twin, balance in zip(
+                map(_uuid, row["ids"]),
+                map(_uuid, row["batches"]),
+                *(row[name] for name in ("statuses", "deduplicated", "balances")),
+                strict=True,
             )
         ]
 
     async def claim(
-        self,
-        worker: int,
-        queue: str,
-        limit: int,
-        *,
-        job: UUID | None = None,
+        self, worker: int, queue: str, limit: int, *, job: UUID | None = None
     ) -> list[Claimed]:
         """Start up to `limit` due jobs for a worker that has as many free slots.
 
@@ -178,18 +288,20 @@ class Jobs:
     async def finish(
         self, worker: int, ended: Sequence[tuple[Claimed, Outcome]], *, conn: Any = None
     ) -> list[Verdict]:
-        """Report how starts ended, any number in one transaction. Safe to repeat.
+        """Report how attempts came out, any number in one transaction. Safe to repeat.
 
-        `stale` means the job was given to another attempt, or has ended: drop what it produced.
-        `busy` means an app's open transaction holds the job's account: report it again.
+        `stale` means the job was given to another attempt, or has finished: drop what it produced.
+        `busy` means an app's open transaction has locked the job's account: report it again.
         """
-        told = [tell(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)]
-        return await self.finish_told(worker, told, conn=conn) if told else []
+        rows = [
+            outcome_row(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)
+        ]
+        return await self.finish_rows(worker, rows, conn=conn) if rows else []
 
-    async def finish_told(
+    async def finish_rows(
         self,
         worker: int,
-        told: Sequence[Told],
+        rows: Sequence[OutcomeRow],
         *,
         conn: Any = None,
         all_done: bool = True,
@@ -197,47 +309,48 @@ class Jobs:
     ) -> list[Verdict]:
         """The same for rows that are ready. Without `all_done`, what took effect is left out.
 
-        `wait`: how long for each account that others hold, before the answer `busy`.
+        `wait`: how long for each account that others have locked, before the answer `busy`.
         """
         sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
-        rows = await self._on(conn)(sql, finish_arguments(worker, told, wait=wait))
-        return [_verdict(row) for row in rows]
+        verdicts = await self._on(conn)(sql, finish_arguments(worker, rows, wait=wait))
+        return [
+            Verdict(row["job_id"], row["verdict"], STATUSES.get(row["status"])) for row in verdicts
+        ]
 
     async def cancel(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Cancel a job that waits, ask a running one to stop; a finished one stays as it is."""
-        return await self._job(
-            "select penstock.cancel_job(cast($1 as uuid)) as found", job_id, conn
-        )
+        sql = "select penstock.cancel_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def retry(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """Submit a finished job again as a new one, or run a scheduled one now."""
-        return await self._job("select penstock.retry_job(cast($1 as uuid)) as found", job_id, conn)
+        sql = "select penstock.retry_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
     async def read(self, job_id: UUID, *, conn: Any = None) -> JobInfo:
         """The job as every reader sees it."""
-        return await self._job("select penstock.read_job(cast($1 as uuid)) as found", job_id, conn)
+        sql = "select penstock.read_job(cast($1 as uuid)) as answer"
+        return JobInfo.from_json(await self._json(sql, (job_id,), conn))
 
-    async def read_batch(self, batch_id: UUID, *, conn: Any = None) -> dict[str, Any]:
+    async def read_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
         """How far the jobs that were submitted together are, as one."""
-        return await self._one(
-            "select penstock.read_batch(cast($1 as uuid)) as found", batch_id, conn
-        )
+        sql = "select penstock.read_batch(cast($1 as uuid)) as answer"
+        return await self._json(sql, (batch_id,), conn)
 
-    async def cancel_batch(self, batch_id: UUID, *, conn: Any = None) -> dict[str, Any]:
-        """Cancel each of them that has not ended."""
-        return await self._one(
-            "select penstock.cancel_batch(cast($1 as uuid)) as found", batch_id, conn
-        )
+    async def cancel_batch(self, batch_id: UUID, *, conn: Any = None) -> Answer:
+        """Cancel each of them that has not finished."""
+        sql = "select penstock.cancel_batch(cast($1 as uuid)) as answer"
+        return await self._json(sql, (batch_id,), conn)
 
     async def refuse_computed(self, batch: Batch, of: Sequence[int]) -> None:
         """Refuse those of a batch whose kind needs the app's code, of which this has none."""
-        prices = batch.price
+        prices = batch.price or [None] * len(batch.kinds)
         try:
             await self._fetch(
                 "select penstock.refuse_computed($1, $2)",
                 (
                     [batch.kinds[index] for index in of],
-                    [prices is not None and prices[index] is not None for index in of],
+                    [prices[index] is not None for index in of],
                 ),
             )
         except Invalid as error:
@@ -246,56 +359,44 @@ class Jobs:
 
     async def queues_of(self, kinds: Sequence[str]) -> list[str]:
         """Where jobs of these kinds wait."""
-        rows = await self._fetch("select queue from penstock.queues_of($1) queue", (list(kinds),))
-        return [row["queue"] for row in rows]
+        return await self._values("select queue from penstock.queues_of($1) queue", list(kinds))
 
     async def wake(self, queues: Sequence[str]) -> None:
-        """Tell resting workers that these queues have work. After commit; a hint only."""
+        """Wake idle workers: these queues have work. After commit; the wake-up may be lost."""
         await self._fetch("select penstock.wake_workers($1)", (list(queues),))
 
-    async def _job(self, sql: str, job_id: UUID, conn: Any) -> JobInfo:
-        return JobInfo.from_json(await self._one(sql, job_id, conn))
 
-    async def _one(self, sql: str, its_id: UUID, conn: Any) -> dict[str, Any]:
-        [row] = await self._on(conn)(sql, (its_id,))
-        found = row["found"]
-        # Some drivers leave jsonb as text.
-        answer: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
-        return answer
-
-    def _on(self, conn: Any) -> Fetch:
-        return self._fetch if conn is None else borrow(conn)
+def _casts(types: Iterable[str], first: int = 1, array: str = "") -> str:
+    """Numbered arguments with their types, which some drivers do not find out."""
+    through = {"jsonb": f"cast(cast(${{}} as text{array}) as jsonb{array})"}
+    return ", ".join(
+        through.get(name, f"cast(${{}} as {name}{array})").format(n)
+        for n, name in enumerate(types, first)
+    )
 
 
-_STATUSES = {status.value: status for status in JobStatus}
-
-_ASKED = (
-    "cast($1 as text), cast(cast($2 as text) as jsonb), cast($3 as text), cast($4 as text),"
-    " cast($5 as text), cast($6 as integer), cast($7 as timestamptz), cast($8 as interval),"
-    " cast($9 as integer), cast($10 as interval), cast($11 as interval),"
-    " cast(cast($12 as text) as jsonb), cast($13 as text), cast($14 as text), cast($15 as text),"
-    " cast($16 as bigint), cast($17 as text)"
+_ONE = _casts(
+    ("text", "jsonb", *_FIRST.values(), "jsonb", "text", "text", "text", "bigint", "text")
 )
+_MANY = _casts(("jsonb", *_FIRST.values(), "jsonb", "bigint"), 2, "[]")
 _SUBMIT = (
     "select id, status::text, deduplicated, replayed, place, eta_seconds, balance, batch,"  # noqa: S608
-    f" cast(ids as text[]) as ids from penstock.submit_one({_ASKED})"
+    f" cast(ids as text[]) as ids from penstock.submit_one({_ONE})"
 )
-# With a place for each of its answers.
-_SUBMIT_WAKING = f"call penstock.submit_waking({_ASKED}{', null' * 9})"
+# With a null for each of its answers.
+_SUBMIT_WAKING = f"call penstock.submit_waking({_ONE}{', null' * 9})"
+_SUBMIT_MANY = (
+    "select array_agg(id order by ordinal) as ids,"  # noqa: S608
+    " array_agg(cast(status as text) order by ordinal) as statuses,"
+    " array_agg(deduplicated order by ordinal) as deduplicated,"
+    " array_agg(balance order by ordinal) as balances,"
+    " array_agg(batch order by ordinal) as batches from penstock.submit_many("
+    "coalesce(cast($1 as text[]), array_fill(cast($16 as text), array[cast($17 as integer)])), "
+    f"{_MANY}, cast($14 as boolean),"
+    " p_webhook_urls => cast($15 as text[]), p_own => cast($18 as boolean))"
+)
 
 
-def _verdict(row: Mapping[str, Any]) -> Verdict:
-    status = row["status"]
-    return Verdict(row["job_id"], row["verdict"], JobStatus(status) if status else None)
-
-
-def _uuid(value: Any) -> UUID:
-    return value if isinstance(value, UUID) else UUID(str(value))
-
-
-def _uuids(values: list[Any]) -> list[Any]:
-    """A column of them, as one driver or another gives it; None stays None."""
-    kinds = set(map(type, values)) - {type(None)}
-    if all(issubclass(kind, UUID) for kind in kinds):
-        return values
-    return [None if value is None else _uuid(value) for value in values]
+def _uuid(value: Any) -> Any:
+    """As one driver or another gives it; None stays None."""
+    return value if value is None or isinstance(value, UUID) else UUID(str(value))

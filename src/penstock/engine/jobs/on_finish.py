@@ -1,4 +1,4 @@
-"""Ends that an app wants to be told of, in a transaction that it can write in."""
+"""Finished jobs for on_finish callbacks, in a transaction that the app can write in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch, borrow
-from penstock.engine.jobs.attempts import Told
+from penstock.db.adapters.caller_connection import borrow
+from penstock.engine.jobs.attempts import OutcomeRow
+from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that has ended, as an app's on_finish gets it."""
+    """A finished job, as an app's on_finish gets it."""
 
     id: UUID
     kind: str
@@ -34,32 +35,29 @@ _COLUMNS = (
 )
 
 
-class Hooks:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class OnFinish(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
     ) -> Ended | None:
-        """One end to tell of (that of `job_id`), taken with the transaction of `conn`."""
+        """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.take_hook($1, $2)",  # noqa: S608
             (list(kinds), job_id),
         )
         return Ended(*rows[0].values()) if rows else None
 
-    async def hold(self, worker: int, told: Told, *, conn: Any) -> Ended | None:
-        """The job as this end will leave it, held until the transaction of `conn` ends.
+    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> Ended | None:
+        """The job as this outcome will leave it, locked until the transaction of `conn` ends.
 
-        None where the job goes on, or the start is not the worker's, or somebody has the job.
+        None where the job goes on, or the attempt is not the worker's, or the job is locked.
         """
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
             " $6::text::jsonb)",
-            (worker, told.job_id, told.attempt, told.outcome, told.result, told.error),
+            (worker, row.job_id, row.attempt, row.outcome, row.result, row.error),
         )
         return Ended(*rows[0].values()) if rows else None
 
     async def put_off(self, job_id: UUID) -> None:
-        """It could not be told: again after a while, which grows."""
+        """The callback failed: it is due again after a while, which grows."""
         await self._fetch("select penstock.put_off_hook($1)", (job_id,))

@@ -42,6 +42,10 @@ class Form:
         raise NotImplementedError
 
     def read(self, value: Any, option: str) -> Any:
+        """None stays None: not given."""
+        return None if value is None else self._read(value, option)
+
+    def _read(self, value: Any, option: str) -> Any:
         raise NotImplementedError
 
 
@@ -71,9 +75,7 @@ class Whole(Form):
     def words(self) -> str:
         return f"whole number, {self.least:,} to {self.most:,}"
 
-    def read(self, value: Any, option: str) -> int | None:
-        if value is None:
-            return None
+    def _read(self, value: Any, option: str) -> int:
         if (
             not isinstance(value, int)
             or isinstance(value, bool)
@@ -92,9 +94,7 @@ class Word(Form):
         *others, last = (f"`{choice}`" for choice in self.choices)
         return f"{', '.join(others)} or {last}" if others else last
 
-    def read(self, value: Any, option: str) -> str | None:
-        if value is None:
-            return None
+    def _read(self, value: Any, option: str) -> str:
         if not isinstance(value, str) or value not in self.choices:
             raise wrong(option, value, f"it may be {', '.join(self.choices)}")
         return value
@@ -144,7 +144,7 @@ class Kept(Form):
     words = 'duration or `"forever"`'
     suffix = "_seconds"
 
-    def read(self, value: Any, option: str) -> float | str | None:
+    def _read(self, value: Any, option: str) -> Any:
         return "forever" if value == "forever" else Seconds().read(value, option)
 
 
@@ -152,9 +152,7 @@ class Kept(Form):
 class Rate(Form):
     words = 'like `"500/min"`: per s, min, h or d'
 
-    def read(self, value: Any, option: str) -> str | None:
-        if value is None:
-            return None
+    def _read(self, value: Any, option: str) -> str:
         parts = _RATE.fullmatch(value) if isinstance(value, str) else None
         if parts is None:
             raise wrong(option, value, 'it must look like "500/min" (per s, min, h or d)')
@@ -167,9 +165,7 @@ class Rate(Form):
 class Text(Form):
     words = "text"
 
-    def read(self, value: Any, option: str) -> str | None:
-        if value is None:
-            return None
+    def _read(self, value: Any, option: str) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= TEXT_MAX or "\x00" in value:
             raise wrong(option, value, f"it may be a text of 1 to {TEXT_MAX} characters")
         return value
@@ -181,20 +177,17 @@ class Memory(Form):
 
     words = 'size, like `"512MB"`; 32 MB or more'
 
-    def read(self, value: Any, option: str) -> int | None:
+    def _read(self, value: Any, option: str) -> int:
+        size: int | None = None
         match value:
-            case None:
-                return None
             case bool():
-                size = None
+                pass
             case int():
                 size = value
             case str():
                 parts = _BYTES.fullmatch(value.strip())
                 unit = (parts[2] or "B")[0].upper() if parts else "B"
                 size = int(float(parts[1]) * _UNIT_BYTES[unit]) if parts else None
-            case _:
-                size = None
         if size is None or size < _LEAST_MEMORY:
             allowed = 'it may be 32MB or more, like "512MB", "2GB" or a whole number'
             raise wrong(option, value, allowed)

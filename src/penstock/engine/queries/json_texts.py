@@ -1,20 +1,23 @@
-"""Jobs and batches as JSON text, as Postgres wrote it: a server hands it on without reading it."""
+"""Jobs and batches as JSON text, as Postgres wrote it: a server sends it on without reading it."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
 
-from penstock.db.adapters.caller_connection import Fetch, Rows
+from penstock.base.suggestions import did_you_mean
+from penstock.db.adapters.caller_connection import Rows
 from penstock.db.connections.driver_errors import translated
 from penstock.engine.encoding.encode import encode_checked, refuse_nul
-from penstock.engine.jobs.requests import NewJob, column, refuse_odd, submit_arguments
-from penstock.engine.queries.lists import JobFilter
-from penstock.engine.queries.notifications import Batcher
-from penstock.engine.states import JobStatus
-from penstock.errors import Refused, RolledBack
+from penstock.engine.jobs.jobs import NewJob, column, refuse_odd, submit_arguments
+from penstock.engine.queries.events import Batcher
+from penstock.engine.queries.lists import JobFilter, JobRows
+from penstock.engine.statements import Statements
+from penstock.engine.states import STATUSES, JobStatus
+from penstock.errors import NotFound, Refused, RolledBack
 
 # How many submits share a commit, and how large each may be: none waits for another's megabyte.
 MOST_SUBMITS = 32
@@ -24,6 +27,7 @@ MOST_READS = 8
 READS_AT_ONCE = 4
 # How long a submit or a read may take, the wait for its batch included.
 WAIT_SECONDS = 10.0
+MOST_NAMED = 20
 
 
 class Scope(NamedTuple):
@@ -67,10 +71,7 @@ class Page(NamedTuple):
 EVERYTHING = Scope()
 
 
-class Texts:
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
+class Texts(Statements):
     async def submit(  # noqa: PLR0913  # as accept_job takes them
         self,
         job: NewJob,
@@ -163,21 +164,9 @@ class Texts:
 
         `public`: as customers see them.
         """
-        for name in ("kind", "queue", "account", "topic"):
-            refuse_nul(getattr(wanted, name), name, code="invalid_filter")
         rows = await self._fetch(
             "select job, after from penstock.page_jobs($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            (
-                wanted.status,
-                wanted.kind,
-                wanted.queue,
-                wanted.account,
-                wanted.topic,
-                batch,
-                limit,
-                before,
-                public,
-            ),
+            (*wanted.arguments(), batch, limit, before, public),
         )
         return Page([row["job"] for row in rows[:-1]], rows[-1]["after"])
 
@@ -291,13 +280,12 @@ _JOB_COLUMNS = (
     " cast(job ->> 'eta_seconds' as double precision), cast(job ->> 'deduplicated' as boolean),"
     " cast(job ->> 'replayed' as boolean)"
 )
-_STATUSES = {status.value: status for status in JobStatus}
 _TOGETHER = ("topic", "priority", "run_at", "delay", "max_attempts", "timeout", "expires")
 
 
 def _text(values: Iterable[Any]) -> Text:
     text, job_id, queue, status, eta, deduplicated, replayed = values
-    return Text(text, job_id, queue, _STATUSES[status], eta, bool(deduplicated), bool(replayed))
+    return Text(text, job_id, queue, STATUSES[status], eta, bool(deduplicated), bool(replayed))
 
 
 def _in_order(rows: Rows, count: int) -> list[Text | None]:
@@ -311,3 +299,31 @@ def _bound(scope: Scope) -> Scope:
     refuse_nul(scope.account, "account")
     refuse_nul(scope.topic, "topic")
     return scope
+
+
+@asynccontextmanager
+async def naming_known(rows: JobRows) -> AsyncIterator[None]:
+    """For callers who may know all names: a customer's key is none of them."""
+    try:
+        yield
+    except NotFound as error:
+        known: list[str]
+        match error.code:
+            case "unknown_kind":
+                known = await rows.kinds()
+            case "unknown_queue":
+                known = await rows.queues()
+            case _:
+                raise
+        name = error.members.get(error.code.removeprefix("unknown_"))
+        error.message = f"{error.message}; {listed(known)}.{did_you_mean(name, known)}"
+        error.args = (error.message,)
+        raise
+
+
+def listed(known: list[str]) -> str:
+    """`known are mail, studio`, of many the first."""
+    if not known:
+        return "none is declared yet"
+    more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+    return f"known are {', '.join(known[:MOST_NAMED])}{more}"

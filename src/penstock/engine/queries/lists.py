@@ -1,16 +1,21 @@
-"""What people look at: jobs newest first, queues, workers, and how things stand."""
+"""What operators read: jobs, lists of everything, how things stand, figures by the hour."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.db.adapters.caller_connection import Fetch
 from penstock.engine.encoding.encode import refuse_nul, whole
+from penstock.engine.jobs.attempts import Chunk
 from penstock.engine.jobs.info import JobInfo
+from penstock.engine.statements import Answer, Statements
 from penstock.engine.states import JobStatus
 
 MOST_ACCOUNTS = 1_000
+MOST_HOURS = 2_160
+# A total is counted that far; beyond, "more than" has to do.
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +28,16 @@ class JobFilter:
     account: str | None = None
     topic: str | None = None
 
+    def arguments(self, code: str = "invalid_filter") -> tuple[str | None, ...]:
+        """As SQL takes them, checked; `code`: of the refusal."""
+        texts = {name: getattr(self, name) for name in ("kind", "queue", "account", "topic")}
+        for name, text in texts.items():
+            refuse_nul(text, name, code=code)
+        return self.status, *texts.values()
 
-class Lists:
+
+class Lists(Statements):
     """Jobs are `JobInfo`; all else are plain dicts in the form of the contract."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
 
     async def jobs(
         self, wanted: JobFilter | None = None, *, limit: int = 50, before: UUID | None = None
@@ -37,77 +46,55 @@ class Lists:
 
         The next page begins `before` the last id of this one.
         """
-        wanted = wanted or JobFilter()
-        for name in ("kind", "queue", "account", "topic"):
-            refuse_nul(getattr(wanted, name), name)
-        rows = await self._fetch(
+        return await self._rows(
+            JobInfo.from_json,
             "select job from penstock.list_jobs($1, $2, $3, $4, $5, $6, $7) job",
-            (
-                wanted.status,
-                wanted.kind,
-                wanted.queue,
-                wanted.account,
-                wanted.topic,
-                limit,
-                before,
-            ),
+            *(*(wanted or JobFilter()).arguments("invalid_job"), limit, before),
         )
-        return [JobInfo.from_json(row["job"]) for row in rows]
 
     async def accounts(
         self, prefix: str, *, limit: int = 100, after: str | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Answer]:
         """Those whose names begin so, by name; the next page begins `after` the last name."""
         refuse_nul(prefix, "prefix", code="invalid_prefix")
         refuse_nul(after, "after", code="invalid_after")
-        rows = await self._fetch(
+        return await self._values(
             "select account from penstock.find_accounts($1, $2, $3) account",
-            (prefix, whole(limit, "limit", 1, MOST_ACCOUNTS, "invalid_filter"), after),
+            *(prefix, whole(limit, "limit", 1, MOST_ACCOUNTS, "invalid_filter"), after),
         )
-        return [row["account"] for row in rows]
 
-    async def queues(self, name: str | None = None) -> list[dict[str, Any]]:
+    async def queues(self, name: str | None = None) -> list[Answer]:
         """Every queue by name, or the one that is named: its limits and what waits in it."""
         refuse_nul(name, "queue", code="invalid_queue")
-        rows = await self._fetch("select queue from penstock.list_queues($1) queue", (name,))
-        return [row["queue"] for row in rows]
+        return await self._values("select queue from penstock.list_queues($1) queue", name)
 
-    async def standings(self) -> dict[str, Any]:
+    async def standings(self) -> Answer:
         """Every queue as operators look at it, and when that was; large counts are estimates."""
-        [row] = await self._fetch("select penstock.read_queues() as answer", ())
-        answer: dict[str, Any] = row["answer"]
-        return answer
+        return await self._value(dict, "select penstock.read_queues()")
 
-    async def queue(self, name: str) -> dict[str, Any]:
+    async def queue(self, name: str) -> Answer:
         """One queue closely: every option as declared and as in force, what stops it, its kinds."""
         refuse_nul(name, "queue", code="invalid_queue")
-        [row] = await self._fetch("select penstock.read_queue($1) as queue", (name,))
-        answer: dict[str, Any] = row["queue"]
-        return answer
+        return await self._value(dict, "select penstock.read_queue($1)", name)
 
-    async def stuck(self, *, limit: int = 100) -> list[dict[str, Any]]:
-        """Starts without a sign of life, and jobs that wait after one; the longest first."""
-        rows = await self._fetch("select stuck from penstock.list_stuck($1) stuck", (limit,))
-        return [row["stuck"] for row in rows]
+    async def stuck(self, *, limit: int = 100) -> list[Answer]:
+        """Attempts without a sign of life, and jobs that wait after one; the longest first."""
+        return await self._values("select stuck from penstock.list_stuck($1) stuck", limit)
 
-    async def losses(self) -> list[dict[str, Any]]:
+    async def losses(self) -> list[Answer]:
         """Workers that were lost in the last day, and what became of their jobs."""
-        rows = await self._fetch("select loss from penstock.list_losses() loss", ())
-        return [row["loss"] for row in rows]
+        return await self._values("select loss from penstock.list_losses() loss")
 
-    async def blocked_loops(self, job_id: UUID | None = None) -> list[dict[str, Any]]:
+    async def blocked_loops(self, job_id: UUID | None = None) -> list[Answer]:
         """Event loops that stood still in the last day, or those that one job blocked."""
-        rows = await self._fetch(
-            "select blocked from penstock.list_blocked_loops(p_job => $1) blocked", (job_id,)
-        )
-        return [row["blocked"] for row in rows]
+        sql = "select blocked from penstock.list_blocked_loops(p_job => $1) blocked"
+        return await self._values(sql, job_id)
 
-    async def unhandled(self) -> list[dict[str, Any]]:
+    async def unhandled(self) -> list[Answer]:
         """Kinds with queued jobs that no live worker of their queue has a handler for."""
-        rows = await self._fetch("select kind from penstock.list_unhandled() kind", ())
-        return [row["kind"] for row in rows]
+        return await self._values("select kind from penstock.list_unhandled() kind")
 
-    async def overdue(self, older_than: timedelta) -> list[dict[str, Any]]:
+    async def overdue(self, older_than: timedelta) -> list[Answer]:
         """What should have moved for so long and has not: rule, subject, since, detail.
 
         What is found may be about to move; whoever wants to be sure asks twice.
@@ -115,19 +102,144 @@ class Lists:
         rows = await self._fetch("select * from penstock.check_liveness($1)", (older_than,))
         return [dict(row) for row in rows]
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[Answer]:
         """Workers that are alive, silent, or were lost in the last day."""
-        rows = await self._fetch("select worker from penstock.list_workers() worker", ())
-        return [row["worker"] for row in rows]
+        return await self._values("select worker from penstock.list_workers() worker")
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Answer:
         """Totals, averages of the last thousand jobs, every queue and worker."""
-        [row] = await self._fetch("select penstock.read_status() as status", ())
-        answer: dict[str, Any] = row["status"]
-        return answer
+        return await self._value(dict, "select penstock.read_status()")
 
     async def partitions_ahead(self) -> timedelta:
         """For how long the partitions of history are made."""
-        [row] = await self._fetch("select penstock.partitions_ahead() as ahead", ())
-        ahead: timedelta = row["ahead"]
+        ahead: timedelta
+        [ahead] = await self._values("select penstock.partitions_ahead()")
         return ahead
+
+
+class Hourly(Statements):
+    """How things stand, figures by the hour, numbers to be scraped."""
+
+    async def status(self) -> Answer:
+        """Totals, averages, every queue and worker, and what is stuck."""
+        return await self._value(dict, "select penstock.read_admin_status()")
+
+    async def metrics(self, hours: int = 24, *, queue: str | None = None) -> Answer:
+        """Failures by class and outcomes by queue, kind and outcome, each by the hour."""
+        return await self._value(dict, "select penstock.read_metrics($1, $2)", _hours(hours), queue)
+
+    async def overview(self, hours: int = 24) -> Answer:
+        """What is live and what has finished, for a page that is read every second.
+
+        Where counting would take long, a count is an estimate: its status is named in `about`.
+        """
+        return await self._value(dict, "select penstock.read_overview($1)", _hours(hours))
+
+    async def gauges(self) -> Answer:
+        """Queues, workers, and all that was counted since the beginning."""
+        return await self._value(dict, "select penstock.read_gauges()")
+
+
+def _hours(hours: int) -> int:
+    return whole(hours, "hours", 1, MOST_HOURS, "invalid_filter")
+
+
+class RowPage(NamedTuple):
+    """Jobs in the short form (reads.sql): without payload and result."""
+
+    items: Sequence[JobInfo]
+    after: UUID | None
+    """Where the next page begins; None: this is the last."""
+    seen: bool
+    """It ended because it has looked at enough: what is further back nobody has looked at."""
+
+
+class Total(NamedTuple):
+    jobs: int
+    exact: bool
+    """Else there are more, or some that were not looked at."""
+
+
+class Body(NamedTuple):
+    """A payload or result as text; None: there is none."""
+
+    text: str | None
+    characters: int | None
+    """How long it is when it is not cut."""
+    uploads: Sequence[UUID]
+
+
+class JobRows(Statements):
+    """Jobs as rows of a table that operators read, and what else they ask about one."""
+
+    async def page(
+        self,
+        wanted: JobFilter,
+        *,
+        batch: UUID | None = None,
+        limit: int = 50,
+        before: UUID | None = None,
+    ) -> RowPage:
+        """Jobs that fit, newest first. A page may be short and not the last."""
+        sql = "select job, after, seen from penstock.page_rows($1, $2, $3, $4, $5, $6, $7, $8)"
+        return await self._page(sql, *wanted.arguments(), batch, limit, before)
+
+    async def read(self, ids: Sequence[UUID]) -> list[JobInfo]:
+        """These jobs, as far as they are there."""
+        sql = "select job from penstock.read_rows($1) job"
+        return await self._rows(JobInfo.from_json, sql, list(ids))
+
+    async def by_end(self, end: str) -> list[JobInfo]:
+        """Jobs whose ids end so, in short, ten at most; of the newest 200,000."""
+        return await self._rows(
+            JobInfo.from_json, "select job from penstock.find_by_end($1) job", end
+        )
+
+    async def of_batch(self, batch: UUID, *, limit: int = 50, after: UUID | None = None) -> RowPage:
+        """The jobs of a batch, in the order of their submit."""
+        sql = "select job, after, seen from penstock.page_batch_rows($1, $2, $3)"
+        return await self._page(sql, batch, limit, after)
+
+    async def _page(self, sql: str, *args: Any) -> RowPage:
+        *rows, end = await self._fetch(sql, args)
+        return RowPage([JobInfo.from_json(row["job"]) for row in rows], end["after"], end["seen"])
+
+    async def count(
+        self, wanted: JobFilter, *, batch: UUID | None = None, most: int = MOST_COUNTED
+    ) -> Total:
+        """How many fit, counted up to `most`."""
+        [total] = await self._rows(
+            Total,
+            "select total, exact from penstock.count_jobs($1, $2, $3, $4, $5, $6, $7)",
+            *(*wanted.arguments(), batch, most),
+        )
+        return total
+
+    async def estimate(self) -> int:
+        """All jobs there are, about."""
+        return await self._value(int, "select penstock.estimate_jobs()")
+
+    async def kinds(self) -> list[str]:
+        """Every kind by name."""
+        return await self._values("select kind from penstock.list_kinds()")
+
+    async def queues(self) -> list[str]:
+        """Every queue by name; `Lists.queues` counts what waits in each, which takes longer."""
+        return await self._values("select name from penstock.list_queue_names() name")
+
+    async def inspect(self, job_id: UUID) -> JobInfo:
+        """The job as every surface shows it, without its result, and what an operator adds."""
+        return await self._value(JobInfo.from_json, "select penstock.inspect_job($1)", job_id)
+
+    async def last_chunks(self, job_id: UUID, *, most: int) -> list[Chunk]:
+        """The end of what its last attempt emitted."""
+        sql = "select attempt, seq, data from penstock.read_last_chunks($1, $2)"
+        return await self._rows(Chunk, sql, job_id, most)
+
+    async def body(self, job_id: UUID, part: str, *, most: int | None = None) -> Body:
+        """Its `payload` or `result`: the first `most` characters for people, or all as it is."""
+        [row] = await self._fetch(
+            "select body, characters, uploads from penstock.read_body($1, $2, $3)",
+            (job_id, part, most),
+        )
+        return Body(row["body"], row["characters"], row["uploads"] or ())

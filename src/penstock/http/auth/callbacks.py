@@ -20,8 +20,8 @@ from uuid import UUID
 from starlette.requests import Request
 
 from penstock.engine.encoding.encode import encode
+from penstock.engine.jobs.attempts import columns
 from penstock.engine.jobs.callbacks import Item
-from penstock.engine.jobs.outcomes import columns
 from penstock.errors import Invalid, Unauthorized
 from penstock.failures.outcome import charged, clean
 from penstock.http.backend import Backend

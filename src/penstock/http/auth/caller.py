@@ -16,8 +16,8 @@ from starlette.types import Scope
 
 from penstock.engine.accounts.keys import PREFIX, Key, Keys, parts
 from penstock.engine.accounts.sessions import Grant, Grants
+from penstock.engine.queries.events import Batcher
 from penstock.engine.queries.json_texts import Scope as JobScope
-from penstock.engine.queries.notifications import Batcher
 from penstock.errors import NotAllowed, NotFound, RateLimited, Unauthorized
 from penstock.http.auth import tokens
 from penstock.security.roots import Roots

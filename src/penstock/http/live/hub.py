@@ -25,8 +25,7 @@ from penstock.db.connections.pooler import is_pooled
 from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.accounts.sessions import Grant
 from penstock.engine.engine import Engine
-from penstock.engine.queries.events import Scope, WatchedJob, WatchRequest
-from penstock.engine.queries.notifications import LAST_SECONDS, Batcher
+from penstock.engine.queries.events import LAST_SECONDS, Batcher, Scope, WatchedJob, WatchRequest
 from penstock.http.live.feeds import (
     AnyChangeFeed,
     BatchFeed,

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.engine.encoding.encode import encode_checked
-from penstock.engine.jobs.jobs import Submitted
-from penstock.engine.jobs.requests import Batch
+from penstock.engine.jobs.jobs import Batch, Submitted
 from penstock.engine.states import JobStatus
 from penstock.errors import Invalid, Refused, TooLarge
 from penstock.http.auth.caller import Canceller, Reader, Submitter

@@ -19,9 +19,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.engine.encoding.known_names import naming_known
-from penstock.engine.jobs.requests import NewJob
-from penstock.engine.queries.json_texts import Text
+from penstock.engine.jobs.jobs import NewJob
+from penstock.engine.queries.json_texts import Text, naming_known
 from penstock.engine.queries.lists import JobFilter
 from penstock.engine.states import FINISHED, JobStatus
 from penstock.errors import NotAllowed, Refused

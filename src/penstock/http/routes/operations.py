@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.db.schema import version
-from penstock.engine.queries.hourly import MOST_HOURS
+from penstock.engine.queries.lists import MOST_HOURS
 from penstock.errors import PenstockError
 from penstock.http.auth.caller import Operator, Service
 from penstock.http.backend import Backend

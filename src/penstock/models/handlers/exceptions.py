@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from penstock.base.settings import duration
-from penstock.engine.jobs.outcomes import Cancelled, Error, Failed, Outcome, Snoozed
-from penstock.engine.jobs.outcomes import Retry as Retried
+from penstock.engine.jobs.attempts import Cancelled, Error, Failed, Outcome, Snoozed
+from penstock.engine.jobs.attempts import Retry as Retried
 from penstock.errors import Invalid, PenstockError, words_of
 from penstock.failures.classify import Extension, classify
 from penstock.failures.outcome import charged, clean

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Literal, Protocol, assert_never
+from math import inf
+from typing import Any, Literal, Protocol, TypeVar
 
 from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed
-from penstock.engine.jobs.outcomes import (
+from penstock.engine.jobs.attempts import (
     Cancelled,
+    Claimed,
     Error,
     Outcome,
     Released,
@@ -21,7 +22,7 @@ from penstock.engine.jobs.outcomes import (
     Stuck,
     TimedOut,
 )
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.queries.events import Notifier
 from penstock.engine.states import JobStatus
 from penstock.engine.uploads import Uploads
 from penstock.errors import Misconfigured, NotFound
@@ -34,6 +35,14 @@ from penstock.worker.event_loop.loop_watch import LoopWatch
 
 Reason = Literal["timeout", "stuck", "cancel", "lost", "stop"]
 
+_OUTCOMES: dict[Reason | None, Outcome] = {
+    "timeout": TimedOut(Error("timeout", "over its time")),
+    "stuck": Stuck(Error("stalled", "no progress for too long")),
+    "cancel": Cancelled(Error("cancelled", "cancelled while it ran", retryable=False)),
+    "lost": Released(),
+    "stop": Released(),
+    None: Retry(Error("bug", "the handler cancelled itself")),
+}
 _WORTH_A_LINE = {"timeout": "over its time", "stuck": "no progress for too long"}
 
 _log = logging.getLogger("penstock.worker")
@@ -50,8 +59,23 @@ MOST_PATIENCE = timedelta(seconds=3)
 # So often a job is released whose failure came of a loop that had stood still; then it counts.
 EXCUSED_TRIES = 5
 _MOMENT_SECONDS = 0.002
-AWAY_SECONDS = 0.5
-BUSY_SECONDS = 0.05
+# The first pause before an unavailable database is called again, and the longest.
+UNAVAILABLE_SECONDS = (0.05, 1.0)
+# Before something is tried again that somebody else has locked.
+LOCKED_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+async def until_available(call: Callable[[], Awaitable[T]]) -> T:
+    """Call again and again, until the database can be reached."""
+    pause, longest = UNAVAILABLE_SECONDS
+    while True:
+        try:
+            return await call()
+        except AWAY:
+            await asyncio.sleep(pause)
+            pause = min(longest, pause * 2)
 
 
 class Progress(ProgressReports, Protocol):
@@ -63,11 +87,8 @@ class Progress(ProgressReports, Protocol):
     step_threads: Threads
     notifier: Notifier
 
-    def has(self, context: Any, /) -> bool:
-        """Whether reports of this attempt are not written yet."""
-
-    async def flush(self) -> None:
-        """Write all reports now."""
+    async def flush_reports_of(self, attempts: "Collection[Attempt]", /) -> None:
+        """Write all reports now, if one of these attempts has any."""
 
 
 class Attempt:
@@ -79,7 +100,6 @@ class Attempt:
     __slots__ = (
         "begun",
         "blocked",
-        "busies",
         "cancelled",
         "claimed",
         "due",
@@ -87,6 +107,7 @@ class Attempt:
         "excused_until",
         "handler",
         "keeps_slot",
+        "lock_misses",
         "progress",
         "progressed",
         "reason",
@@ -94,7 +115,6 @@ class Attempt:
         "seq",
         "steps",
         "steps_read",
-        "stuck_timer",
         "task",
         "threads",
         "timer",
@@ -114,7 +134,6 @@ class Attempt:
         self.threads: tuple[Future[Any], ...] = ()
         """Plain functions, handler or steps, in threads: they go on there when it was stopped."""
         self.timer: asyncio.TimerHandle | None = None
-        self.stuck_timer: asyncio.TimerHandle | None = None
         self.reason: Reason | None = None
         self.begun = False
         self.watched = False
@@ -132,8 +151,8 @@ class Attempt:
         """Its handler has ended, and its slot is given when the end is told."""
         self.refusals = 0
         """How often the database would not take its end."""
-        self.busies = 0
-        """How often somebody else held what its end needs."""
+        self.lock_misses = 0
+        """How often somebody else had locked what its outcome needs."""
         self.seq = 0
         self.steps: dict[str, Any] = {}
         """What is kept of this job, by name; of earlier attempts once it was read."""
@@ -146,43 +165,39 @@ class Attempt:
     @property
     def patient(self) -> bool:
         """Whether its end had better wait for who holds its account."""
-        return self.busies >= IMPATIENT_TRIES
+        return self.lock_misses >= IMPATIENT_TRIES
 
     @property
     def patience(self) -> timedelta | None:
         """For how long: longer each time, since who gives up goes to the back of the line."""
         if not self.patient:
             return None
-        doubled = min(10, self.busies - IMPATIENT_TRIES)
+        doubled = min(10, self.lock_misses - IMPATIENT_TRIES)
         return min(MOST_PATIENCE, LEAST_PATIENCE * (1 << doubled))
 
     def begin(self) -> bool:
         """The task runs now; False when the attempt was stopped before.
 
-        A task that is cancelled before its first step never takes it, and nobody would be told.
+        A task that is cancelled before its first step never takes it, and would have no outcome.
         """
         self.begun = True
         return self.reason is None
 
     def watch(self, begun: float) -> None:
-        """Set the clocks: over its time, and without progress. The database has its own, later.
+        """Begin to watch its time and its progress. The database has its own clocks, later.
 
         `begun`: when the attempt was, by the loop's clock.
         """
         self.watched = True
-        loop, claimed = self.progress.loop, self.claimed
-        allowed, unmoved = claimed.timeout_seconds, claimed.unmoved_seconds
-        self.due = begun + allowed
+        self.due = begun + self.claimed.timeout_seconds
+        self.progressed = max(self.progressed, begun)
         if self.timer is None:
-            self._check_time(loop)
-        if unmoved < allowed:
-            self.progressed = max(self.progressed, begun)
-            self._check_progress(loop, unmoved)
+            self._check_time()
 
     def submit(self, threads: Threads, function: Callable[[], Any]) -> "Future[Any]":
         """Run a plain function of this attempt in a thread."""
         future = threads.submit(function)
-        self.threads = (*(one for one in self.threads if not one.done()), future)
+        self.threads = (*(thread for thread in self.threads if not thread.done()), future)
         return future
 
     def run_step(self, function: Callable[[], Any]) -> "Future[Any]":
@@ -207,21 +222,18 @@ class Attempt:
         tries = self.claimed.attempt - self.claimed.failures
         return time.monotonic() < self.excused_until and tries <= EXCUSED_TRIES
 
-    def _check_time(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check_time(self) -> None:
         # All that fell due while the loop stood comes at once, before anybody could go on.
         self.progress.watch.measure()
-        if self.due - loop.time() > _MOMENT_SECONDS:
-            self.timer = loop.call_at(self.due, self._check_time, loop)
-        else:
+        loop, claimed = self.progress.loop, self.claimed
+        is_watched = claimed.unmoved_seconds < claimed.timeout_seconds
+        stuck_at = self.progressed + claimed.unmoved_seconds if is_watched else inf
+        if self.due - loop.time() <= _MOMENT_SECONDS:
             self.stop("timeout")
-
-    def _check_progress(self, loop: asyncio.AbstractEventLoop, allowed: float) -> None:
-        self.progress.watch.measure()
-        left = self.progressed + allowed - loop.time()
-        if left <= 0:
+        elif stuck_at <= loop.time():
             self.stop("stuck")
         else:
-            self.stuck_timer = loop.call_later(left, self._check_progress, loop, allowed)
+            self.timer = loop.call_at(min(self.due, stuck_at), self._check_time)
 
     def stop(self, reason: Reason) -> None:
         """End it from outside. The first reason counts."""
@@ -254,25 +266,12 @@ class Attempt:
 
     def unwatch(self) -> None:
         self.ended = True
-        for timer in (self.timer, self.stuck_timer):
-            if timer is not None:
-                timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
     def outcome_of_stop(self) -> Outcome:
         """What the attempt comes to when it was stopped."""
-        match self.reason:
-            case "timeout":
-                return TimedOut(Error("timeout", "over its time"))
-            case "stuck":
-                return Stuck(Error("stalled", "no progress for too long"))
-            case "cancel":
-                return Cancelled(Error("cancelled", "cancelled while it ran", retryable=False))
-            case "lost" | "stop":
-                return Released()
-            case None:
-                return Retry(Error("bug", "the handler cancelled itself"))
-            case _:
-                assert_never(self.reason)
+        return _OUTCOMES[self.reason]
 
     def in_loop(self, call: Callable[..., None], *args: Any) -> None:
         """Do this in the worker's loop, from whatever thread."""
@@ -299,20 +298,19 @@ class Attempt:
                 raise LeaseLost
             try:
                 # Its reports are fenced by the worker: later they would be refused.
-                if self.progress.has(self):
-                    await self.progress.flush()
+                await self.progress.flush_reports_of([self])
                 verdict = await engine.callbacks.hand_over(self.worker, claimed, token)
                 if verdict == "stale" and doubt and await self._awaits_callback():
                     verdict = "done"
             except AWAY:
                 doubt = True  # it may have been done, and only the answer was lost
-                await asyncio.sleep(AWAY_SECONDS)
+                await asyncio.sleep(UNAVAILABLE_SECONDS[1])
                 continue
             if verdict == "stale":
                 self.stop("lost")
                 raise LeaseLost
             if verdict == "busy":
-                await asyncio.sleep(BUSY_SECONDS)
+                await asyncio.sleep(LOCKED_SECONDS)
             else:
                 self.token = token
                 self.progress.notifier.notify()

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told
-from penstock.engine.queries.notifications import Notifier
+from penstock.engine.jobs.attempts import OutcomeRow
+from penstock.engine.queries.events import Notifier
 from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.event_loop.loop_stack import waits_for
 from penstock.worker.event_loop.loop_watch import Key, LoopWatch
@@ -86,7 +86,7 @@ class OpenAttempts:
         return self.processed + len(self._attempts)
 
     @property
-    def at_work(self) -> list[Attempt]:
+    def running(self) -> list[Attempt]:
         """Those whose handler has not returned."""
         return [attempt for attempt in self if not attempt.ended]
 
@@ -161,16 +161,16 @@ class OpenAttempts:
 
     async def release_unknown(self, worker: int) -> int:
         """Release what was claimed for us by a call whose answer was lost; how many."""
-        owned = await self._engine.workers.starts(worker, older=FORGOTTEN)
+        owned = await self._engine.workers.running(worker, older=FORGOTTEN)
         unknown = [
-            Told(job, attempt, account, "released")
+            OutcomeRow(job, attempt, account, "released")
             for job, attempt, account in owned
             if (job, attempt) not in self._attempts
         ]
         if unknown:
             self._released.extend((row.job_id, row.attempt) for row in unknown)
-            verdicts = await self._engine.jobs.finish_told(worker, unknown)
-            _log.info("gave back %d jobs that a lost answer had claimed", len(verdicts))
+            verdicts = await self._engine.jobs.finish_rows(worker, unknown)
+            _log.info("released %d jobs that a lost answer had claimed", len(verdicts))
         return len(unknown)
 
     def drop(self, worker: int) -> None:

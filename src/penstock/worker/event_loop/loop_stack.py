@@ -26,7 +26,7 @@ _FOREIGN = tuple(
 )
 
 
-def place_of(frame: FrameType, coroutine: object = None) -> str | None:
+def location_of(frame: FrameType, coroutine: object = None) -> str | None:
     """File and line of the innermost frame that is the app's own; else of what the task calls.
 
     `coroutine`: the task's, where its frames begin. None: the loop runs nothing.
@@ -57,28 +57,28 @@ def waits_for(waiting: "asyncio.Task[Any]", task: "asyncio.Task[Any]") -> bool:
     seen: set[asyncio.Task[Any]] = set()
     left = [waiting]
     while left and len(seen) < _TASKS_MAX:
-        for one in _tasks_of(left.pop()):
-            if one is task:
+        for made in _tasks_of(left.pop()):
+            if made is task:
                 return True
-            if one not in seen:
-                seen.add(one)
-                left.append(one)
+            if made not in seen:
+                seen.add(made)
+                left.append(made)
     return False
 
 
 def _tasks_of(task: "asyncio.Task[Any]") -> Iterator["asyncio.Task[Any]"]:
     waiter = getattr(task, "_fut_waiter", None)
-    held: list[Any] = [waiter, getattr(waiter, "_children", None)]
+    values: list[Any] = [waiter, getattr(waiter, "_children", None)]
     coroutine: Any = task.get_coro()
     for _ in range(_FRAMES_MAX):
         frame = getattr(coroutine, "cr_frame", None)
         if frame is None:
             break
-        held += frame.f_locals.values()
+        values += frame.f_locals.values()
         coroutine = coroutine.cr_await
-    for value in held:
+    for value in values:
         inside: Any = getattr(value, "_tasks", ()) if type(value) is asyncio.TaskGroup else value
         several = type(inside) in (list, tuple, set, frozenset)
-        for one in list(inside) if several else [inside]:
-            if issubclass(type(one), asyncio.Task):
-                yield one
+        for each in list(inside) if several else [inside]:
+            if issubclass(type(each), asyncio.Task):
+                yield each

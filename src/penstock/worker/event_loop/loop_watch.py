@@ -17,7 +17,7 @@ from typing import Protocol
 from uuid import UUID
 
 from penstock.engine.workers import Blocker
-from penstock.worker.event_loop.loop_stack import place_of
+from penstock.worker.event_loop.loop_stack import location_of
 
 # How often the loop writes down the time, and the thread reads it. Both cost microseconds.
 TICK_SECONDS = 0.25
@@ -123,7 +123,7 @@ class LoopWatch:
         if self._watched is not None:
             standstill.running = self._watched.lose_time(seconds, standstill.named.key)
         standstill.over = True
-        self._say_over(standstill)
+        self._log_over(standstill)
         self._over.append(standstill)
 
     async def all_reported(self) -> None:
@@ -156,12 +156,12 @@ class LoopWatch:
             current.seconds = now - began
         begins = before < BLOCKED_SECONDS <= current.seconds
         if begins:
-            self._say_begun(current)
+            self._log_begun(current)
         return begins or bool(self._over)
 
     def reports(self) -> list[Standstill]:
         """What the database is to be told: all that is over, then what lasts."""
-        found = list(self._over)
+        standstills = list(self._over)
         current = self._now
         if (
             current is not None
@@ -169,12 +169,12 @@ class LoopWatch:
             and current.began == self._at
             and current.seconds >= BLOCKED_SECONDS
         ):
-            found.append(current)
-        for standstill in found:
+            standstills.append(current)
+        for standstill in standstills:
             if standstill.number == 0:
                 self._numbers += 1
                 standstill.number = self._numbers
-        return found
+        return standstills
 
     def reported(self, standstill: Standstill, worker: int, owns: frozenset[Key]) -> None:
         """The database knows that it is over, and this is what the worker owns."""
@@ -192,10 +192,10 @@ class LoopWatch:
         attempt = None
         if task is not None and self._watched is not None:
             attempt = self._watched.attempt_of(task)
-        place = place_of(frame, None if task is None else task.get_coro())
-        return Blocker(place, *attempt) if attempt else Blocker(place)
+        location = location_of(frame, None if task is None else task.get_coro())
+        return Blocker(location, *attempt) if attempt else Blocker(location)
 
-    def _say_begun(self, standstill: Standstill) -> None:
+    def _log_begun(self, standstill: Standstill) -> None:
         blocker = standstill.named
         if blocker.key is not None and self._is_new(blocker):
             _log.warning(
@@ -203,34 +203,34 @@ class LoopWatch:
                 " goes on. Await something there, give it to `asyncio.to_thread`, or make the"
                 " handler a plain `def`.",
                 blocker.kind,
-                blocker.place,
+                blocker.location,
                 extra=_of(blocker),
             )
 
-    def _say_over(self, standstill: Standstill) -> None:
+    def _log_over(self, standstill: Standstill) -> None:
         blocker = standstill.named
         if blocker.key is not None:
             _log.warning(
                 "the handler of kind %s blocked the event loop for %.1f s, at %s",
                 blocker.kind,
                 standstill.seconds,
-                blocker.place,
+                blocker.location,
                 extra=_of(blocker),
             )
         else:
             _log.info(
                 "the event loop stood still for %.1f s%s; no job was seen to block it",
                 standstill.seconds,
-                f", at {blocker.place}" if blocker.place else "",
+                f", at {blocker.location}" if blocker.location else "",
             )
 
     def _is_new(self, blocker: Blocker) -> bool:
         now = time.monotonic()
-        place = f"{blocker.kind} {blocker.place}"
-        if now - self._logged.get(place, -LOG_SECONDS) < LOG_SECONDS:
+        key = f"{blocker.kind} {blocker.location}"
+        if now - self._logged.get(key, -LOG_SECONDS) < LOG_SECONDS:
             return False
         self._logged = {p: at for p, at in self._logged.items() if now - at < LOG_SECONDS}
-        self._logged[place] = now
+        self._logged[key] = now
         return True
 
 

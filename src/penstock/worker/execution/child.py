@@ -84,7 +84,7 @@ class Line:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self.told = False  # that the job is over: timed out, cancelled, or the worker stops
+        self.stopping = False  # that the job is over: timed out, cancelled, or the worker stops
         self._sock = sock
         self._asking = threading.Lock()
         self._replies: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
@@ -103,7 +103,7 @@ class Line:
         """What the worker answers; raises what it raised."""
         text = encode({"ask": method, "args": args, "kwargs": kwargs}, method)
         with self._asking:
-            if self.told:
+            if self.stopping:
                 raise LeaseLost
             send_frame(self._sock, text)
             reply = self._replies.get()
@@ -122,11 +122,11 @@ class Line:
     def _listen(self) -> None:
         try:
             while (frame := read_frame(self._sock)) is not None:
-                if "told" in frame:
-                    self.told = True
+                if "stopping" in frame:
+                    self.stopping = True
                     self._replies.put(None)
                     # To the main thread, so that a sleep or a read there ends; from here and not
-                    # from the worker, so that it cannot come before `told`.
+                    # from the worker, so that it cannot come before `stopping`.
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
                 else:
                     self._replies.put(frame)
@@ -135,12 +135,19 @@ class Line:
             os.killpg(0, signal.SIGKILL)
 
     def _leave(self, _number: int, _frame: object) -> None:
-        # As an exception, so that `finally` and `with` of the handler clean up. Only when told: a
+        # As an exception, so that `finally` and `with` of the handler clean up. Not by itself: a
         # service manager sends SIGTERM to every process of a service, and the worker, which got it
         # too, lets its jobs end. Only once: a second one would break into the cleaning up.
-        if self.told and not self._leaving:
+        if self.stopping and not self._leaving:
             self._leaving = True
             raise SystemExit
+
+
+def _asking(method: str) -> Callable[..., None]:
+    def ask(self: "ProcessJob", *args: Any, **kwargs: Any) -> None:
+        self.line.ask(method, *args, **kwargs)
+
+    return ask
 
 
 class ProcessJob:
@@ -154,7 +161,7 @@ class ProcessJob:
         self.id = UUID(view["id"])
         self.stage_name: str | None = None
         self._key: str = view["key"]
-        self._line = line
+        self.line = line
         self._label: str | None = None
 
     @property
@@ -164,61 +171,51 @@ class ProcessJob:
 
     @property
     def cancelled(self) -> bool:
-        return self._line.told
+        return self.line.stopping
 
     def stage(self, name: str, label: str | None = None) -> AbstractContextManager[None]:
         check_name(name, "stage")
         check_label(label)
         before, self.stage_name, self._label = (self.stage_name, self._label), name, label
-        self._line.ask("stage", name, label)
+        self.line.ask("stage", name, label)
         return self._leaving_stage(*before)
 
     @contextlib.contextmanager
     def _leaving_stage(self, name: str | None, label: str | None) -> Iterator[None]:
         yield  # a stage that failed stays: it says where
         self.stage_name, self._label = name, label
-        self._line.ask("stage", name or "", label)
+        self.line.ask("stage", name or "", label)
 
-    def progress(self, *args: Any, **kwargs: Any) -> None:
-        self._line.ask("progress", *args, **kwargs)
-
-    def emit(self, *args: Any, **kwargs: Any) -> None:
-        self._line.ask("emit", *args, **kwargs)
-
-    def charge(self, *args: Any, **kwargs: Any) -> None:
-        self._line.ask("charge", *args, **kwargs)
-
-    def usage(self, **counts: Any) -> None:
-        self._line.ask("usage", **counts)
+    progress, emit, charge, usage = map(_asking, ("progress", "emit", "charge", "usage"))
 
     def open(self, upload: Any) -> BlockingFile:
-        said = str(upload) if isinstance(upload, UUID) else upload
-        upload_id, content_type, size = self._line.ask("open", said)
+        name = str(upload) if isinstance(upload, UUID) else upload
+        upload_id, content_type, size = self.line.ask("open", name)
 
         def piece(n: int) -> bytes | None:
-            return unpacked(self._line.ask("read_piece", upload_id, n))
+            return unpacked(self.line.ask("read_piece", upload_id, n))
 
         return BlockingFile(UUID(upload_id), content_type, size, piece)
 
     def attach(self, data: Any, content_type: str) -> dict[str, str]:
-        with spooled_here(data, self._line.ask("most_bytes")) as file:
+        with spooled_here(data, self.line.ask("most_bytes")) as file:
             file.seek(0)
             while piece := file.read(PIECE_BYTES):
-                self._line.ask("add_piece", packed(piece))
-        kept: dict[str, str] = self._line.ask("attach", content_type)
+                self.line.ask("add_piece", packed(piece))
+        kept: dict[str, str] = self.line.ask("attach", content_type)
         return kept
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         check_name(name, "step")
-        found, value = self._line.ask("read_step", name)
-        if found:
+        kept, value = self.line.ask("read_step", name)
+        if kept:
             return value
         token = _step_name.set(name)
         try:
             text = encode(call_plainly(function, name, args, kwargs), "step")
         finally:
             _step_name.reset(token)
-        self._line.ask("keep_step", name, text)
+        self.line.ask("keep_step", name, text)
         return json.loads(text)  # as later attempts get it
 
 
@@ -237,7 +234,7 @@ def run(sock: socket.socket, main: Frame) -> NoReturn:
     try:
         _limit_memory(limit)
         text = f'{{"result":{encode(_call(line, call, main), "result")}}}'
-    except SystemExit as leaving:  # told to leave, or the handler called sys.exit()
+    except SystemExit as leaving:  # stopped, or the handler called sys.exit()
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         text = ""
     except BaseException as error:  # noqa: BLE001  # whatever a handler raises is for the worker
@@ -254,8 +251,7 @@ def run(sock: socket.socket, main: Frame) -> NoReturn:
 
 
 def _call(line: Line, call: Frame, main: Frame) -> Any:
-    module, path = call["origin"]
-    handler = find(module, path, main).handler
+    handler = find(*call["origin"], main=main).handler
     arguments = handler.parameters.load(call["payload"])
     if handler.parameters.job_parameter:
         arguments[handler.parameters.job_parameter] = ProcessJob(line, call["view"])
@@ -264,16 +260,15 @@ def _call(line: Line, call: Frame, main: Frame) -> Any:
 
 def _extensions(call: Frame, main: Frame) -> Sequence[Extension]:
     with contextlib.suppress(Exception):  # it may be what has failed
-        module, path = call["origin"]
-        extensions: Sequence[Extension] = find(module, path, main).handler.extensions
+        extensions: Sequence[Extension] = find(*call["origin"], main=main).handler.extensions
         return extensions
     return ()
 
 
-def find(module: str, path: str, main: Frame) -> Any:
-    found = _load_main(main) if module == "__main__" else importlib.import_module(module)
+def find(module: str, path: str, *, main: Frame) -> Any:
+    container = _load_main(main) if module == "__main__" else importlib.import_module(module)
     try:
-        return operator.attrgetter(path)(found)
+        return operator.attrgetter(path)(container)
     except AttributeError:
         raise errors.Misconfigured(
             f"{module} has no {path} when a new process imports it: a kind with"
@@ -304,8 +299,8 @@ def _load_main(main: Frame) -> types.ModuleType:
     return module
 
 
-def _limit_memory(room: int | None) -> None:
-    """Let this process take `room` bytes more than it has now; None lifts the limit.
+def _limit_memory(more: int | None) -> None:
+    """Let this process take `more` bytes more than it has now; None lifts the limit.
 
     RLIMIT_DATA counts private writable memory, which is what a handler fills. RLIMIT_AS counts
     address space: mapped files and shared libraries, and what allocators, threads and CUDA set
@@ -318,7 +313,7 @@ def _limit_memory(room: int | None) -> None:
         kind, used = resource.RLIMIT_DATA, int(fields["VmData"].split()[0]) * 1024
     _, highest = resource.getrlimit(kind)
     try:
-        resource.setrlimit(kind, (highest if room is None else used + room, highest))
+        resource.setrlimit(kind, (highest if more is None else used + more, highest))
     except (OSError, ValueError) as error:
         log.warning("this system does not take a memory limit (%s)", type(error).__name__)
 
@@ -329,11 +324,11 @@ def ended(leaders: Container[int]) -> Iterator[tuple[int, int]]:
         while True:
             first = -1
             if hasattr(os, "waitid"):  # on macOS from Python 3.13 on
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is None:
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if child is None:
                     return
                 # Before it is reaped and its number is given back, else it could be another's.
-                first = found.si_pid
+                first = child.si_pid
                 if first in leaders:
                     kill_group(first)
             pid, status = os.waitpid(first, os.WNOHANG)

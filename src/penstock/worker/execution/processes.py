@@ -74,7 +74,7 @@ def _death(code: int | None, limit: int | None, refused: str) -> str:
     if code >= 0:
         return f"ended itself with exit code {code} before the handler returned"
     # A real-time signal has a number only.
-    name = next((one.name for one in signal.Signals if one == -code), f"signal {-code}")
+    name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
     if code == -signal.SIGKILL:
         return f"was killed by {name}: by a person, or by the system when its memory ran out"
     limited = "" if limit is None else f" or cannot bear the limit of {limit / 2**20:g} MiB"
@@ -129,7 +129,7 @@ class Processes:
             finally:
                 words.cancel()
                 if not end.done():
-                    talk[1].write(pack_frame('{"told":true}'))
+                    talk[1].write(pack_frame('{"stopping":true}'))
                     await _wait({end}, grace if born.is_set() else 0)
                     with contextlib.suppress(OSError, RuntimeError):  # it ended at this moment
                         lifeline.write_eof()  # now it is killed
@@ -364,7 +364,7 @@ def serve(descriptor: int) -> None:
     for module in start["preload"]:
         # What fails here fails again in the child, which tells the worker.
         with contextlib.suppress(BaseException):
-            child.find(module, "__name__", start["main"])
+            child.find(module, "__name__", main=start["main"])
     # Orphans of handlers become the server's, which reaps them; a worker that is process 1 of a
     # container would collect zombies.
     child.prctl(child.PR_SET_CHILD_SUBREAPER, 1)

@@ -8,17 +8,18 @@ import contextlib
 import json
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from penstock import errors
 from penstock.base.safe_read import read
 from penstock.errors import PenstockError, words_of
 from penstock.failures.classify import Extension, classify
 from penstock.failures.frames import frames_of
-from penstock.failures.verdict import Charge, Circuit, Fault, Verdict
+from penstock.failures.verdict import Verdict
 from penstock.models.handlers import exceptions
 
 LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
@@ -27,6 +28,7 @@ LONGEST_MESSAGE = 10_000  # characters of an exception's message that travel
 _CHILD = str(Path(__file__).with_name("child.py"))
 
 Frame = dict[str, Any]
+_VERDICT = TypeAdapter(Verdict)
 
 
 class ChildError(PenstockError):
@@ -74,7 +76,7 @@ def pack_error(error: BaseException, more: Sequence[Extension] = ()) -> Frame:
         "message": message,
         "where": _where(error),
         "frames": frames_of(error),
-        "verdict": _pack_verdict(classify(error, more=more)),
+        "verdict": _VERDICT.dump_python(classify(error, more=more), mode="json"),
     }
     for base in type(error).__mro__:
         if KNOWN.get(base.__name__) is base:
@@ -97,26 +99,6 @@ def known(packed: Frame) -> Exception | None:
     return error
 
 
-def _pack_verdict(verdict: Verdict) -> Frame:
-    after = verdict.after
-    return asdict(verdict) | {"after": None if after is None else after.total_seconds()}
-
-
-def _verdict(packed: Frame) -> Verdict:
-    """What the exception means, as it was judged where it was raised, with its causes."""
-    told = dict(packed["verdict"])
-    after = told.pop("after")
-    return Verdict(
-        **told
-        | {
-            "charge": Charge(told["charge"]),
-            "circuit": Circuit(told["circuit"]),
-            "fault": Fault(told["fault"]),
-            "after": None if after is None else timedelta(seconds=after),
-        }
-    )
-
-
 def _mark(value: Any) -> Any:
     return {"_seconds": value.total_seconds()} if isinstance(value, timedelta) else words_of(value)
 
@@ -136,8 +118,8 @@ def raised(packed: Frame) -> Exception:
     """The exception again, as what it was where the worker knows it."""
     if error := known(packed):
         return error
-    frames = tuple(packed["frames"])
-    named = (packed["class"], packed["message"], packed["where"], _verdict(packed), frames)
+    verdict, frames = _VERDICT.validate_python(packed["verdict"]), tuple(packed["frames"])
+    named = (packed["class"], packed["message"], packed["where"], verdict, frames)
     if "TimeoutError" in packed["bases"]:
         return ChildTimedOut(*named)
     return ChildDisconnected(*named) if "ConnectionError" in packed["bases"] else ChildError(*named)

@@ -5,7 +5,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +13,20 @@ from typing import Any, assert_never
 
 from penstock.base.error_place import error_place
 from penstock.base.safe_read import is_a
-from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Claimed, Told, tell
-from penstock.engine.jobs.outcomes import Deferred, Error, Failed, Outcome, Released, Succeeded
-from penstock.engine.jobs.outcomes import Retry as Retried
-from penstock.engine.queries.notifications import LAST_SECONDS
+from penstock.engine.jobs.attempts import (
+    Claimed,
+    Deferred,
+    Error,
+    Failed,
+    Outcome,
+    OutcomeRow,
+    Released,
+    Succeeded,
+    outcome_row,
+)
+from penstock.engine.jobs.attempts import Retry as Retried
+from penstock.engine.queries.events import LAST_SECONDS
 from penstock.errors import Invalid, TooLarge, words_of
 from penstock.failures.frames import frames_of
 from penstock.failures.outcome import clean
@@ -26,13 +34,13 @@ from penstock.models.handlers.exceptions import Cancel, Fail, LeaseLost, Retry, 
 from penstock.models.handlers.handler import Handler, Mode
 from penstock.models.handlers.job import Job
 from penstock.net.provider_errors import ProviderError
-from penstock.worker.attempts.attempt import AWAY_SECONDS, BUSY_SECONDS, Attempt
+from penstock.worker.attempts.attempt import LOCKED_SECONDS, Attempt, until_available
 from penstock.worker.attempts.open_attempts import OpenAttempts
 from penstock.worker.attempts.slots import Slots
 from penstock.worker.attempts.threads import Threads
-from penstock.worker.execution.alone import SUSPECT_LOSSES, Suspects
 from penstock.worker.execution.process_handlers import run_in_process
 from penstock.worker.execution.processes import Processes
+from penstock.worker.execution.suspects import SUSPECT_LOSSES, Suspects
 from penstock.worker.reporting.on_finish import FinishingCallbacks
 from penstock.worker.reporting.outcomes import OutcomeWriter
 from penstock.worker.reporting.progress import ProgressWriter
@@ -74,7 +82,7 @@ class Runner:
         self._suspects = Suspects(slots)
         self._loop = asyncio.get_running_loop()
         self._finishing: set[asyncio.Task[None]] = set()
-        self.outcomes = OutcomeWriter(engine, progress, attempts)
+        self.outcomes = OutcomeWriter(progress, attempts)
         self.callbacks = FinishingCallbacks(
             engine, progress, attempts, self.outcomes, handlers, tracebacks=tracebacks
         )
@@ -114,7 +122,7 @@ class Runner:
             return attempt.outcome_of_stop()
         try:
             if attempt.claimed.losses >= SUSPECT_LOSSES:
-                async with self._suspects.alone(attempt):
+                async with self._suspects.isolated(attempt):
                     return Succeeded(await self._call(attempt))
             # Few layers: each coroutine between the loop and the handler costs time in every job.
             return Succeeded(await self._call(attempt))
@@ -193,63 +201,48 @@ class Runner:
         attempt.unwatch()
         row = _row_of(attempt, outcome)
         self._progress.leave_units(attempt)
-        if attempt.token is not None:
-            self._in_background(self._take_back(attempt, row))
-        elif attempt.handler.on_finish is None:
+        if attempt.token is None and attempt.handler.on_finish is None:
             self.outcomes.add(attempt, row)
         else:
-            self._in_background(self._finish_with_app(attempt, row))
+            task = self._loop.create_task(self._record_later(attempt, row))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._finishing.add(task)
-        task.add_done_callback(self._finishing.discard)
-
-    async def _take_back(self, attempt: Attempt, row: Told) -> None:
-        """It was handed over. Unless its handler failed, a callback will finish it."""
-        try:
-            # A worker that leaves, or was given up, does not know whether the call was taken.
-            if row.outcome not in ("succeeded", "released"):
-                await self._take_back_now(attempt, row)
-        finally:
-            if attempt.keeps_slot:
-                self._slots.give(attempt.handler.mode)
-            self._attempts.settle([attempt])
-
-    async def _take_back_now(self, attempt: Attempt, row: Told) -> None:
-        """However long the database is away."""
-        assert attempt.token is not None  # noqa: S101  # handed over
-        while True:
-            try:
-                verdict = await self._engine.callbacks.take_back(
-                    row, attempt.token, wait=attempt.patience
-                )
-            except AWAY:
-                await asyncio.sleep(AWAY_SECONDS)
-                continue
-            except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
-                _log.warning("a job could not be taken back: %s", error_place(error))
-                return
-            if verdict == "stale":
-                _log.info(
-                    "a job was not taken back: its callback came first",
-                    extra={"job": row.job_id, "attempt": row.attempt},
-                )
-            if verdict != "busy":
-                return
-            attempt.busies += 1
-            await asyncio.sleep(BUSY_SECONDS)
-
-    async def _finish_with_app(self, attempt: Attempt, row: Told) -> None:
+    async def _record_later(self, attempt: Attempt, row: OutcomeRow) -> None:
         """Its slot is kept until then: outcomes must not pile up behind a slow on_finish."""
         try:
-            if row.outcome in ("snoozed", "released"):
+            if attempt.token is not None:
+                await self._take_back(attempt, attempt.token, row)
+            elif row.outcome in ("snoozed", "released"):
                 self.outcomes.add(attempt, row)
             else:
                 await self.callbacks.finish(attempt, row)
         finally:
             if attempt.keeps_slot:
                 self._slots.give(attempt.handler.mode)
+            if attempt.token is not None:
+                self._attempts.settle([attempt])
+
+    async def _take_back(self, attempt: Attempt, token: str, row: OutcomeRow) -> None:
+        """It was dispatched. Unless its handler failed, a callback will finish it."""
+        # A worker that leaves, or was given up, does not know whether the call was taken.
+        verdict = "done" if row.outcome in ("succeeded", "released") else "busy"
+        take_back = self._engine.callbacks.take_back
+        try:
+            while verdict == "busy":
+                verdict = await until_available(
+                    lambda: take_back(row, token, wait=attempt.patience)
+                )
+                if verdict == "busy":
+                    attempt.lock_misses += 1
+                    await asyncio.sleep(LOCKED_SECONDS)
+        except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
+            _log.warning("a job could not be taken back: %s", error_place(error))
+        if verdict == "stale":
+            _log.info(
+                "a job was not taken back: its callback came first",
+                extra={"job": row.job_id, "attempt": row.attempt},
+            )
 
     def _give_after(self, threads: "Sequence[Future[Any]]", mode: Mode) -> None:
         """Give the slot back when all of these have returned."""
@@ -292,14 +285,14 @@ def _follows_from_stop(attempt: Attempt, error: BaseException) -> bool:
     return attempt.reason is not None and not isinstance(error, Fail | Retry | Snooze | Cancel)
 
 
-def _row_of(attempt: Attempt, outcome: Outcome) -> Told:
+def _row_of(attempt: Attempt, outcome: Outcome) -> OutcomeRow:
     """The outcome of an attempt as a row; a result that cannot be kept is the handler's bug."""
     try:
-        return tell(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
+        return outcome_row(attempt.claimed, outcome, usage=attempt.usage, units=attempt.units)
     except (Invalid, TooLarge) as error:
-        said = clean(error.message)
+        message = clean(error.message)
     except BaseException as error:  # noqa: BLE001  # a result may do anything when it is looked at
-        said = f"its result cannot be read: {type(error).__name__}"
+        message = f"its result cannot be read: {type(error).__name__}"
     code = inspect.unwrap(attempt.handler.function).__code__
     _log.warning(
         "the result of a job cannot be kept, what its handler at %s:%d returned: see the job's"
@@ -308,4 +301,6 @@ def _row_of(attempt: Attempt, outcome: Outcome) -> Told:
         code.co_firstlineno,
         extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
     )
-    return tell(attempt.claimed, Failed(Error("bug", said, retryable=False)), units=attempt.units)
+    return outcome_row(
+        attempt.claimed, Failed(Error("bug", message, retryable=False)), units=attempt.units
+    )

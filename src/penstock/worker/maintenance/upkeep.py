@@ -4,8 +4,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 import asyncpg
@@ -68,7 +69,7 @@ class Keeper:
                 conn = await open_session(self._dsn, name="penstock upkeep")
                 await self._keep(conn)
             except (PenstockError, TimeoutError, OSError, asyncpg.PostgresError) as error:
-                _log.info("upkeep rests: %s", error_place(error))
+                _log.info("upkeep waits for the database: %s", error_place(error))
                 if conn is not None and isinstance(error, TimeoutError):
                     let_go(conn)
                     conn = None
@@ -81,6 +82,12 @@ class Keeper:
     async def _keep(self, conn: asyncpg.Connection) -> None:
         """On this session: recover often, tidy now and then, reconcile rarely."""
         upkeep = Upkeep(fetching(conn))
+        passes: Sequence[tuple[str, float, Callable[[Upkeep], Awaitable[bool | None]]]] = (
+            ("measure", MEASURE_SECONDS, Upkeep.measure_waits),
+            ("roll up", ROLL_UP_SECONDS, partial(Upkeep.roll_up, steps=1)),
+            ("tidy", TIDY_SECONDS, tidy),
+            ("reconcile", RECONCILE_SECONDS, _reconcile),
+        )
         self._clock.begin_session()
         while True:
             if self._registration is not None:
@@ -90,17 +97,11 @@ class Keeper:
                 may_judge = await self._clock.may_judge(upkeep)
             if may_judge:
                 await self.recover(upkeep, grace=timedelta(0))
-            if self._is_due("measure", MEASURE_SECONDS):
-                await _on(conn, upkeep.measure_waits())
-            if self._is_due("roll up", ROLL_UP_SECONDS) and await _on(
-                conn, upkeep.roll_up(steps=1)
-            ):
-                # A step at a time: what was missed for long must not delay a recovery.
-                self._due["roll up"] = 0.0
-            if self._is_due("tidy", TIDY_SECONDS):
-                await _on(conn, tidy(upkeep))
-            if self._is_due("reconcile", RECONCILE_SECONDS):
-                await _on(conn, _reconcile(upkeep))
+            for what, seconds, work in passes:
+                more = await _on(conn, work(upkeep)) if self._is_due(what, seconds) else None
+                if more and what == "roll up":
+                    # A step at a time: what was missed for long must not delay a recovery.
+                    self._due[what] = 0.0
             self._tries = 0
             await asyncio.sleep(_after(PASS_SECONDS) - time.monotonic())
 
@@ -111,23 +112,23 @@ class Keeper:
         return True
 
     async def recover(self, upkeep: Upkeep, *, grace: timedelta = GRACE, judge: bool = True) -> int:
-        """Settle what nobody ends; how many jobs that were."""
+        """Settle attempts that no worker finished; how many jobs that were."""
         settled = 0
         for _ in range(_PASSES_AT_ONCE):
             async with asyncio.timeout(_ANSWER_SECONDS):
-                found = await upkeep.recover(
+                recovered = await upkeep.recover(
                     limit=RECOVER_LIMIT, grace=grace, alone=True, judge=judge
                 )
-            done = [one for one in found if one.verdict == "done"]
+            done = [job for job in recovered if job.verdict == "done"]
             settled += len(done)
-            for one in done:
-                _log.info("recovered", extra={"job": one.job_id, "outcome": one.outcome})
-            lost = sum(one.outcome in ("lost", "lost_with_others") for one in done)
+            for job in done:
+                _log.info("recovered", extra={"job": job.job_id, "outcome": job.outcome})
+            lost = sum(job.outcome in ("lost", "lost_with_others") for job in done)
             if lost:
                 _log.warning("a worker was lost: %d of its jobs were settled", lost)
-            if any(one.status == JobStatus.QUEUED for one in done):
+            if any(job.status == JobStatus.QUEUED for job in done):
                 await self._wake()
-            if len(done) < len(found) or len(found) < RECOVER_LIMIT:
+            if len(done) < len(recovered) or len(recovered) < RECOVER_LIMIT:
                 break
         return settled
 

@@ -50,8 +50,8 @@ class Heartbeat:
         lease: timedelta,
         every: timedelta,
         locks: bool,
-        on_lost: Callable[[int], None],
-        watch: LoopWatch | None = None,
+        on_lost: Callable[[int], object],
+        watch: LoopWatch,
     ) -> None:
         self._accepting: Accepting | None = None
         self._dsn = dsn
@@ -75,18 +75,18 @@ class Heartbeat:
     def adopt(self, worker: int) -> None:
         """Beat for a new identity from now on."""
         self._worker = worker
-        self._tell()
+        self._wake()
 
     def stop(self) -> None:
         """End the thread and its session, soon."""
         self._stopping = True
-        self._tell()
+        self._wake()
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended this moment
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -103,15 +103,13 @@ class Heartbeat:
             self._loop.close()
 
     async def _look_on(self) -> None:
-        while self._watch is not None:
+        while True:
             if self._watch.look():
                 self._changed.set()
             await asyncio.sleep(TICK_SECONDS)
 
     async def _report(self, workers: Workers, worker: int) -> None:
         """Whether the loop stands still, and how long it did."""
-        if self._watch is None:
-            return
         for standstill in self._watch.reports():
             # As it is now: the loop may go on while this is written.
             over = standstill.over

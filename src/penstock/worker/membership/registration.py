@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import asyncpg
 
 from penstock.base.error_place import error_place
 from penstock.db.connections.driver_errors import fetching
-from penstock.db.connections.listener import back_soon, listen
+from penstock.db.connections.listener import back_soon
 from penstock.engine.engine import Engine
 from penstock.engine.workers import Workers
 from penstock.worker.attempts.open_attempts import OpenAttempts
@@ -19,7 +19,7 @@ from penstock.worker.membership.heartbeat import Accepting, Heartbeat
 RENEW_SECONDS = 1_800.0
 CLOSE_SECONDS = 4.0
 HOLD_SECONDS = 3.0
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 CHANNELS = ("penstock_job", "penstock_cancel", "penstock_circuit")
 
 _log = logging.getLogger("penstock.worker")
@@ -35,19 +35,13 @@ class Registration:
         attempts: OpenAttempts,
         watch: LoopWatch,
         *,
-        name: str,
-        queues: Sequence[str],
-        kinds: Sequence[str],
+        register: Callable[[], Awaitable[int]],
         lease: timedelta,
         beat: timedelta,
         locks: bool,
     ) -> None:
         self._engine = engine
-        self._dsn = dsn
-        self._name = name
-        self._queues = queues
-        self._kinds = kinds
-        self._lease = lease
+        self._register = register
         self._attempts = attempts
         self._watch = watch
         self._loop = asyncio.get_running_loop()
@@ -59,7 +53,7 @@ class Registration:
             lease=lease,
             every=beat,
             locks=locks,
-            on_lost=self._lose_from_thread,
+            on_lost=lambda worker: self._loop.call_soon_threadsafe(self.lose, worker),
             watch=watch,
         )
         self._ended = False
@@ -72,21 +66,14 @@ class Registration:
         self._heartbeat.start(self.worker, accepting)
         self._known.set()
 
-    async def _register(self) -> int:
-        return await self._engine.workers.register(
-            self._name, lease=self._lease, queues=self._queues, kinds=self._kinds
-        )
-
-    async def identity(self, *, unless: asyncio.Event | None = None) -> int:
+    async def identity(self, *, unless: asyncio.Event) -> int:
         """The present identity; waits for the next one. 0 when `unless` happens before."""
         while self.worker is None:
-            waits = [asyncio.ensure_future(self._known.wait())]
-            if unless is not None:
-                waits.append(asyncio.ensure_future(unless.wait()))
+            waits = [asyncio.ensure_future(event.wait()) for event in (self._known, unless)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-            if unless is not None and unless.is_set():
+            if unless.is_set():
                 return 0
         return self.worker
 
@@ -98,10 +85,6 @@ class Registration:
         self._known.clear()
         self._attempts.drop(worker)
         self._again = self._loop.create_task(self._register_again())
-
-    def _lose_from_thread(self, worker: int) -> None:
-        """From the heartbeat's thread."""
-        self._loop.call_soon_threadsafe(self.lose, worker)
 
     async def _register_again(self) -> None:
         tries = 0
@@ -133,26 +116,8 @@ class Registration:
         else:
             self.lose(worker)
 
-    async def listen(
-        self, on_notify: Callable[[str, str], None], on_connect: Callable[[], None]
-    ) -> None:
-        """Receive notifications. `on_connect`: earlier ones may not have been received."""
-
-        async def connected(_: asyncpg.Connection) -> bool:
-            on_connect()
-            return True
-
-        await listen(
-            self._dsn,
-            CHANNELS,
-            on_notify,
-            connected,
-            name="penstock control",
-            renew_seconds=RENEW_SECONDS,
-        )
-
     async def end(self) -> None:
-        """In good order: what is still held goes back at once."""
+        """Unregister: what still runs is released at once."""
         self._ended = True  # a beat that comes after this finds no lease, and that is no loss
         if self._again is not None:
             self._again.cancel()
@@ -165,4 +130,4 @@ class Registration:
         self._heartbeat.stop()
         ends = self._loop.time() + CLOSE_SECONDS
         while self._heartbeat.alive and self._loop.time() < ends:  # noqa: ASYNC110  # of another thread
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)

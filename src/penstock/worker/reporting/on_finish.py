@@ -1,26 +1,29 @@
 """on_finish callbacks: the app writes in the transaction that finishes its job."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Mapping
-from datetime import timedelta
+from contextlib import suppress
+from functools import partial
 
 import asyncpg
 
 from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told, tell
+from penstock.engine.jobs.attempts import Error, OutcomeRow, outcome_row
+from penstock.engine.jobs.attempts import Retry as Retried
 from penstock.engine.jobs.on_finish import Ended
-from penstock.engine.jobs.outcomes import Error
-from penstock.engine.jobs.outcomes import Retry as Retried
 from penstock.failures.frames import frames_of
 from penstock.models.handlers.exceptions import described
 from penstock.models.handlers.handler import Handler
-from penstock.worker.attempts.attempt import LEAST_PATIENCE, Attempt
+from penstock.worker.attempts.attempt import (
+    LEAST_PATIENCE,
+    LOCKED_SECONDS,
+    Attempt,
+    until_available,
+)
 from penstock.worker.attempts.open_attempts import OpenAttempts
-from penstock.worker.reporting.outcomes import AWAY_SECONDS, BUSY_SECONDS, OutcomeWriter
+from penstock.worker.reporting.outcomes import OutcomeWriter
 from penstock.worker.reporting.progress import ProgressWriter
 
 # Finishing transactions at once: each holds a connection for as long as the app's writes take.
@@ -29,27 +32,24 @@ AT_ONCE = 4
 TRIES = 3
 TRY_SECONDS = 0.1
 # Each try calls the app's function again.
-LONGEST_BUSY_SECONDS = 1.0
+LONGEST_LOCKED_SECONDS = 1.0
 # How long an on_finish may take: it holds a connection and its job meanwhile.
-HOOK_SECONDS = 30.0
+ON_FINISH_SECONDS = 30.0
 
 _log = logging.getLogger("penstock.worker")
 
 
-class HookFailed(Exception):
+class OnFinishFailed(Exception):
     """The app's on_finish raised; its exception is the cause."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: Ended, cause: BaseException) -> None:
         super().__init__()
         self.ended = ended
+        self.cause = cause
 
 
 class _Undone(Exception):
-    """The job could not be ended after all, so the app's writes are undone with it."""
-
-    def __init__(self, verdict: str) -> None:
-        super().__init__(verdict)
-        self.verdict = verdict
+    """The job could not be finished after all, so the app's writes are undone with it."""
 
 
 class DueCallbacks:
@@ -75,23 +75,22 @@ class DueCallbacks:
         while self._handlers:
             try:
                 async with self._engine.transaction() as conn:
-                    ended = await self._engine.hooks.take(self.kinds, conn=conn)
+                    ended = await self._engine.on_finish.take(self.kinds, conn=conn)
                     if ended is None:
                         break
                     await self._call(ended, conn)
                 called += 1
-            except HookFailed as error:
-                cause = error.__cause__ or error
-                _log_failure(error.ended.kind, error.ended.id, cause, self._frames(cause))
-                await self._engine.hooks.put_off(error.ended.id)
+            except OnFinishFailed as failed:
+                self._log_failure(failed)
+                await self._engine.on_finish.put_off(failed.ended.id)
         return called
 
     async def _call(self, ended: Ended, conn: asyncpg.Connection) -> None:
-        hook = self._handlers[ended.kind].on_finish
-        assert hook is not None  # noqa: S101  # only such kinds are here
+        on_finish = self._handlers[ended.kind].on_finish
+        assert on_finish is not None  # noqa: S101  # only such kinds are here
         try:
-            async with asyncio.timeout(HOOK_SECONDS):
-                await hook(ended, conn)
+            async with asyncio.timeout(ON_FINISH_SECONDS):
+                await on_finish(ended, conn)
             # Now and not at the commit: a statement that failed and was passed over would undo the
             # end unseen, and a constraint that is checked last would be taken for ours.
             await conn.execute("set constraints all immediate")
@@ -100,10 +99,22 @@ class DueCallbacks:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the worker leaves
             # Also SystemExit and its like, which are the app's own and do not end the worker.
-            raise HookFailed(ended) from error
+            raise OnFinishFailed(ended, error) from error
 
-    def _frames(self, error: BaseException) -> tuple[str, ...]:
-        return frames_of(error) if self._tracebacks else ()
+    def _log_failure(self, failed: OnFinishFailed) -> tuple[str, ...]:
+        """Log it, a little later, and return its frames.
+
+        A log that cannot be written prints what is being handled at that moment.
+        """
+        frames = frames_of(failed.cause) if self._tracebacks else ()
+        log = partial(
+            _log.warning,
+            "on_finish failed: %s",
+            error_place(failed.cause, frames),
+            extra={"kind": failed.ended.kind, "job": failed.ended.id},
+        )
+        asyncio.get_running_loop().call_soon(log)
+        return frames
 
 
 class FinishingCallbacks(DueCallbacks):
@@ -125,79 +136,62 @@ class FinishingCallbacks(DueCallbacks):
         self._outcomes = outcomes
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def finish(self, attempt: Attempt, row: Told) -> None:
+    async def finish(self, attempt: Attempt, row: OutcomeRow) -> None:
         """Write this outcome and let the app write, in one transaction.
 
         An on_finish that keeps failing fails the attempt. Where that ends the job, it ends without
         the app's writes, and `deliver` calls the function later, again and again.
         """
-        failed = 0
-        pause, longest = AWAY_SECONDS
-        while failed < TRIES:
+        failures = 0
+        while failures < TRIES:
             try:
                 # A turn for each try: what waits for somebody else does not keep others waiting.
                 async with self._turn:
-                    try:
-                        verdict = await self._finish_together(attempt, row)
-                    except _Undone as undone:
-                        verdict = undone.verdict
+                    verdict = await until_available(partial(self._finish_together, attempt, row))
                 if verdict != "busy":
                     self._attempts.settle([attempt])
                     return
-                attempt.busies += 1
-                await asyncio.sleep(min(LONGEST_BUSY_SECONDS, BUSY_SECONDS * attempt.busies))
-            except HookFailed as error:
-                cause = error.__cause__ or error
-                frames = self._frames(cause)
-                _log_failure(attempt.claimed.kind, attempt.claimed.id, cause, frames)
-                failed += 1
-                if failed < TRIES:
+                attempt.lock_misses += 1
+                await asyncio.sleep(
+                    min(LONGEST_LOCKED_SECONDS, LOCKED_SECONDS * attempt.lock_misses)
+                )
+            except OnFinishFailed as failed:
+                frames = self._log_failure(failed)
+                failures += 1
+                if failures < TRIES:
                     await asyncio.sleep(TRY_SECONDS)
                 elif row.outcome == "succeeded":
-                    said = f"on_finish: {described(cause)}"
-                    bug = Retried(Error("bug", said, frames=frames))
-                    row = tell(attempt.claimed, bug, usage=attempt.usage, units=attempt.units)
-            except AWAY:
-                await asyncio.sleep(pause)
-                pause = min(longest, pause * 2)
+                    message = f"on_finish: {described(failed.cause)}"
+                    bug = Retried(Error("bug", message, frames=frames))
+                    row = outcome_row(
+                        attempt.claimed, bug, usage=attempt.usage, units=attempt.units
+                    )
             except Exception as error:  # noqa: BLE001  # the outcome writer finds out
                 _log.warning("an outcome could not be written: %s", error_place(error))
                 break
         # Without the app's writes: the row that `deliver` looks for stays.
         self._outcomes.add(attempt, row)
 
-    async def _finish_together(self, attempt: Attempt, row: Told) -> str:
+    async def _finish_together(self, attempt: Attempt, row: OutcomeRow) -> str:
         """The app's writes first, then the outcome: rows that others need are locked briefly."""
-        if self._progress.has(attempt):
-            await self._progress.flush()
-        async with self._engine.transaction() as conn:
-            ended = await self._engine.hooks.hold(attempt.worker, row, conn=conn)
-            if ended is not None:
-                await self._call(ended, conn)
-            [verdict] = await self._engine.jobs.finish_told(
-                attempt.worker, [row], conn=conn, wait=_wait_of(attempt)
-            )
-            if verdict.verdict == "done":
-                finished = await self._engine.hooks.take(self.kinds, conn=conn, job_id=row.job_id)
-                # Another session had locked the job for a moment, so it could not be held before.
-                if ended is None and finished is not None:
-                    await self._call(finished, conn)
-            elif ended is not None:
-                raise _Undone(verdict.verdict)
+        await self._progress.flush_reports_of([attempt])
+        # Now and then with a wait: it has one of few turns, and locks the job meanwhile.
+        waits = attempt.patient and attempt.lock_misses % 4 == 0
+        with suppress(_Undone):
+            async with self._engine.transaction() as conn:
+                ended = await self._engine.on_finish.hold(attempt.worker, row, conn=conn)
+                if ended is not None:
+                    await self._call(ended, conn)
+                [verdict] = await self._engine.jobs.finish_rows(
+                    attempt.worker, [row], conn=conn, wait=LEAST_PATIENCE if waits else None
+                )
+                if verdict.verdict == "done":
+                    finished = await self._engine.on_finish.take(
+                        self.kinds, conn=conn, job_id=row.job_id
+                    )
+                    # Another session had locked the job for a moment: it could not be held before.
+                    if ended is None and finished is not None:
+                        await self._call(finished, conn)
+                elif ended is not None:
+                    raise _Undone
         return verdict.verdict
-
-
-def _wait_of(attempt: Attempt) -> timedelta | None:
-    """Now and then: it has one of few turns, and holds the job meanwhile."""
-    return LEAST_PATIENCE if attempt.patient and attempt.busies % 4 == 0 else None
-
-
-def _log_failure(kind: str, job: object, error: BaseException, frames: tuple[str, ...]) -> None:
-    """A little later: a log that cannot be written prints what is being handled at that moment."""
-    say = functools.partial(
-        _log.warning,
-        "on_finish failed: %s",
-        error_place(error, frames),
-        extra={"kind": kind, "job": job},
-    )
-    asyncio.get_running_loop().call_soon(say)

@@ -9,37 +9,32 @@ again a moment later, by itself, and then waits a little for the lock.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
 
 from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY
-from penstock.engine.engine import Engine
-from penstock.engine.jobs.attempts import Told, tell
-from penstock.engine.jobs.outcomes import Error, Failed
+from penstock.engine.jobs.attempts import Error, Failed, OutcomeRow, outcome_row
 from penstock.errors import Conflict, Refused
-from penstock.worker.attempts.attempt import Attempt
+from penstock.worker.attempts.attempt import LOCKED_SECONDS, Attempt, until_available
 from penstock.worker.attempts.open_attempts import OpenAttempts
-from penstock.worker.reporting.progress import ProgressWriter
+from penstock.worker.reporting.progress import ProgressWriter, in_halves
 
 BATCH = 500
-AWAY_SECONDS = (0.05, 1.0)
-BUSY_SECONDS = 0.05
 LATER_SECONDS = 5.0
 # How many locked accounts are waited for at once.
 PATIENT_ACCOUNTS = 3
 
 _log = logging.getLogger("penstock.worker")
 
-Waiting = tuple[Attempt, Told]
+Waiting = tuple[Attempt, OutcomeRow]
 
 
 class OutcomeWriter:
     """The only writer of outcomes. It settles each attempt whose outcome the database knows."""
 
-    def __init__(self, engine: Engine, progress: ProgressWriter, attempts: OpenAttempts) -> None:
-        self._engine = engine
+    def __init__(self, progress: ProgressWriter, attempts: OpenAttempts) -> None:
         self._progress = progress
         self._attempts = attempts
         self._waiting: deque[Waiting] = deque()
@@ -50,13 +45,14 @@ class OutcomeWriter:
         self._all_written = asyncio.Event()
         self._all_written.set()
 
-    def add(self, attempt: Attempt, row: Told) -> None:
+    def add(self, attempt: Attempt, row: OutcomeRow) -> None:
         self._open += 1
         self._all_written.clear()
         self._enqueue(attempt, row)
 
     @property
     def backlog(self) -> int:
+        """How many are not written yet."""
         return self._open
 
     async def all_written(self) -> None:
@@ -69,7 +65,7 @@ class OutcomeWriter:
             await self._ready.wait()
             self._ready.clear()
             while self._waiting:
-                await self._write(_next_batch(self._waiting))
+                await in_halves(_next_batch(self._waiting), self._write, self._refuse)
 
     async def write_locked(self) -> None:
         """For ever, beside `run`: outcomes whose account was locked again and again.
@@ -86,9 +82,9 @@ class OutcomeWriter:
             account = await self._due.get()
             waiting = self._locked.pop(account)
             while waiting:
-                await self._write(_next_batch(waiting))
+                await in_halves(_next_batch(waiting), self._write, self._refuse)
 
-    def _enqueue(self, attempt: Attempt, row: Told) -> None:
+    def _enqueue(self, attempt: Attempt, row: OutcomeRow) -> None:
         if not attempt.patient:
             self._waiting.append((attempt, row))
             self._ready.set()
@@ -105,57 +101,42 @@ class OutcomeWriter:
         if not self._open:
             self._all_written.set()
 
-    async def _write(self, batch: list[Waiting]) -> None:
-        try:
-            await self._write_rows(batch)
-        except Exception as error:  # noqa: BLE001  # no outcome may be lost, whatever it is
-            if len(batch) > 1:
-                middle = len(batch) // 2
-                await self._write(batch[:middle])
-                await self._write(batch[middle:])
-                return
-            [(attempt, row)] = batch
-            if _is_final(error) and row.outcome != "failed":
-                self._enqueue_later(*_unfit(attempt, error))
-            else:
-                # A deadlock, a full disk, a server that only reads: it may pass.
-                attempt.refusals += 1
-                self._enqueue_later(
-                    attempt, row, min(LATER_SECONDS, BUSY_SECONDS * 2**attempt.refusals)
-                )
-                _log.warning(
-                    "the outcome of a job cannot be written now: %s",
-                    error_place(error),
-                    extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
-                )
+    def _refuse(self, waiting: Waiting, error: Exception) -> None:
+        """No outcome may be lost: write another one, or the same one later."""
+        attempt, row = waiting
+        if _is_final(error) and row.outcome != "failed":
+            self._enqueue_later(*_unfit(attempt, error))
+            return
+        # A deadlock, a full disk, a server that only reads: it may pass.
+        attempt.refusals += 1
+        seconds = min(LATER_SECONDS, LOCKED_SECONDS * 2**attempt.refusals)
+        self._enqueue_later(attempt, row, seconds)
+        _log.warning(
+            "the outcome of a job cannot be written now: %s",
+            error_place(error),
+            extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
+        )
 
-    async def _write_rows(self, batch: list[Waiting]) -> None:
-        """Write, however long the database is away."""
-        pause, longest = AWAY_SECONDS
-        unsettled: dict[UUID, str] | None = None
-        while unsettled is None:
-            try:
-                if self._progress.busy and any(self._progress.has(attempt) for attempt, _ in batch):
-                    await self._progress.flush()
-                first = batch[0][0]
-                verdicts = await self._engine.jobs.finish_told(
-                    first.worker,
-                    [row for _, row in batch],
-                    all_done=False,
-                    wait=first.patience,
-                )
-                unsettled = {verdict.job_id: verdict.verdict for verdict in verdicts}
-            except AWAY:
-                await asyncio.sleep(pause)
-                pause = min(longest, pause * 2)
-        if not unsettled:
-            self._settle([attempt for attempt, _ in batch])
+    async def _write(self, batch: Sequence[Waiting]) -> None:
+        """Write, however long the database is unavailable."""
+        attempts = [attempt for attempt, _ in batch]
+
+        async def finish() -> dict[UUID, str]:
+            await self._progress.flush_reports_of(attempts)
+            first, rows = attempts[0], [row for _, row in batch]
+            verdicts = await self._progress.engine.jobs.finish_rows(
+                first.worker, rows, all_done=False, wait=first.patience
+            )
+            return {verdict.job_id: verdict.verdict for verdict in verdicts}
+
+        if not (unsettled := await until_available(finish)):
+            self._settle(attempts)
             return
         settled = []
         for attempt, row in batch:
             verdict = unsettled.get(row.job_id)
             if verdict == "busy":
-                attempt.busies += 1
+                attempt.lock_misses += 1
                 self._enqueue_later(attempt, row)
                 continue
             if verdict == "stale":
@@ -166,7 +147,9 @@ class OutcomeWriter:
             settled.append(attempt)
         self._settle(settled)
 
-    def _enqueue_later(self, attempt: Attempt, row: Told, seconds: float = BUSY_SECONDS) -> None:
+    def _enqueue_later(
+        self, attempt: Attempt, row: OutcomeRow, seconds: float = LOCKED_SECONDS
+    ) -> None:
         asyncio.get_running_loop().call_later(seconds, self._enqueue, attempt, row)
 
 
@@ -196,4 +179,4 @@ def _unfit(attempt: Attempt, error: Exception) -> Waiting:
     failed = Failed(
         Error("bug", f"its end cannot be stored ({type(error).__name__})", retryable=False)
     )
-    return attempt, tell(attempt.claimed, failed, units=attempt.units)
+    return attempt, outcome_row(attempt.claimed, failed, units=attempt.units)

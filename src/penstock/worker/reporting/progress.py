@@ -9,30 +9,32 @@ safe.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-
-import asyncpg
+from typing import TypeVar
 
 from penstock.base.error_place import error_place
 from penstock.db.connections.listener import AWAY
 from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
-from penstock.engine.jobs.progress import Report
-from penstock.errors import PenstockError
 from penstock.models.handlers.exceptions import LeaseLost
-from penstock.worker.attempts.attempt import Attempt
+from penstock.worker.attempts.attempt import (
+    LOCKED_SECONDS,
+    Attempt,
+    until_available,
+)
 from penstock.worker.attempts.threads import Threads
 from penstock.worker.event_loop.loop_watch import LoopWatch
 
 PACE_SECONDS = 0.1
-AWAY_SECONDS = 0.5
-BUSY_SECONDS = 0.05
 # A chunk that has grown to this length is not added to any more.
 CHUNK_CHARACTERS = 8_192
 # An attempt that has emitted more than this and could not be written has to wait.
 BACKLOG_CHARACTERS = 262_144
 
 _log = logging.getLogger("penstock.worker")
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -57,8 +59,29 @@ class _Pending:
         return self.stage is None and self.progress is None and not self.chunks
 
 
+async def in_halves(
+    rows: Sequence[T],
+    write: Callable[[Sequence[T]], Awaitable[None]],
+    refuse: Callable[[T, Exception], None],
+) -> None:
+    """Write rows together; those that are refused in halves, so that no row takes others along.
+
+    `refuse` gets the row that is refused by itself.
+    """
+    try:
+        await write(rows)
+    except AWAY:
+        raise
+    except Exception as error:  # noqa: BLE001  # no row may be lost, whatever it is
+        if len(rows) == 1:
+            refuse(rows[0], error)
+            return
+        for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+            await in_halves(half, write, refuse)
+
+
 class ProgressWriter:
-    """Where attempts leave what they have to say. All of it runs in the worker's loop."""
+    """Collects what attempts report. All of it runs in the worker's loop."""
 
     def __init__(
         self,
@@ -112,15 +135,6 @@ class ProgressWriter:
         pending = self._pending.get(attempt)
         return pending is not None and pending.size > BACKLOG_CHARACTERS
 
-    @property
-    def busy(self) -> bool:
-        """Whether anything is to be written at all."""
-        return bool(self._pending or self._on_its_way)
-
-    def has(self, attempt: Attempt) -> bool:
-        """Whether something of it is not written yet, or just being written."""
-        return attempt in self._pending or attempt in self._on_its_way
-
     def leave_units(self, attempt: Attempt) -> None:
         """It has ended, and the end says its units, too: no write of their own for them alone."""
         pending = self._pending.get(attempt)
@@ -132,12 +146,14 @@ class ProgressWriter:
         while True:
             await self._due.wait()
             self._due.clear()
-            try:
-                await self.flush()
-            except AWAY:
-                self._due.set()
-                await asyncio.sleep(AWAY_SECONDS)
+            await until_available(self.flush)
             await asyncio.sleep(PACE_SECONDS)
+
+    async def flush_reports_of(self, attempts: Collection[Attempt]) -> None:
+        """Write all reports now, if one of these attempts has any."""
+        unwritten = [reports for reports in (self._pending, self._on_its_way) if reports]
+        if any(attempt in reports for reports in unwritten for attempt in attempts):
+            await self.flush()
 
     async def flush(self) -> None:
         """Write everything now. What an outage stops is kept, and newer words win."""
@@ -145,60 +161,47 @@ class ProgressWriter:
             self._on_its_way, self._pending = self._pending, {}
             try:
                 for worker in {attempt.worker for attempt in self._on_its_way}:
-                    mine = {
-                        attempt: said
-                        for attempt, said in self._on_its_way.items()
-                        if attempt.worker == worker
-                    }
-                    await self._write(worker, mine)
+                    mine = [each for each in self._on_its_way if each.worker == worker]
+                    await in_halves(mine, self._write, self._drop)
             finally:
                 left, self._on_its_way = self._on_its_way, {}
-                for attempt, said in left.items():
-                    self._put_back(attempt, said)
+                for attempt, pending in left.items():
+                    self._put_back(attempt, pending)
                 self._written.set()
                 self._written = asyncio.Event()
 
-    async def _write(self, worker: int, said: dict[Attempt, _Pending]) -> None:
-        """In halves when it is refused: one attempt's words must not take those of others along."""
-        try:
-            await self._write_at_once(worker, said)
-        except AWAY:
-            raise
-        except (PenstockError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            attempts = list(said)
-            if len(attempts) > 1:
-                middle = len(attempts) // 2
-                for half in (attempts[:middle], attempts[middle:]):
-                    await self._write(worker, {attempt: said[attempt] for attempt in half})
-                return
-            _log.warning(
-                "what a job said while it runs could not be written: %s",
-                error_place(error),
-                extra={"job": attempts[0].claimed.id},
-            )
-        for attempt in said:
-            self._on_its_way.pop(attempt, None)
+    def _drop(self, attempt: Attempt, error: Exception) -> None:
+        """Its reports are refused: those of the other attempts must not be lost with them."""
+        _log.warning(
+            "what a job said while it runs could not be written: %s",
+            error_place(error),
+            extra={"job": attempt.claimed.id},
+        )
+        self._on_its_way.pop(attempt, None)
 
-    async def _write_at_once(self, worker: int, said: dict[Attempt, _Pending]) -> None:
+    async def _write(self, attempts: Sequence[Attempt]) -> None:
+        """Write the reports of these attempts, all of one worker."""
+        reports = {attempt: self._on_its_way[attempt] for attempt in attempts}
+        worker = attempts[0].worker
         chunks = [
             (
                 attempt.claimed.id,
                 attempt.claimed.attempt,
-                one.seq,
-                one.encoded if one.text is None else encode(one.text, "chunk"),
+                chunk.seq,
+                chunk.encoded if chunk.text is None else encode(chunk.text, "chunk"),
             )
-            for attempt, pending in said.items()
-            for one in pending.chunks
+            for attempt, pending in reports.items()
+            for chunk in pending.chunks
         ]
         if chunks:
             await self.engine.progress.append_chunks(worker, chunks)
-        for pending in said.values():
+        for pending in reports.values():
             pending.chunks.clear()
             pending.size = 0
         answers = await self.engine.progress.report(
             worker,
             [
-                Report(
+                (
                     attempt.claimed.id,
                     attempt.claimed.attempt,
                     pending.stage,
@@ -206,49 +209,42 @@ class ProgressWriter:
                     pending.progress,
                     pending.units,
                 )
-                for attempt, pending in said.items()
+                for attempt, pending in reports.items()
             ],
         )
         self.notifier.notify()
-        by_id = {attempt.claimed.id: attempt for attempt in said}
-        for answer in answers:
-            attempt = by_id[answer.job_id]
-            if answer.verdict == "stale":
+        by_id = {attempt.claimed.id: attempt for attempt in attempts}
+        for job_id, verdict, cancel in answers:
+            attempt = by_id[job_id]
+            if verdict == "stale":
                 attempt.stop("lost")
-            elif answer.verdict == "busy":
-                self._put_back(attempt, said[attempt])
-            elif answer.cancel:
+            elif verdict == "busy":
+                self._put_back(attempt, reports[attempt])
+            elif cancel:
                 attempt.cancel()
+        for attempt in attempts:
+            self._on_its_way.pop(attempt, None)
 
     async def keep_step(self, attempt: Attempt, name: str, text: str) -> None:
         """Keep a step's result. Returns when it is safe, however long the database is away."""
-        claimed = attempt.claimed
-        while True:
-            try:
-                verdict = await self.engine.progress.keep_step(
-                    attempt.worker, claimed.id, claimed.attempt, name, text
-                )
-            except AWAY:
-                await asyncio.sleep(AWAY_SECONDS)
-                continue
-            if verdict == "done":
-                attempt.progressed = self.loop.time()
-                return
+        claimed, keep = attempt.claimed, self.engine.progress.keep_step
+        while (
+            verdict := await until_available(
+                lambda: keep(attempt.worker, claimed.id, claimed.attempt, name, text)
+            )
+        ) != "done":
             if verdict == "stale":
                 attempt.stop("lost")
                 raise LeaseLost
-            await asyncio.sleep(BUSY_SECONDS)
+            await asyncio.sleep(LOCKED_SECONDS)
+        attempt.progressed = self.loop.time()
 
     async def read_steps(self, attempt: Attempt) -> None:
         """Have what earlier attempts have kept; of a first attempt, nothing, without a look."""
-        while not attempt.steps_read:
-            try:
-                found = await self.engine.progress.read_steps(attempt.claimed.id)
-            except AWAY:
-                await asyncio.sleep(AWAY_SECONDS)
-            else:
-                attempt.steps.update(found)
-                attempt.steps_read = True
+        if not attempt.steps_read:
+            read = self.engine.progress.read_steps
+            attempt.steps.update(await until_available(lambda: read(attempt.claimed.id)))
+            attempt.steps_read = True
 
     def _of(self, attempt: Attempt) -> _Pending:
         if attempt.ended:
@@ -260,16 +256,16 @@ class ProgressWriter:
             pending = self._pending[attempt] = _Pending()
         return pending
 
-    def _put_back(self, attempt: Attempt, said: _Pending) -> None:
+    def _put_back(self, attempt: Attempt, older: _Pending) -> None:
         newer = self._pending.get(attempt)
         if newer is None:
-            self._pending[attempt] = said
+            self._pending[attempt] = older
         else:
             if newer.stage is None:
-                newer.stage, newer.label = said.stage, said.label
-            newer.progress = newer.progress or said.progress
+                newer.stage, newer.label = older.stage, older.label
+            newer.progress = newer.progress or older.progress
             if newer.units is None:
-                newer.units = said.units
-            newer.chunks.extendleft(reversed(said.chunks))
-            newer.size += said.size
+                newer.units = older.units
+            newer.chunks.extendleft(reversed(older.chunks))
+            newer.size += older.size
         self._due.set()

@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.db.connections.listener import AWAY
 from penstock.models.handlers.exceptions import Snooze
-from penstock.worker.attempts.attempt import AWAY_SECONDS, Attempt
+from penstock.worker.attempts.attempt import Attempt, until_available
 from penstock.worker.attempts.slots import Slots
 
 # Lost so often in company that it may be what kills workers: it runs as the only one of its sort.
@@ -28,7 +27,7 @@ class Suspects:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def alone(self, attempt: Attempt) -> AsyncIterator[None]:
+    async def isolated(self, attempt: Attempt) -> AsyncIterator[None]:
         async with self._suspect_turn(attempt), self._whole_loop(attempt):
             yield
 
@@ -40,7 +39,10 @@ class Suspects:
         that is never idle must not keep it for ever.
         """
         mode = attempt.handler.mode
-        if mode != "async" or not await _blocks_loops(attempt):
+        workers = attempt.progress.engine.workers
+        if mode != "async" or not await until_available(
+            lambda: workers.blocks_loops(attempt.claimed.id)
+        ):
             yield
             return
         loop = asyncio.get_running_loop()
@@ -69,30 +71,14 @@ class Suspects:
         except TimeoutError:
             raise Snooze(_SUSPECT_PAUSE) from None
         try:
-            # The one before has ended here, but the database may not have been told yet.
-            while not await _begin_alone(attempt):
+            claimed, workers = attempt.claimed, attempt.progress.engine.workers
+            # The one before has ended here, but the database may not know yet.
+            while not await until_available(
+                lambda: workers.begin_alone(attempt.worker, claimed.id, claimed.attempt)
+            ):
                 if loop.time() >= until:
                     raise Snooze(_SUSPECT_PAUSE)
                 await asyncio.sleep(_POLL_SECONDS)
             yield
         finally:
             self._turn.release()
-
-
-async def _begin_alone(attempt: Attempt) -> bool:
-    claimed = attempt.claimed
-    while True:
-        try:
-            return await attempt.progress.engine.workers.begin_alone(
-                attempt.worker, claimed.id, claimed.attempt
-            )
-        except AWAY:
-            await asyncio.sleep(AWAY_SECONDS)
-
-
-async def _blocks_loops(attempt: Attempt) -> bool:
-    while True:
-        try:
-            return await attempt.progress.engine.workers.blocks_loops(attempt.claimed.id)
-        except AWAY:
-            await asyncio.sleep(AWAY_SECONDS)
