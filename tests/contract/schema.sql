@@ -1278,7 +1278,7 @@ CREATE FUNCTION penstock._served_kinds(p_queue integer, p_now timestamp with tim
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._service(p_queue integer, p_kind integer, p_now timestamp with time zone) RETURNS TABLE(alive boolean, handled boolean)
+CREATE FUNCTION penstock._service(p_queue text, p_kind text, p_now timestamp with time zone) RETURNS TABLE(alive boolean, handled boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._session_age() RETURNS interval
@@ -1357,7 +1357,7 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._stop(p_queue integer, p_kind integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
+CREATE FUNCTION penstock._stop(p_queue penstock.queue, p_kind text, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._stop_account(p_account bigint, p_rows integer) RETURNS integer
@@ -1598,7 +1598,8 @@ CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integ
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
-    SET jit TO 'off';
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE

@@ -57,7 +57,7 @@ as $$
       select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
     -- What is stopped runs empty, and says nothing of how it goes otherwise.
     and ( -- guard: not stopped
-      select s from penstock._stop(q.id, null, q.paused_at, p_now) s) is null
+      select s from penstock._stop(q, null, p_now) s) is null
   on conflict (queue_id) do update set
     parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
     seen_at = excluded.seen_at

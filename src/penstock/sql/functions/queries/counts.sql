@@ -262,7 +262,7 @@ begin
             v.alive, w.handled, w.free, (k.jobs ->> 'running')::bigint, p_now)
             end) order by q.name), '[]')
         from penstock.queue q join waiting w on w.queue_id = q.id
-        cross join lateral penstock._service(q.id, null, p_now) v
+        cross join lateral penstock._service(q.name, null, p_now) v
         join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
         left join known k on k.queue_id = q.id),
       'workers', (

@@ -134,7 +134,8 @@ begin
   into v_at
   from penstock.queue q join penstock.gate g on g.queue_id = q.id
   cross join lateral penstock._typical_pace(q.id) t
-  cross join lateral penstock._stop(q.id, p_job.kind_id, q.paused_at, v_now) s (stop)
+  join penstock.kind k on k.id = p_job.kind_id
+  cross join lateral penstock._stop(q, k.name, v_now) s (stop)
   left join penstock.account a on a.id = p_job.lane
   where q.id = p_job.queue_id;
   v_ahead := penstock._ahead(p_job, v_kinds, (v_at.queue).ordering, v_at.laned, p_most,
@@ -174,9 +175,9 @@ begin
     j.lane = -1 and j.status = 'queued' and not exists (
       select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as plain,
     (select count(*) from (
-       select from unnest(penstock._served_kinds(j.queue_id, p_now)) k (id) cross join lateral (
+       select from unnest(penstock._served_kinds(j.queue_id, p_now)) u (id) cross join lateral (
          select from penstock.job o
-         where o.queue_id = j.queue_id and o.kind_id = k.id and o.lane = -1
+         where o.queue_id = j.queue_id and o.kind_id = u.id and o.lane = -1
            and o.status = 'queued' and o.rank < j.rank
          limit v_most + 1) n
        limit v_most + 1) f) as ahead,
@@ -185,7 +186,8 @@ begin
   into v_at
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
-  cross join lateral penstock._service(q.id, j.kind_id, p_now) s
+  join penstock.kind k on k.id = j.kind_id
+  cross join lateral penstock._service(q.name, k.name, p_now) s
   where j.id = p_job;
   simple := v_at.plain and v_at.stop is distinct from 'no_handler'
     and case when v_at.ahead <= v_most

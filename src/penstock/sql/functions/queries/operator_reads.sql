@@ -37,8 +37,7 @@ begin
   return (select r from penstock._queue_rows(p_name, penstock.clock()) r) || jsonb_build_object(
     'now', penstock._rfc3339(penstock.clock()),
     'declared', v_queue.declared,
-    'stopped_by', (select w from penstock._stop(
-      v_queue.id, null, v_queue.paused_at, penstock.clock()) w),
+    'stopped_by', (select w from penstock._stop(v_queue, null, penstock.clock()) w),
     'in_force', jsonb_build_object(
       'concurrency', v_queue.concurrency,
       'rate', (v_queue.declared || v_queue.overrides) -> 'rate',

@@ -20,7 +20,8 @@ begin
       where j.id = any (p_ids) and j.status in ('scheduled', 'queued')
     ) w
     join penstock.queue q on q.id = w.queue_id join penstock.gate g on g.queue_id = q.id
-    cross join lateral penstock._stop(q.id, w.kind_id, q.paused_at, v_now) s (word)
+    join penstock.kind k on k.id = w.kind_id
+    cross join lateral penstock._stop(q, k.name, v_now) s (word)
   )
   select penstock._short_json(j, f, k.name, q.name, a.name, r.charged, r.refunded, case
     when j.status = 'awaiting' then 'callback'

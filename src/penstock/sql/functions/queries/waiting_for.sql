@@ -17,18 +17,16 @@ as $$
 $$;
 
 -- alive: some worker serves the queue. handled: one of them has a handler for the kind (null: any).
--- One row, for FROM: only there Postgres inlines a function that reads tables.
-create or replace function penstock._service(
-  p_queue integer, p_kind integer, p_now timestamptz
-) returns table (alive boolean, handled boolean)
+-- Both by name, so that a submit reads one table only. One row, for FROM: only there Postgres
+-- inlines a function that reads tables.
+create or replace function penstock._service(p_queue text, p_kind text, p_now timestamptz)
+returns table (alive boolean, handled boolean)
 language sql stable parallel safe
 as $$
   select count(*) > 0,
-    coalesce(bool_or(w.kinds is null or k.name is null or k.name = any (w.kinds)), false)
+    coalesce(bool_or(w.kinds is null or p_kind is null or p_kind = any (w.kinds)), false)
   from penstock._live_workers(p_now) w
-  join penstock.queue q on q.id = p_queue
-  left join penstock.kind k on k.id = p_kind
-  where w.queues is null or q.name = any (w.queues) -- guard: serves
+  where w.queues is null or p_queue = any (w.queues) -- guard: serves
 $$;
 
 -- Kinds whose jobs may lie in the queue, and whether some live worker starts them.
@@ -64,7 +62,7 @@ language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = o
 as $$
   select q.id, q.name, k.name, j.jobs, j.oldest_at
   from penstock.queue q
-  cross join lateral penstock._service(q.id, null, p_now) s
+  cross join lateral penstock._service(q.name, null, p_now) s
   cross join lateral penstock._kinds_of_queue(q.id, p_now) k
   cross join lateral (
     select count(*) as jobs, min(f.run_at) as oldest_at from (
@@ -103,13 +101,13 @@ $$;
 -- What stops the whole queue, or its jobs of one kind: nothing is known then about when a job will
 -- start. One row, for FROM.
 create or replace function penstock._stop(
-  p_queue integer, p_kind integer, p_paused_at timestamptz, p_now timestamptz
+  p_queue penstock.queue, p_kind text, p_now timestamptz
 ) returns setof text
 language sql stable parallel safe
 as $$
-  select penstock._stop_word(p_paused_at is not null, s.alive, s.handled, c.state, c.class)
-  from penstock.circuit c cross join penstock._service(p_queue, p_kind, p_now) s
-  where c.queue_id = p_queue
+  select penstock._stop_word(p_queue.paused_at is not null, s.alive, s.handled, c.state, c.class)
+  from penstock.circuit c cross join penstock._service(p_queue.name, p_kind, p_now) s
+  where c.queue_id = p_queue.id
 $$;
 
 -- The wait until the queue's rate allows start number p_nth from now; see _pass_gate.
