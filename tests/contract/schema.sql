@@ -253,6 +253,10 @@ CREATE FUNCTION penstock._cancel_batch(p_batch uuid) RETURNS void
 CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._check_limit(p_limit integer) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._check_money() RETURNS TABLE(invariant text, subject text, detail text)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -457,10 +461,6 @@ CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_statu
 CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._ended_since(p_counted_until timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -549,10 +549,6 @@ CREATE FUNCTION penstock._extend_snapshots(p_queue integer, p_kinds integer[]) R
 
 CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit integer) RETURNS void
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._failing_hosts() RETURNS jsonb
-    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_kinds integer[], p_account bigint, p_own bigint) RETURNS bigint
@@ -1003,22 +999,13 @@ CREATE FUNCTION penstock._overview_live(p_counted integer, p_now timestamp with 
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock._page_finished(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET enable_sort TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._page_ids(p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT after uuid, OUT seen boolean) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._page_live(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT floor uuid) RETURNS record
+CREATE FUNCTION penstock._page_of(p_table regclass, p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan'
     SET enable_sort TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off';
@@ -1093,9 +1080,6 @@ CREATE FUNCTION penstock._queue_rows(p_queue text, p_now timestamp with time zon
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._queue_waits_for(p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean, p_handled boolean, p_free boolean, p_running bigint, p_now timestamp with time zone) RETURNS text
-    LANGUAGE sql STABLE;
-
 CREATE FUNCTION penstock._queued_by_snapshot(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, jobs bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1130,19 +1114,9 @@ CREATE FUNCTION penstock._read_price_field(p_price jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
-
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._recovery_at(p_job penstock.job) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
@@ -1346,9 +1320,6 @@ CREATE FUNCTION penstock._slot_seconds(p_left double precision[], p_slots intege
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._slots(p_limit integer, p_running integer, p_measured double precision) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._staleness(p_job penstock.job) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1426,12 +1397,6 @@ CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zon
 
 CREATE FUNCTION penstock._undriven(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(rule text, subject text, since timestamp with time zone, detail text)
     LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock._unhandled_kinds(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamp with time zone)
-    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
@@ -1814,8 +1779,7 @@ CREATE FUNCTION penstock.list_deliveries(p_account text DEFAULT NULL::text, p_ow
 
 CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_keys(p_account text DEFAULT NULL::text, p_limit integer DEFAULT 1000, p_after text DEFAULT NULL::text) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1847,7 +1811,9 @@ CREATE FUNCTION penstock.list_stuck(p_limit integer DEFAULT 100) RETURNS SETOF j
 
 CREATE FUNCTION penstock.list_unhandled() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.list_workers() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER

@@ -98,19 +98,6 @@ declare
   v_most integer := p_limit;
   v_found integer;
 begin
-  if cardinality(p_kinds) = 1 then
-    select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),
-      array_agg(h.concurrency), array_agg(h.weight)
-    into accounts, heads, running, limits, weights
-    from (
-      select l.account_id, l.head, a.running, a.concurrency, a.weight
-      from penstock.lane l join penstock.account a on a.id = l.account_id
-      where l.queue_id = p_queue and l.kind_id = p_kinds[1] and l.open and l.waiting > 0
-      order by l.head limit p_limit
-      for no key update of a skip locked -- guard: locked
-    ) h;
-    return;
-  end if;
   loop
     with first as materialized (
       select f.account_id, min(f.head) as head
@@ -126,7 +113,7 @@ begin
       select f.account_id, f.head, a.running, a.concurrency, a.weight
       from first f join penstock.account a on a.id = f.account_id
       order by f.head, f.account_id limit p_limit
-      for no key update of a skip locked -- guard: merged
+      for no key update of a skip locked -- guard: locked
     )
     select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),
       array_agg(h.concurrency), array_agg(h.weight), (select count(*) from first)

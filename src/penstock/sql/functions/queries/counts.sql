@@ -166,24 +166,6 @@ begin
 end
 $$;
 
--- Why the next job of a queue does not start, in the words of waiting_for.sql; and `ramping`: the
--- provider is back, and jobs start more and more.
-create or replace function penstock._queue_waits_for(
-  p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean,
-  p_handled boolean, p_free boolean, p_running bigint, p_now timestamptz
-) returns text
-language sql stable
-as $$
-  select coalesce(
-    penstock._stop_word(p_queue.paused_at is not null, p_alive or p_queue.drive <> 'worker',
-      p_handled or p_queue.drive <> 'worker', p_circuit.state, p_circuit.class),
-    case when penstock._rate_seconds(p_queue, p_gate.rate_next_at, 1, p_now) > 1e-6
-        then 'rate_limit'
-      when p_gate.running >= p_queue.concurrency then 'queue_limit'
-      when p_circuit.state = 'ramping' and p_running >= p_circuit.allowed then 'ramping'
-      when not p_free then 'account_limit' end)
-$$;
-
 -- Every queue with what waits in it and why; workers; what is stuck. `jobs` lacks a status of
 -- which there is none; `about` names those that are estimates. p_counted: how many of each status
 -- are counted in all queues together, but up to a thousand in each.
@@ -258,28 +240,21 @@ begin
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
             'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),
             'refused_words', penstock._share_in_words(c.refused)),
-          'waiting_for', case when w.queued > 0 or w.due > 0 then penstock._queue_waits_for(q, g, c,
-            v.alive, w.handled, w.free, (k.jobs ->> 'running')::bigint, p_now)
-            end) order by q.name), '[]')
+          -- In the words of waiting_for.sql; and `ramping`: the provider is back, and jobs start
+          -- more and more.
+          'waiting_for', case when w.queued > 0 or w.due > 0 then coalesce(
+            penstock._waiting_for(penstock._stop_word(q.paused_at is not null,
+              v.alive or q.drive <> 'worker', w.handled or q.drive <> 'worker', c.state, c.class),
+              q, g, null, null, 0, p_now),
+            case
+              when c.state = 'ramping' and (k.jobs ->> 'running')::bigint >= c.allowed
+                then 'ramping'
+              when not w.free then 'account_limit' end) end) order by q.name), '[]')
         from penstock.queue q join waiting w on w.queue_id = q.id
         cross join lateral penstock._service(q.name, null, p_now) v
         join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
         left join known k on k.queue_id = q.id),
-      'workers', (
-        select coalesce(jsonb_agg(jsonb_build_object('worker_id', w.name,
-          'alive', w.lost_at is null and w.beat_at + w.lease >= p_now,
-          'running', coalesce(s.jobs, 0), 'started_at', penstock._rfc3339(w.started_at),
-          'last_heartbeat', penstock._rfc3339(w.beat_at),
-          'lost_at', penstock._rfc3339(w.lost_at),
-          'blocked_since', penstock._rfc3339((
-            select b.began_at from penstock._blocked_loops(p_now) b
-            where b.worker_id = w.id))) order by w.name, w.started_at), '[]')
-        from penstock.worker w
-        left join (
-          select t.worker_id, sum(t.jobs) as jobs from started t group by t.worker_id
-        ) s on s.worker_id = w.id
-        where w.stopped_at is null
-          and (w.lost_at is null or w.lost_at > p_now - interval '1 day')),
+      'workers', (select coalesce(jsonb_agg(w), '[]') from penstock.list_workers() w),
       'blocked', (
         select coalesce(jsonb_agg(b), '[]') from penstock.list_blocked_loops(5, '1 hour') b),
       'unhandled', (

@@ -25,19 +25,6 @@ begin
 end
 $$;
 
--- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
--- Without a limit, what really runs.
-create or replace function penstock._slots(
-  p_limit integer, p_running integer, p_measured double precision
-) returns integer
-language sql immutable parallel safe
-as $$
-  select case
-    when p_limit is null then greatest(1, p_running, round(p_measured)::integer)
-    when p_measured is null then p_limit
-    else least(p_limit, greatest(1, p_running, round(p_measured)::integer)) end
-$$;
-
 create or replace function penstock._eta_seconds(
   p_job penstock.job, p_queue penstock.queue, p_gate penstock.gate, p_account_limit integer,
   p_ahead bigint, p_work double precision, p_own_ahead bigint, p_own_work double precision,
@@ -49,7 +36,6 @@ declare
   v_left double precision[];
   v_own_left double precision[];
   v_running integer;
-  v_measured double precision;
   v_slots integer;
   v_seconds double precision;
   v_own_seconds double precision := 0;
@@ -67,11 +53,15 @@ begin
     limit 1000
   ) r;
   v_running := coalesce(cardinality(v_left), 0);
-  select f.parallel into v_measured from penstock.flow f
-  where f.queue_id = p_job.queue_id and f.seen_at > p_now - interval '1 minute';
-  v_slots := penstock._slots(p_queue.concurrency, v_running, v_measured);
-  -- While a provider comes back, so many as the circuit lets.
-  select least(v_slots, c.allowed) into v_slots from penstock.circuit c
+  -- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
+  -- Without a limit, what really runs. While a provider comes back, so many as the circuit allows.
+  select least(p_queue.concurrency, c.allowed, case
+      when p_queue.concurrency is null or f.parallel is not null
+        then greatest(1, v_running, round(f.parallel)::integer) end)
+  into v_slots
+  from penstock.circuit c
+  left join penstock.flow f on f.queue_id = c.queue_id
+    and f.seen_at > p_now - interval '1 minute'
   where c.queue_id = p_queue.id;
   if p_queue.concurrency is null and p_ahead = 0
     and greatest(p_job.created_at, p_job.run_at) > p_now - interval '2 seconds'

@@ -55,33 +55,26 @@ as $$
 $$;
 
 -- Kinds with queued jobs that no worker of their queue has a handler for, with the number of these
--- jobs, p_most + 1 at most. Queues that no worker serves are left out: that has a word of its own.
-create or replace function penstock._unhandled_kinds(p_most integer, p_now timestamptz)
-returns table (queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamptz)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+-- jobs, counted up to 1,000. Queues that no worker serves are left out: `no_worker` says so.
+create or replace function penstock.list_unhandled() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
 as $$
-  select q.id, q.name, k.name, j.jobs, j.oldest_at
-  from penstock.queue q
-  cross join lateral penstock._service(q.name, null, p_now) s
-  cross join lateral penstock._kinds_of_queue(q.id, p_now) k
+  select jsonb_build_object('queue', q.name, 'kind', k.name, 'jobs', least(j.jobs, 1000),
+    'about', j.jobs > 1000, 'oldest_at', penstock._rfc3339(j.oldest_at))
+  from (select penstock.clock() as now) n
+  cross join penstock.queue q
+  cross join lateral penstock._service(q.name, null, n.now) s
+  cross join lateral penstock._kinds_of_queue(q.id, n.now) k
   cross join lateral (
     select count(*) as jobs, min(f.run_at) as oldest_at from (
       select j.run_at from penstock.job j
       where j.queue_id = q.id and j.kind_id = k.kind_id and j.status = 'queued'
-      order by j.lane, j.rank limit p_most + 1
+      order by j.lane, j.rank limit 1001
     ) f
   ) j
   where s.alive and q.drive = 'worker' and not k.served and j.jobs > 0
-$$;
-
--- The same for programs.
-create or replace function penstock.list_unhandled() returns setof jsonb
-language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$
-  select jsonb_build_object('queue', u.queue, 'kind', u.kind, 'jobs', least(u.jobs, 1000),
-    'about', u.jobs > 1000, 'oldest_at', penstock._rfc3339(u.oldest_at))
-  from penstock._unhandled_kinds(1000, penstock.clock()) u
-  order by u.queue, u.kind
+  order by q.name, k.name
 $$;
 
 -- What stops the whole queue, of what is known about it: see _stopped_by.
