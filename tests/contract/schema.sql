@@ -48,7 +48,7 @@ CREATE FUNCTION penstock._add_arrays(p_one bigint[], p_other bigint[], p_sign in
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._add_ended(p_from timestamp with time zone, p_until timestamp with time zone, p_again boolean) RETURNS void
+CREATE FUNCTION penstock._add_outcomes(p_from timestamp with time zone, p_until timestamp with time zone, p_again boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -163,10 +163,6 @@ WITH (fillfactor='50');
 
 CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at timestamp with time zone, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
-    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
@@ -333,6 +329,20 @@ CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_kinds integer[], p_l
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._count_attempts(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone, p_free integer DEFAULT 10) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE TABLE penstock.hourly_bucket (
     hour timestamp with time zone NOT NULL,
     queue_id integer NOT NULL,
@@ -344,17 +354,10 @@ CREATE TABLE penstock.hourly_bucket (
     histogram bigint[] NOT NULL
 );
 
-CREATE FUNCTION penstock._count_ended(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
+CREATE FUNCTION penstock._count_outcomes(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
-
-CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone, p_free integer DEFAULT 10) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._count_queued(p_queue integer, p_kinds integer[], p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -369,13 +372,6 @@ CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._count_starts(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean, handled boolean)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -387,10 +383,10 @@ CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with tim
 CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._counted_places() RETURNS integer
+CREATE FUNCTION penstock._counted_attempts() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._counted_starts() RETURNS integer
+CREATE FUNCTION penstock._counted_places() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._deadline(p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
@@ -457,9 +453,6 @@ CREATE FUNCTION penstock._end_waiting(p_jobs uuid[], p_status penstock.job_statu
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
-
-CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
-    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -812,6 +805,10 @@ CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
+CREATE FUNCTION penstock._jobs_ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._join_lanes(p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -989,15 +986,18 @@ CREATE FUNCTION penstock._other_probe(p_queue integer, p_kinds integer[]) RETURN
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._overview_ended(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
+CREATE FUNCTION penstock._outcomes_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
+    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._overview_live(p_counted integer, p_now timestamp with time zone) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._overview_outcomes(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
 
 CREATE FUNCTION penstock._page_ids(p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT after uuid, OUT seen boolean) RETURNS record
     LANGUAGE plpgsql STABLE

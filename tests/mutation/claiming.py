@@ -211,7 +211,7 @@ async def a_worker_given_up_for_lost_gets_nothing(s: Scene) -> None:
         await factory.claim(s.conn, worker)
 
 
-@catches("claim_jobs: expired", replace=("v_look.expired", "false"))
+@catches("claim_jobs: expired", replace=("v_state.expired", "false"))
 async def what_has_expired_is_not_started(s: Scene) -> None:
     await factory.queue(s.conn)
     job = await factory.submit(s.conn, expires_seconds=5)

@@ -4,7 +4,7 @@
 -- sample of the table's pages.
 
 -- So many that have started are looked at, in all.
-create or replace function penstock._counted_starts() returns integer
+create or replace function penstock._counted_attempts() returns integer
 language sql immutable parallel safe
 as $$ select 20000 $$;
 
@@ -146,8 +146,8 @@ begin
 end
 $$;
 
--- What has started, and how many of it give no sign of life; of _counted_starts() + 1 at most.
-create or replace function penstock._count_starts(p_now timestamptz)
+-- What has started, and how many of it give no sign of life; of _counted_attempts() + 1 at most.
+create or replace function penstock._count_attempts(p_now timestamptz)
 returns table (queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -159,7 +159,7 @@ begin
     count(*) filter (where p_now - s.sign_at >= q.stale_after)
   from (
     select j.queue_id, j.status, j.worker_id, coalesce(j.progressed_at, j.started_at) as sign_at
-    from penstock.job j where j.deadline_at is not null limit penstock._counted_starts() + 1
+    from penstock.job j where j.deadline_at is not null limit penstock._counted_attempts() + 1
   ) s
   join penstock.queue q on q.id = s.queue_id
   group by s.queue_id, s.status, s.worker_id;
@@ -180,9 +180,9 @@ declare
 begin
   return (
     with waiting as materialized (select * from penstock._count_waiting(v_most, p_now)),
-    started as materialized (select * from penstock._count_starts(p_now)),
+    started as materialized (select * from penstock._count_attempts(p_now)),
     bound as materialized (
-      select coalesce(sum(s.jobs), 0) > penstock._counted_starts() as passed from started s
+      select coalesce(sum(s.jobs), 0) > penstock._counted_attempts() as passed from started s
     ),
     counted as materialized (
       select w.queue_id, 'queued' as status, w.queued as jobs, w.queued > v_most as about

@@ -98,7 +98,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_backs_off boolean := false;
   v_kinds integer[];
-  v_at record;
+  v_facts record;
   v_ahead record;
 begin
   if p_job.status in ('running', 'awaiting') then
@@ -121,26 +121,26 @@ begin
     exists (
       select from penstock.lane l
       where l.queue_id = q.id and l.kind_id = any (v_kinds) and l.open and l.waiting > 0) as laned
-  into v_at
+  into v_facts
   from penstock.queue q join penstock.gate g on g.queue_id = q.id
   cross join lateral penstock._typical_pace(q.id) t
   join penstock.kind k on k.id = p_job.kind_id
   cross join lateral penstock._stop(q, k.name, v_now) s (stop)
   left join penstock.account a on a.id = p_job.lane
   where q.id = p_job.queue_id;
-  v_ahead := penstock._ahead(p_job, v_kinds, (v_at.queue).ordering, v_at.laned, p_most,
-    v_at.typical, v_at.mixed and v_at.stop is null);
+  v_ahead := penstock._jobs_ahead(p_job, v_kinds, (v_facts.queue).ordering, v_facts.laned, p_most,
+    v_facts.typical, v_facts.mixed and v_facts.stop is null);
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
   end if;
   -- What backs off in an outage waits for its end more than for its turn.
   waiting_for := case when p_job.run_at > v_now and v_backs_off
-      and v_at.stop is distinct from 'circuit_open' then 'backoff'
-    else penstock._waiting_for(v_at.stop, v_at.queue, v_at.gate, v_at.running, v_at.concurrency,
-      v_ahead.jobs, v_now) end;
-  if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage
-    eta_seconds := penstock._eta_seconds(p_job, v_at.queue, v_at.gate, v_at.concurrency,
-      v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_at.typical, v_now);
+      and v_facts.stop is distinct from 'circuit_open' then 'backoff'
+    else penstock._waiting_for(v_facts.stop, v_facts.queue, v_facts.gate, v_facts.running,
+      v_facts.concurrency, v_ahead.jobs, v_now) end;
+  if v_facts.stop is null and v_ahead.jobs is not null then -- guard: not in an outage
+    eta_seconds := penstock._eta_seconds(p_job, v_facts.queue, v_facts.gate, v_facts.concurrency,
+      v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_facts.typical, v_now);
   end if;
 end
 $$;
@@ -157,7 +157,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_most constant integer := penstock._counted_at_submit();
-  v_at record;
+  v_facts record;
 begin
   select penstock._stop_word(q.paused_at is not null, s.alive, s.handled, c.state, c.class) as stop,
     q.rate_count is null and (q.concurrency is null or g.running < q.concurrency)
@@ -173,18 +173,18 @@ begin
        limit v_most + 1) f) as ahead,
     not exists (
       select from penstock.snapshot s where s.queue_id = q.id and s.lane = -2) as uncounted
-  into v_at
+  into v_facts
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
   join penstock.kind k on k.id = j.kind_id
   cross join lateral penstock._service(q.name, k.name, p_now) s
   where j.id = p_job;
-  simple := v_at.plain and v_at.stop is distinct from 'no_handler'
-    and case when v_at.ahead <= v_most
-    then v_at.stop is not null or (v_at.free and v_at.ahead = 0)
-    else v_at.stop is not null and v_at.uncounted end;
-  place := case when v_at.ahead <= v_most then v_at.ahead + 1 end;
-  waiting_for := v_at.stop;
-  eta_seconds := case when v_at.stop is null then 0 end;
+  simple := v_facts.plain and v_facts.stop is distinct from 'no_handler'
+    and case when v_facts.ahead <= v_most
+    then v_facts.stop is not null or (v_facts.free and v_facts.ahead = 0)
+    else v_facts.stop is not null and v_facts.uncounted end;
+  place := case when v_facts.ahead <= v_most then v_facts.ahead + 1 end;
+  waiting_for := v_facts.stop;
+  eta_seconds := case when v_facts.stop is null then 0 end;
 end
 $$;

@@ -23,7 +23,7 @@ $$;
 
 -- Bars of an hour, six hours or a day, whole ones and the running one; of the last 24 hours how
 -- many succeeded, for how long they ran, and what each queue had.
-create or replace function penstock._overview_ended(p_hours integer, p_now timestamptz)
+create or replace function penstock._overview_outcomes(p_hours integer, p_now timestamptz)
 returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
@@ -41,7 +41,7 @@ begin
     -- Not where it was long ago (no worker stands, and nobody scrapes): it may be a day of history,
     -- and the page says until when it knows.
     with since as materialized (
-      select c.* from penstock._count_ended(v_until, 'infinity') c
+      select c.* from penstock._count_outcomes(v_until, 'infinity') c
       where v_until > p_now - interval '10 minutes'
     ),
     line as materialized (
@@ -126,7 +126,7 @@ begin
   end if;
   return penstock._overview_live(greatest(0, p_counted), v_now) || jsonb_build_object(
     'now', penstock._rfc3339(v_now),
-    'ended', penstock._overview_ended(p_hours, v_now),
+    'ended', penstock._overview_outcomes(p_hours, v_now),
     -- How long those of the last thousand finished jobs that have run waited since they were due.
     'wait_seconds', (
       select avg(greatest(0, date_part('epoch', r.started_at - r.run_at)))

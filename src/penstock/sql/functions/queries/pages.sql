@@ -70,11 +70,11 @@ declare
   v_kind integer;
   v_queue integer;
   v_account bigint;
-  v_leads boolean := coalesce(p_account, p_topic) is not null or p_batch is not null;
+  v_indexed boolean := coalesce(p_account, p_topic) is not null or p_batch is not null;
   v_rare boolean := coalesce(v_status in ('failed', 'cancelled'), false);
   v_live record;
-  v_done record;
-  v_other record;
+  v_finished record;
+  v_unsuccessful record;
 begin
   if p_kind is not null then
     v_kind := (penstock._find_kind(p_kind)).id;
@@ -87,8 +87,8 @@ begin
     v_account := coalesce((select a.id from penstock.account a where a.name = p_account), -1);
   end if;
   select null::uuid[] as ids, null::uuid as floor into v_live;
-  v_done := v_live;
-  if v_status in ('running', 'awaiting') and not v_leads then
+  v_finished := v_live;
+  if v_status in ('running', 'awaiting') and not v_indexed then
     -- Few, and found by their own index.
     select array_agg(s.id) as ids, null::uuid as floor into v_live from (
       select j.id from penstock.job j
@@ -103,21 +103,21 @@ begin
       p_batch, p_limit, p_before, false);
   end if;
   if v_status is null or v_status in ('succeeded', 'failed', 'cancelled') then
-    v_done := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account, p_topic,
-      p_batch, p_limit, p_before, v_rare and not v_leads);
+    v_finished := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
+      p_topic, p_batch, p_limit, p_before, v_rare and not v_indexed);
     -- Few failures among many of theirs: another way to them may lead further.
-    if v_done.floor is not null and v_rare and v_leads then
-      v_other := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
+    if v_finished.floor is not null and v_rare and v_indexed then
+      v_unsuccessful := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
         p_topic, p_batch, p_limit, p_before, true);
-      if v_other.floor is null or v_other.floor < v_done.floor then
-        v_done := v_other;
+      if v_unsuccessful.floor is null or v_unsuccessful.floor < v_finished.floor then
+        v_finished := v_unsuccessful;
       end if;
     end if;
   end if;
   -- Below the higher floor one of them has not looked.
-  after := greatest(v_live.floor, v_done.floor);
+  after := greatest(v_live.floor, v_finished.floor);
   ids := array(
-    select u.id from unnest(v_live.ids || v_done.ids) u (id)
+    select u.id from unnest(v_live.ids || v_finished.ids) u (id)
     where after is null or u.id >= after
     order by u.id desc limit p_limit);
   seen := after is not null and cardinality(ids) < p_limit;
