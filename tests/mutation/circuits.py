@@ -12,7 +12,7 @@ from support.factory import Row
 from support.interleave import Step
 
 # The claim's first look, without a lock, says the same as what is asked under the gate.
-NO_FIRST_LOOK = Edit("claim_jobs", "or v_look.stopped or", "or")
+NO_FIRST_LOOK = Edit("claim_jobs", "or v_state.stopped or", "or")
 
 
 async def _ready(s: Scene, *, jobs: int = 3, **options: Any) -> int:

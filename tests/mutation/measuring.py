@@ -10,7 +10,7 @@ async def _told(s: Scene, job: Any) -> dict[str, Any]:
     return await factory.read(s.conn, job)
 
 
-@catches("_ahead: not itself", replace=("t.id < p_job.id", "true"))
+@catches("_jobs_ahead: not itself", replace=("t.id < p_job.id", "true"))
 async def a_job_is_not_ahead_of_itself(s: Scene) -> None:
     await factory.queue(s.conn)
     assert (await _told(s, await factory.submit(s.conn)))["position"] == 1
@@ -34,7 +34,7 @@ async def _closed_lane(s: Scene, **options: Any) -> None:
     assert (await _told(s, job))["position"] == 1
 
 
-@catches("_ahead: open")
+@catches("_jobs_ahead: open")
 async def who_cannot_start_is_not_ahead(s: Scene) -> None:
     await _closed_lane(s)
 
@@ -78,7 +78,8 @@ async def a_job_that_snoozes_does_not_back_off(s: Scene) -> None:
 
 
 @catches(
-    "_waiting: not in an outage", replace=("v_at.stop is null and v_ahead.jobs is not null", "true")
+    "_waiting: not in an outage",
+    replace=("v_facts.stop is null and v_ahead.jobs is not null", "true"),
 )
 async def while_a_queue_is_paused_nobody_knows_the_wait(s: Scene) -> None:
     await factory.queue(s.conn)

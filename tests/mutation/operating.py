@@ -73,7 +73,7 @@ async def an_hour_is_settled_when_late_commits_have_come(s: Scene) -> None:
     assert await s.value(COUNT) == 1
 
 
-@catches("_add_ended: never less")
+@catches("_add_outcomes: never less")
 async def what_retention_took_stays_counted(s: Scene) -> None:
     await factory.queue(s.conn)
     for _ in range(2):

@@ -160,9 +160,17 @@ async def a_job_whose_time_is_over_is_not_started(s: Scene) -> None:
 
 @catches("_hold_plain: merged in time")
 async def nor_one_among_several_kinds(s: Scene) -> None:
-    await factory.queue(s.conn)
+    await priced(s)
     await factory.kind(s.conn, "another")
-    await a_job_whose_time_is_over_is_not_started(s)
+    worker = await s.worker()
+    await factory.submit(s.conn, account="u1", expires_seconds=5)
+    in_time = await factory.submit(s.conn, "another")
+    await s.clock.advance("10s")
+    app = await s.connect()
+    async with app.transaction():
+        await app.execute(GRANT, "u1", 1)
+        rows = await factory.claim(s.conn, worker, limit=5)
+    assert [row["id"] for row in rows] == [in_time]
 
 
 @catches("_lock_slots: waits", replace=("for no key update", ""))

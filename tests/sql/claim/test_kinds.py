@@ -222,7 +222,9 @@ async def test_a_job_that_no_worker_has_a_handler_for_says_so(conn: asyncpg.Conn
     assert (told["waiting_for"], told["position"]) == (None, 1)
     submitted = await conn.fetchval("select penstock.submit_job('gone', '{}')")
     assert (submitted["waiting_for"], submitted["position"]) == ("no_handler", 3)
-    [row] = await conn.fetch("select * from penstock._unhandled_kinds(1000, penstock.clock())")
+    [row] = [
+        row["unhandled"] for row in await conn.fetch("select penstock.list_unhandled() unhandled")
+    ]
     assert (row["queue"], row["kind"], row["jobs"]) == ("q", "gone", 2)
     # Paused is what an operator did: it comes first.
     await conn.execute("select penstock.pause_queue('q')")

@@ -62,8 +62,8 @@ async def test_two_claims_at_once_keep_the_limit_of_an_account(
             conn,
             "choose.sql:_hold_accounts",
             (
-                "l.head, a.running, a.concurrency",
-                """l.head, (select count(*) from penstock.job j
+                "f.head, a.running, a.concurrency",
+                """f.head, (select count(*) from penstock.job j
                    where j.account_id = a.id and j.status = 'running')::integer as running,
                    a.concurrency""",
             ),

@@ -303,7 +303,7 @@ async def test_a_window_reads_its_own_pages_of_a_long_history(
     until = await clock.now() - timedelta(seconds=60)
     plan = await house.fetchval(
         "explain (analyze, buffers, format json)"
-        " select * from penstock._ended_between($1::timestamptz, $2::timestamptz)",
+        " select * from penstock._outcomes_between($1::timestamptz, $2::timestamptz)",
         until - timedelta(seconds=10),
         until,
     )

@@ -111,7 +111,7 @@ async def test_of_very_many_starts_each_queue_has_an_estimate(house: asyncpg.Con
         await many(house, count, name)
         await factory.claim(house, worker, name, count)
     await house.execute(
-        "create or replace function penstock._counted_starts() returns integer"
+        "create or replace function penstock._counted_attempts() returns integer"
         " language sql immutable parallel safe as 'select 2'"
     )
     found = {one["name"]: one for one in (await overview(house))["queues"]}

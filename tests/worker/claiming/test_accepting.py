@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from penstock import Penstock
-from penstock.worker.claiming.claims import Claims, _Taken
+from penstock.worker.claiming.claims import Claims, _ClaimResult
 from support.factory import submit
 from support.liveness import RULES, found
 from support.waiting import eventually
@@ -64,8 +64,8 @@ async def test_a_job_that_its_worker_does_not_claim_is_found(
 ) -> None:
     door = Door()
 
-    async def nothing(*_: Any) -> _Taken:
-        return _Taken([], 0, more=False)
+    async def nothing(*_: Any) -> _ClaimResult:
+        return _ClaimResult([], 0, more=False)
 
     async with working(database, door.app, beat=OFTEN):
         await until_accepting(conn, {"q", "other"})

@@ -39,7 +39,7 @@ class Bounds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _ClaimResult:
     """What one claim brought. `more`: as many as there were free slots, or there was none."""
 
     jobs: list[Claimed]
@@ -73,10 +73,10 @@ class Claims:
         self._modes = modes
         self._bounds = bounds
         self._stopped = asyncio.Event()
-        self._ahead: dict[str, asyncio.Task[_Taken]] = {}
-        self._asked: dict[str, float] = {}
+        self._next_claims: dict[str, asyncio.Task[_ClaimResult]] = {}
+        self._claim_began: dict[str, float] = {}
         self._release = False
-        self._spent: StopReason = "recycle" if max_jobs is None else "max_jobs"
+        self._limit_reason: StopReason = "recycle" if max_jobs is None else "max_jobs"
         self.left = recycle_after if max_jobs is None else max_jobs
         """How many jobs may still be started; None: as many as come."""
         self.reason: StopReason | None = None
@@ -94,7 +94,7 @@ class Claims:
 
     @property
     def accepting(self) -> list[str]:
-        """Queues of which one more job would be taken now. May be asked from another thread.
+        """Queues of which one more job would be taken now. May be read from another thread.
 
         A claim under way holds the slots that it asks for; they are free all the same.
         """
@@ -108,7 +108,7 @@ class Claims:
         return [
             queue
             for queue, modes in self._modes.items()
-            if queue in self._asked or self._slots.least_free(modes) > 0
+            if queue in self._claim_began or self._slots.least_free(modes) > 0
         ]
 
     def stop(self, reason: StopReason = "stopped") -> None:
@@ -126,7 +126,7 @@ class Claims:
     def waited(self) -> float:
         """For how many seconds the longest claim under way has been waiting for its answer."""
         now = asyncio.get_running_loop().time()
-        return max((now - asked for asked in self._asked.values()), default=0.0)
+        return max((now - began for began in self._claim_began.values()), default=0.0)
 
     async def serve(self, poll: timedelta) -> None:
         """Until stopped."""
@@ -153,74 +153,74 @@ class Claims:
 
     async def claim(self, queue: str, job: UUID | None = None) -> bool:
         """Begin what is due, for the slots that are free; whether there may be more."""
-        ahead = self._ahead.pop(queue, None)
-        taken = await (ahead or self._take(queue, job))
-        if taken.more and job is None and not self.stopped:
+        next_claim = self._next_claims.pop(queue, None)
+        result = await (next_claim or self._take(queue, job))
+        if result.more and job is None and not self.stopped:
             # The next claim is under way while these begin. Two turns of the loop: in the first
             # its task runs, and at the end of that its words go out.
-            self._ahead[queue] = asyncio.create_task(self._take(queue))
+            self._next_claims[queue] = asyncio.create_task(self._take(queue))
             for _ in range(2):
                 await asyncio.sleep(0)
-        self._attempts.claimed(queue, len(taken.jobs))
-        self._begin(taken)
-        return taken.more
+        self._attempts.claimed(queue, len(result.jobs))
+        self._begin(result)
+        return result.more
 
-    def _begin(self, taken: _Taken) -> None:
-        for job in taken.jobs:
-            release = self._release or self._registration.worker != taken.worker
+    def _begin(self, result: _ClaimResult) -> None:
+        for job in result.jobs:
+            release = self._release or self._registration.worker != result.worker
             self.released += release
-            self._runner.begin(job, taken.worker, release=release)
+            self._runner.begin(job, result.worker, release=release)
         # Not while another claim is under way, which may return a part of what it counts.
-        if taken.jobs and self.left == 0 and not self._asked:
-            self.stop(self._spent)
+        if result.jobs and self.left == 0 and not self._claim_began:
+            self.stop(self._limit_reason)
 
     async def finish(self) -> None:
-        """Begin what was claimed ahead; a worker that was stopped releases it."""
-        ahead, self._ahead = self._ahead, {}
-        for taken in await asyncio.gather(*ahead.values(), return_exceptions=True):
-            if isinstance(taken, _Taken):
-                self._begin(taken)
+        """Begin the jobs of the claims under way; a worker that was stopped releases them."""
+        claims, self._next_claims = self._next_claims, {}
+        for result in await asyncio.gather(*claims.values(), return_exceptions=True):
+            if isinstance(result, _ClaimResult):
+                self._begin(result)
             else:
-                _log.info("a last claim brought nothing: %s", error_place(taken))
+                _log.info("a last claim brought nothing: %s", error_place(result))
 
-    async def _take(self, queue: str, job: UUID | None = None) -> _Taken:
+    async def _take(self, queue: str, job: UUID | None = None) -> _ClaimResult:
         modes = self._modes[queue]
         most = BATCH if self.left is None else min(BATCH, self.left)
         if self._bounds is not None and most:
             most = min(most, await self._bounds.allowance(queue))
             if most == 0:
-                return _Taken([], 0, more=False)
+                return _ClaimResult([], 0, more=False)
         free = self._slots.take(modes, most) if self._outcomes.backlog < BACKLOG else 0
         if free == 0:
             if self.left != 0:
                 await self._free_slot()
-            return _Taken([], 0, more=self.left != 0)
+            return _ClaimResult([], 0, more=self.left != 0)
         # Before the wait: the loops of several queues share the number.
         self._count(-free)
         jobs: list[Claimed] = []
         worker = 0
         loop = asyncio.get_running_loop()
-        self._asked[queue] = loop.time()
+        self._claim_began[queue] = loop.time()
         try:
             worker = await self._registration.identity(unless=self._stopped)
             if worker == 0:
-                return _Taken([], 0, more=False)
+                return _ClaimResult([], 0, more=False)
             jobs = await self._engine.jobs.claim(worker, queue, free, job=job)
         except Conflict as error:
             if error.code != "worker_lost":
                 raise
             self._registration.lose(worker)
         finally:
-            self._asked.pop(queue, None)
-            self._give_rest(modes, free, jobs)
+            self._claim_began.pop(queue, None)
+            self._return_unused(modes, free, jobs)
             self._count(free - len(jobs))
-        return _Taken(jobs, worker, more=len(jobs) == free)
+        return _ClaimResult(jobs, worker, more=len(jobs) == free)
 
     def _count(self, n: int) -> None:
         if self.left is not None:
             self.left += n
 
-    def _give_rest(self, modes: Sequence[Mode], taken: int, jobs: Sequence[Claimed]) -> None:
+    def _return_unused(self, modes: Sequence[Mode], taken: int, jobs: Sequence[Claimed]) -> None:
         """Slots were taken in every mode of the queue; a job uses one, in its own mode."""
         used = dict.fromkeys(modes, 0)
         for job in jobs:
@@ -228,7 +228,7 @@ class Claims:
             if mode in used:
                 used[mode] += 1
             else:
-                # Its kind was declared in this queue before: its slot was not asked for.
+                # Its kind was declared in this queue before: no slot was taken for it.
                 self._slots.overdraw(mode)
         for mode in modes:
             self._slots.give(mode, taken - used[mode])

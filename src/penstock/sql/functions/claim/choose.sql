@@ -95,22 +95,9 @@ create or replace function penstock._hold_accounts(
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_most integer := p_limit;
-  v_found integer;
+  v_limit integer := p_limit;
+  v_candidates integer;
 begin
-  if cardinality(p_kinds) = 1 then
-    select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),
-      array_agg(h.concurrency), array_agg(h.weight)
-    into accounts, heads, running, limits, weights
-    from (
-      select l.account_id, l.head, a.running, a.concurrency, a.weight
-      from penstock.lane l join penstock.account a on a.id = l.account_id
-      where l.queue_id = p_queue and l.kind_id = p_kinds[1] and l.open and l.waiting > 0
-      order by l.head limit p_limit
-      for no key update of a skip locked -- guard: locked
-    ) h;
-    return;
-  end if;
   loop
     with first as materialized (
       select f.account_id, min(f.head) as head
@@ -118,7 +105,7 @@ begin
       cross join lateral (
         select l.account_id, l.head from penstock.lane l
         where l.queue_id = p_queue and l.kind_id = k.id and l.open and l.waiting > 0
-        order by l.head limit v_most
+        order by l.head limit v_limit
       ) f
       group by f.account_id
     ),
@@ -126,15 +113,15 @@ begin
       select f.account_id, f.head, a.running, a.concurrency, a.weight
       from first f join penstock.account a on a.id = f.account_id
       order by f.head, f.account_id limit p_limit
-      for no key update of a skip locked -- guard: merged
+      for no key update of a skip locked -- guard: locked
     )
     select array_agg(h.account_id), array_agg(h.head), array_agg(h.running),
       array_agg(h.concurrency), array_agg(h.weight), (select count(*) from first)
-    into accounts, heads, running, limits, weights, v_found
+    into accounts, heads, running, limits, weights, v_candidates
     from held h;
     -- Others have locked some of the first accounts: those behind them may start instead.
-    exit when cardinality(accounts) >= p_limit or v_found < v_most;
-    v_most := 4 * v_most;
+    exit when cardinality(accounts) >= p_limit or v_candidates < v_limit;
+    v_limit := 4 * v_limit;
   end loop;
 end
 $$;
@@ -291,20 +278,20 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_limited bigint[];
-  v_held bigint[];
+  v_locked bigint[];
 begin
   select array_agg(a.id) into v_limited
   from (select distinct u.id from unnest(p_owners) u (id)) o
   join penstock.account a on a.id = o.id
   where a.concurrency is not null;
   if v_limited is not null then
-    select array_agg(l.id) into v_held from (
+    select array_agg(l.id) into v_locked from (
       select a.id from penstock.account a where a.id = any (v_limited)
       order by a.id for no key update skip locked
     ) l;
     perform penstock._enlane_jobs(array(
       select j.id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-      where j.account_id = any (v_held))); -- guard: account held
+      where j.account_id = any (v_locked))); -- guard: account held
   end if;
   return v_limited;
 end

@@ -61,6 +61,8 @@ create or replace function penstock.claim_jobs(
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+  -- Planned anew for each array, its statements would take three times as long as to run them.
+  set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
@@ -68,19 +70,20 @@ declare
   v_id integer;
   v_locked text;
   v_queue penstock.queue;
-  v_look record;
+  v_state record;
   v_gated boolean;
   v_limit integer := p_limit;
   v_probe boolean := false;
-  v_one uuid;
+  v_job uuid;
   v_jobs uuid[];
   v_ranks bigint[];
   v_kinds integer[];
-  v_held record;
+  v_plain integer[];
+  v_accounts record;
   v_chosen uuid[];
   v_owners bigint[];
   v_strays bigint[] := '{}';
-  v_found bigint[];
+  v_limited bigint[];
   v_started integer;
 begin
   -- Limits do not change under a claim: declare.sql takes this lock alone. Read under it.
@@ -92,6 +95,12 @@ begin
   end if;
   -- All that is looked at in one statement: each of its own costs a single claim a twentieth.
   select q as queue, w.id is not null as alive, w.kinds,
+    array(
+      select u.id from unnest(w.kinds) u (id)
+      where exists (
+        select from penstock.job j
+        where j.queue_id = q.id and j.kind_id = u.id and j.lane = -1 and j.status = 'queued')
+    ) as plain,
     exists (
       select from penstock.job j where j.queue_id = q.id and j.expires_at <= v_now
         and j.status in ('scheduled', 'queued')) as expired,
@@ -103,7 +112,7 @@ begin
       where l.queue_id = q.id and l.kind_id = any (w.kinds) and l.open and l.waiting > 0) as lanes,
     c.state <> 'closed' as troubled,
     c.state = 'open' and (c.next_at > v_now or c.class is null) as stopped
-  into v_look
+  into v_state
   from penstock.queue q join penstock.circuit c on c.queue_id = q.id
   left join lateral (
     select w.id, array(
@@ -116,30 +125,30 @@ begin
       and w.lost_at is null and w.stopped_at is null -- guard: worker lives
   ) w on true
   where q.id = v_id;
-  v_queue := v_look.queue;
-  v_kinds := v_look.kinds;
+  v_queue := v_state.queue;
+  v_kinds := v_state.kinds;
   v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null
-    or v_look.troubled;
+    or v_state.troubled;
   if v_queue.paused_at is not null -- guard: paused
-    or v_look.stopped or p_limit < 1
+    or v_state.stopped or p_limit < 1
   then
     return;
   end if;
-  if not v_look.alive then
+  if not v_state.alive then
     perform penstock._refuse(409, 'worker_lost',
       format('worker %s is not registered, or was given up for lost', p_worker), 'worker',
       p_hint => 'Drop what it runs and register again.');
   end if;
-  if v_kinds = '{}' or (p_wait and not v_look.lanes) then
+  if v_kinds = '{}' or (p_wait and not v_state.lanes) then
     return;
   end if;
-  if v_look.expired then -- guard: expired
+  if v_state.expired then -- guard: expired
     -- So many that some are left: nothing is started before they are gone.
     if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
       return; -- guard: all expired
     end if;
   end if;
-  if v_look.due then
+  if v_state.due then
     perform penstock.stage_due_jobs(v_queue.id);
   end if;
 
@@ -162,33 +171,35 @@ begin
     end if;
   end if;
 
-  v_one := coalesce(p_job,
+  v_job := coalesce(p_job,
     case when v_probe then penstock._other_probe(v_queue.id, v_kinds) end);
-  if v_one is not null then
-    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_one);
+  if v_job is not null then
+    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_job);
     -- Somebody else has it at this moment: any job will do.
-    v_one := coalesce(v_jobs[1], p_job);
+    v_job := coalesce(v_jobs[1], p_job);
   end if;
+  -- What was staged since is not among those that the first statement counted.
+  v_plain := case when v_state.due or v_probe then v_kinds else v_state.plain end;
   for v_round in 1 .. 100 loop
-    exit when v_one is not null;
+    exit when v_job is not null or v_plain = '{}';
     select h.jobs, h.ranks, h.owners into v_jobs, v_ranks, v_owners
-    from penstock._hold_plain(v_queue.id, v_kinds, v_limit, v_strays, v_now) h;
+    from penstock._hold_plain(v_queue.id, v_plain, v_limit, v_strays, v_now) h;
     exit when v_owners is null;
     -- A submit may have begun before its account got a limit: such a job belongs into a lane. One
     -- whose account an app's open transaction holds must not stand in front of everyone else.
-    v_found := penstock._enlane_strays(v_jobs, v_owners);
-    exit when v_found is null;
-    v_strays := v_strays || v_found;
+    v_limited := penstock._enlane_strays(v_jobs, v_owners);
+    exit when v_limited is null;
+    v_strays := v_strays || v_limited;
     v_jobs := null;
     v_ranks := null;
   end loop;
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
-    exit when v_one is not null or not (v_look.lanes or v_look.due or v_strays <> '{}');
-    select * into v_held from penstock._hold_accounts(v_queue.id, v_kinds, v_limit);
-    exit when v_held.accounts is null;
-    v_chosen := penstock._choose(v_queue, v_kinds, v_limit, v_held.accounts, v_held.running,
-      v_held.limits, v_held.weights, v_jobs, v_ranks);
+    exit when v_job is not null or not (v_state.lanes or v_state.due or v_strays <> '{}');
+    select * into v_accounts from penstock._hold_accounts(v_queue.id, v_kinds, v_limit);
+    exit when v_accounts.accounts is null;
+    v_chosen := penstock._choose(v_queue, v_kinds, v_limit, v_accounts.accounts, v_accounts.running,
+      v_accounts.limits, v_accounts.weights, v_jobs, v_ranks);
     exit when v_chosen is not null;
   end loop;
   v_jobs := coalesce(v_chosen, v_jobs);
@@ -221,9 +232,9 @@ begin
     case when j.blocks then greatest(j.losses, 2) else j.losses end, j.max_attempts, j.created_at,
     j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;
-  if v_one is not null then
+  if v_job is not null then
     perform penstock._leave_lanes(array[j.queue_id], array[j.lane], array[j.kind_id])
-    from penstock.job j where j.id = v_one and j.lane >= 0;
+    from penstock.job j where j.id = v_job and j.lane >= 0;
   end if;
   if v_started <> cardinality(v_jobs) then -- guard: all started
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;

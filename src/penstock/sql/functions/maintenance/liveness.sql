@@ -128,7 +128,7 @@ begin
   join penstock.queue q on q.id = k.queue_id join penstock.kind n on n.id = k.kind_id
   join penstock.gate g on g.queue_id = q.id
   join penstock.circuit c on c.queue_id = q.id
-  cross join lateral penstock._stop(q.id, n.id, q.paused_at, v_now) s (word)
+  cross join lateral penstock._stop(q, n.name, v_now) s (word)
   cross join lateral penstock._oldest_startable(q.id, n.id, v_before, v_now) j
   where (c.state = 'open' or s.word is null) -- guard: stopped
     and (c.state <> 'open' or q.paused_at is null) -- guard: no probe while paused

@@ -189,7 +189,7 @@ begin
       select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
     -- What is stopped runs empty, and says nothing of how it goes otherwise.
     and ( -- guard: not stopped
-      select s from penstock._stop(q.id, null, q.paused_at, v_now) s) is null
+      select s from penstock._stop(q, null, v_now) s) is null
   on conflict (queue_id) do update set
     parallel = greatest(excluded.parallel, 0.8 * f.parallel + 0.2 * excluded.parallel),
     seen_at = excluded.seen_at;

@@ -10,19 +10,19 @@ as $$
     'stage', s.stage, 'class', s.class, 'since', penstock._rfc3339(s.since),
     'recovery', jsonb_build_object('count', s.crashes, 'max', q.recovery,
       'last_at', penstock._rfc3339(s.recovered_at),
-      'next_at', case when s.status = 'scheduled' then penstock._rfc3339(s.run_at) end))
+      'next_at', case when s.status = 'scheduled' then penstock._rfc3339(s.run_at) end),
+    'account', a.name, 'worker', w.name, 'attempt', s.attempt,
+    'cancel_requested', s.cancel_requested_at is not null)
   from (
     select * from (
-      select j.id, j.kind_id, j.queue_id, j.status, j.stage, j.crashes, j.recovered_at, j.run_at,
-        case j.status when 'awaiting' then 'no_callback' else 'stalled' end as class,
+      select j.*, case j.status when 'awaiting' then 'no_callback' else 'stalled' end as class,
         coalesce(j.progressed_at, j.started_at) as since
       from penstock.job j join penstock.queue q on q.id = j.queue_id
       where j.deadline_at is not null
         -- As _staleness has it: to ask that of each takes 25 us (2026-11), and thousands may run.
         and penstock.clock() - coalesce(j.progressed_at, j.started_at) >= q.stale_after
       union all
-      select j.id, j.kind_id, j.queue_id, j.status, j.stage, j.crashes, j.recovered_at, j.run_at,
-        j.error ->> 'class', j.recovered_at
+      select j.*, j.error ->> 'class', j.recovered_at
       from penstock.job j
       where j.recovered_at is not null and j.status in ('scheduled', 'queued')
         -- It may have started since, and wait for another reason.
@@ -33,6 +33,10 @@ as $$
     order by since, id limit p_limit
   ) s
   join penstock.queue q on q.id = s.queue_id left join penstock.kind k on k.id = s.kind_id
+  left join penstock.account a on a.id = s.account_id
+  left join penstock.worker w on w.id = coalesce(s.worker_id, (
+    select t.worker_id from penstock.attempt t
+    where t.job_id = s.id and t.attempt <= s.attempt order by t.attempt desc limit 1))
   order by s.since, s.id
 $$;
 
@@ -41,7 +45,8 @@ create or replace function penstock.read_admin_status() returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   select penstock.read_status() || jsonb_build_object('stuck',
-    (select coalesce(jsonb_agg(s), '[]') from penstock._list_stuck(100) s))
+    (select coalesce(jsonb_agg(s - array['account', 'worker', 'attempt', 'cancel_requested']), '[]')
+     from penstock._list_stuck(100) s))
 $$;
 
 -- For Prometheus: how each queue stands, who is there, and what has been counted since the

@@ -4,7 +4,7 @@
 -- sample of the table's pages.
 
 -- So many that have started are looked at, in all.
-create or replace function penstock._counted_starts() returns integer
+create or replace function penstock._counted_attempts() returns integer
 language sql immutable parallel safe
 as $$ select 20000 $$;
 
@@ -146,8 +146,8 @@ begin
 end
 $$;
 
--- What has started, and how many of it give no sign of life; of _counted_starts() + 1 at most.
-create or replace function penstock._count_starts(p_now timestamptz)
+-- What has started, and how many of it give no sign of life; of _counted_attempts() + 1 at most.
+create or replace function penstock._count_attempts(p_now timestamptz)
 returns table (queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -159,29 +159,11 @@ begin
     count(*) filter (where p_now - s.sign_at >= q.stale_after)
   from (
     select j.queue_id, j.status, j.worker_id, coalesce(j.progressed_at, j.started_at) as sign_at
-    from penstock.job j where j.deadline_at is not null limit penstock._counted_starts() + 1
+    from penstock.job j where j.deadline_at is not null limit penstock._counted_attempts() + 1
   ) s
   join penstock.queue q on q.id = s.queue_id
   group by s.queue_id, s.status, s.worker_id;
 end
-$$;
-
--- Why the next job of a queue does not start, in the words of waiting_for.sql; and `ramping`: the
--- provider is back, and jobs start more and more.
-create or replace function penstock._queue_waits_for(
-  p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean,
-  p_handled boolean, p_free boolean, p_running bigint, p_now timestamptz
-) returns text
-language sql stable
-as $$
-  select coalesce(
-    penstock._stop_word(p_queue.paused_at is not null, p_alive or p_queue.drive <> 'worker',
-      p_handled or p_queue.drive <> 'worker', p_circuit.state, p_circuit.class),
-    case when penstock._rate_seconds(p_queue, p_gate.rate_next_at, 1, p_now) > 1e-6
-        then 'rate_limit'
-      when p_gate.running >= p_queue.concurrency then 'queue_limit'
-      when p_circuit.state = 'ramping' and p_running >= p_circuit.allowed then 'ramping'
-      when not p_free then 'account_limit' end)
 $$;
 
 -- Every queue with what waits in it and why; workers; what is stuck. `jobs` lacks a status of
@@ -198,9 +180,9 @@ declare
 begin
   return (
     with waiting as materialized (select * from penstock._count_waiting(v_most, p_now)),
-    started as materialized (select * from penstock._count_starts(p_now)),
+    started as materialized (select * from penstock._count_attempts(p_now)),
     bound as materialized (
-      select coalesce(sum(s.jobs), 0) > penstock._counted_starts() as passed from started s
+      select coalesce(sum(s.jobs), 0) > penstock._counted_attempts() as passed from started s
     ),
     counted as materialized (
       select w.queue_id, 'queued' as status, w.queued as jobs, w.queued > v_most as about
@@ -258,28 +240,21 @@ begin
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
             'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),
             'refused_words', penstock._share_in_words(c.refused)),
-          'waiting_for', case when w.queued > 0 or w.due > 0 then penstock._queue_waits_for(q, g, c,
-            v.alive, w.handled, w.free, (k.jobs ->> 'running')::bigint, p_now)
-            end) order by q.name), '[]')
+          -- In the words of waiting_for.sql; and `ramping`: the provider is back, and jobs start
+          -- more and more.
+          'waiting_for', case when w.queued > 0 or w.due > 0 then coalesce(
+            penstock._waiting_for(penstock._stop_word(q.paused_at is not null,
+              v.alive or q.drive <> 'worker', w.handled or q.drive <> 'worker', c.state, c.class),
+              q, g, null, null, 0, p_now),
+            case
+              when c.state = 'ramping' and (k.jobs ->> 'running')::bigint >= c.allowed
+                then 'ramping'
+              when not w.free then 'account_limit' end) end) order by q.name), '[]')
         from penstock.queue q join waiting w on w.queue_id = q.id
-        cross join lateral penstock._service(q.id, null, p_now) v
+        cross join lateral penstock._service(q.name, null, p_now) v
         join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
         left join known k on k.queue_id = q.id),
-      'workers', (
-        select coalesce(jsonb_agg(jsonb_build_object('worker_id', w.name,
-          'alive', w.lost_at is null and w.beat_at + w.lease >= p_now,
-          'running', coalesce(s.jobs, 0), 'started_at', penstock._rfc3339(w.started_at),
-          'last_heartbeat', penstock._rfc3339(w.beat_at),
-          'lost_at', penstock._rfc3339(w.lost_at),
-          'blocked_since', penstock._rfc3339((
-            select b.began_at from penstock._blocked_loops(p_now) b
-            where b.worker_id = w.id))) order by w.name, w.started_at), '[]')
-        from penstock.worker w
-        left join (
-          select t.worker_id, sum(t.jobs) as jobs from started t group by t.worker_id
-        ) s on s.worker_id = w.id
-        where w.stopped_at is null
-          and (w.lost_at is null or w.lost_at > p_now - interval '1 day')),
+      'workers', (select coalesce(jsonb_agg(w), '[]') from penstock.list_workers() w),
       'blocked', (
         select coalesce(jsonb_agg(b), '[]') from penstock.list_blocked_loops(5, '1 hour') b),
       'unhandled', (

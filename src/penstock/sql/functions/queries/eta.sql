@@ -25,19 +25,6 @@ begin
 end
 $$;
 
--- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
--- Without a limit, what really runs.
-create or replace function penstock._slots(
-  p_limit integer, p_running integer, p_measured double precision
-) returns integer
-language sql immutable parallel safe
-as $$
-  select case
-    when p_limit is null then greatest(1, p_running, round(p_measured)::integer)
-    when p_measured is null then p_limit
-    else least(p_limit, greatest(1, p_running, round(p_measured)::integer)) end
-$$;
-
 create or replace function penstock._eta_seconds(
   p_job penstock.job, p_queue penstock.queue, p_gate penstock.gate, p_account_limit integer,
   p_ahead bigint, p_work double precision, p_own_ahead bigint, p_own_work double precision,
@@ -49,7 +36,6 @@ declare
   v_left double precision[];
   v_own_left double precision[];
   v_running integer;
-  v_measured double precision;
   v_slots integer;
   v_seconds double precision;
   v_own_seconds double precision := 0;
@@ -67,11 +53,15 @@ begin
     limit 1000
   ) r;
   v_running := coalesce(cardinality(v_left), 0);
-  select f.parallel into v_measured from penstock.flow f
-  where f.queue_id = p_job.queue_id and f.seen_at > p_now - interval '1 minute';
-  v_slots := penstock._slots(p_queue.concurrency, v_running, v_measured);
-  -- While a provider comes back, so many as the circuit lets.
-  select least(v_slots, c.allowed) into v_slots from penstock.circuit c
+  -- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
+  -- Without a limit, what really runs. While a provider comes back, so many as the circuit allows.
+  select least(p_queue.concurrency, c.allowed, case
+      when p_queue.concurrency is null or f.parallel is not null
+        then greatest(1, v_running, round(f.parallel)::integer) end)
+  into v_slots
+  from penstock.circuit c
+  left join penstock.flow f on f.queue_id = c.queue_id
+    and f.seen_at > p_now - interval '1 minute'
   where c.queue_id = p_queue.id;
   if p_queue.concurrency is null and p_ahead = 0
     and greatest(p_job.created_at, p_job.run_at) > p_now - interval '2 seconds'
@@ -108,7 +98,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_backs_off boolean := false;
   v_kinds integer[];
-  v_at record;
+  v_facts record;
   v_ahead record;
 begin
   if p_job.status in ('running', 'awaiting') then
@@ -131,25 +121,26 @@ begin
     exists (
       select from penstock.lane l
       where l.queue_id = q.id and l.kind_id = any (v_kinds) and l.open and l.waiting > 0) as laned
-  into v_at
+  into v_facts
   from penstock.queue q join penstock.gate g on g.queue_id = q.id
   cross join lateral penstock._typical_pace(q.id) t
-  cross join lateral penstock._stop(q.id, p_job.kind_id, q.paused_at, v_now) s (stop)
+  join penstock.kind k on k.id = p_job.kind_id
+  cross join lateral penstock._stop(q, k.name, v_now) s (stop)
   left join penstock.account a on a.id = p_job.lane
   where q.id = p_job.queue_id;
-  v_ahead := penstock._ahead(p_job, v_kinds, (v_at.queue).ordering, v_at.laned, p_most,
-    v_at.typical, v_at.mixed and v_at.stop is null);
+  v_ahead := penstock._jobs_ahead(p_job, v_kinds, (v_facts.queue).ordering, v_facts.laned, p_most,
+    v_facts.typical, v_facts.mixed and v_facts.stop is null);
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
   end if;
   -- What backs off in an outage waits for its end more than for its turn.
   waiting_for := case when p_job.run_at > v_now and v_backs_off
-      and v_at.stop is distinct from 'circuit_open' then 'backoff'
-    else penstock._waiting_for(v_at.stop, v_at.queue, v_at.gate, v_at.running, v_at.concurrency,
-      v_ahead.jobs, v_now) end;
-  if v_at.stop is null and v_ahead.jobs is not null then -- guard: not in an outage
-    eta_seconds := penstock._eta_seconds(p_job, v_at.queue, v_at.gate, v_at.concurrency,
-      v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_at.typical, v_now);
+      and v_facts.stop is distinct from 'circuit_open' then 'backoff'
+    else penstock._waiting_for(v_facts.stop, v_facts.queue, v_facts.gate, v_facts.running,
+      v_facts.concurrency, v_ahead.jobs, v_now) end;
+  if v_facts.stop is null and v_ahead.jobs is not null then -- guard: not in an outage
+    eta_seconds := penstock._eta_seconds(p_job, v_facts.queue, v_facts.gate, v_facts.concurrency,
+      v_ahead.jobs, v_ahead.work, v_ahead.own_jobs, v_ahead.own_work, v_facts.typical, v_now);
   end if;
 end
 $$;
@@ -166,7 +157,7 @@ language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_most constant integer := penstock._counted_at_submit();
-  v_at record;
+  v_facts record;
 begin
   select penstock._stop_word(q.paused_at is not null, s.alive, s.handled, c.state, c.class) as stop,
     q.rate_count is null and (q.concurrency is null or g.running < q.concurrency)
@@ -174,25 +165,26 @@ begin
     j.lane = -1 and j.status = 'queued' and not exists (
       select from penstock.lane l where l.queue_id = q.id and l.open and l.waiting > 0) as plain,
     (select count(*) from (
-       select from unnest(penstock._served_kinds(j.queue_id, p_now)) k (id) cross join lateral (
+       select from unnest(penstock._served_kinds(j.queue_id, p_now)) u (id) cross join lateral (
          select from penstock.job o
-         where o.queue_id = j.queue_id and o.kind_id = k.id and o.lane = -1
+         where o.queue_id = j.queue_id and o.kind_id = u.id and o.lane = -1
            and o.status = 'queued' and o.rank < j.rank
          limit v_most + 1) n
        limit v_most + 1) f) as ahead,
     not exists (
       select from penstock.snapshot s where s.queue_id = q.id and s.lane = -2) as uncounted
-  into v_at
+  into v_facts
   from penstock.job j join penstock.queue q on q.id = j.queue_id
   join penstock.gate g on g.queue_id = q.id join penstock.circuit c on c.queue_id = q.id
-  cross join lateral penstock._service(q.id, j.kind_id, p_now) s
+  join penstock.kind k on k.id = j.kind_id
+  cross join lateral penstock._service(q.name, k.name, p_now) s
   where j.id = p_job;
-  simple := v_at.plain and v_at.stop is distinct from 'no_handler'
-    and case when v_at.ahead <= v_most
-    then v_at.stop is not null or (v_at.free and v_at.ahead = 0)
-    else v_at.stop is not null and v_at.uncounted end;
-  place := case when v_at.ahead <= v_most then v_at.ahead + 1 end;
-  waiting_for := v_at.stop;
-  eta_seconds := case when v_at.stop is null then 0 end;
+  simple := v_facts.plain and v_facts.stop is distinct from 'no_handler'
+    and case when v_facts.ahead <= v_most
+    then v_facts.stop is not null or (v_facts.free and v_facts.ahead = 0)
+    else v_facts.stop is not null and v_facts.uncounted end;
+  place := case when v_facts.ahead <= v_most then v_facts.ahead + 1 end;
+  waiting_for := v_facts.stop;
+  eta_seconds := case when v_facts.stop is null then 0 end;
 end
 $$;

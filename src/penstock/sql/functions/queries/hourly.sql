@@ -27,7 +27,7 @@ $$;
 
 -- What ended in a stretch of time. Inlined, so that it is planned for that stretch: a few pages of
 -- history by its BRIN indexes.
-create or replace function penstock._ended_between(p_from timestamptz, p_until timestamptz)
+create or replace function penstock._outcomes_between(p_from timestamptz, p_until timestamptz)
 returns table (
   ended_at timestamptz, queue_id integer, kind_id integer, outcome text, class text, ms bigint
 )
@@ -56,7 +56,7 @@ as $$
 $$;
 
 -- The same, added up.
-create or replace function penstock._count_ended(p_from timestamptz, p_until timestamptz)
+create or replace function penstock._count_outcomes(p_from timestamptz, p_until timestamptz)
 returns setof penstock.hourly_bucket
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
@@ -67,7 +67,7 @@ begin
   with slot as materialized (
     select date_trunc('hour', e.ended_at, 'UTC') as hour, e.queue_id, e.kind_id, e.outcome, e.class,
       width_bucket(e.ms - 1, penstock._hour_bounds()) as slot, count(*) as n, sum(e.ms) as ms
-    from penstock._ended_between(p_from, p_until) e
+    from penstock._outcomes_between(p_from, p_until) e
     group by 1, 2, 3, 4, 5, 6
   ),
   upto as (
@@ -94,7 +94,7 @@ $$;
 -- Adds what ended in a stretch of one hour to that hour and to the totals. p_again: the whole hour
 -- was added before, so only what has been missed is; never less, since retention may have taken
 -- some of it meanwhile.
-create or replace function penstock._add_ended(
+create or replace function penstock._add_outcomes(
   p_from timestamptz, p_until timestamptz, p_again boolean
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -105,7 +105,7 @@ begin
       c.count - coalesce(b.count, 0) as count,
       greatest(0, c.total_ms - coalesce(b.total_ms, 0)) as total_ms,
       penstock._add_arrays(c.histogram, b.histogram, -1) as histogram
-    from penstock._count_ended(p_from, p_until) c
+    from penstock._count_outcomes(p_from, p_until) c
     left join penstock.hourly_bucket b on p_again and b.hour = c.hour and b.queue_id = c.queue_id
       and b.kind_id = c.kind_id and b.outcome = c.outcome and b.class = c.class
     where c.count > coalesce(b.count, 0) -- guard: never less
@@ -143,7 +143,7 @@ begin
   if (select coalesce(sum(b.count), 0) from penstock.hourly_bucket b where b.hour = v_hour)
     <= 200000 -- a second or so: upkeep has more to do than to count
   then
-    perform penstock._add_ended(v_hour, v_end, true);
+    perform penstock._add_outcomes(v_hour, v_end, true);
   end if;
   update penstock.rollup set settled_until = v_end;
   delete from penstock.hourly_bucket b
@@ -175,14 +175,14 @@ begin
   v_hour_end := date_trunc('hour', v_state.counted_until, 'UTC') + interval '1 hour';
   -- Hours in which nothing ended are passed over, as many at once as there are.
   while v_until > v_hour_end
-    and exists (select from penstock._ended_between(v_state.counted_until, v_until))
+    and exists (select from penstock._outcomes_between(v_state.counted_until, v_until))
   loop
     v_until := greatest(v_hour_end,
       v_state.counted_until + (v_until - v_state.counted_until) / 2);
   end loop;
   if v_until <= v_hour_end then
     v_until := least(v_until, v_state.counted_until + interval '5 minutes');
-    perform penstock._add_ended(v_state.counted_until, v_until, false);
+    perform penstock._add_outcomes(v_state.counted_until, v_until, false);
   end if;
   update penstock.rollup set counted_until = v_until returning * into v_state;
   return penstock._settle_hour(v_state, v_now) or v_until < v_now - interval '5 seconds';
@@ -226,7 +226,7 @@ begin
       union all
       select date_trunc('hour', e.ended_at, 'UTC'), e.queue_id, e.kind_id, e.outcome, e.class,
         count(*), sum(e.ms)
-      from penstock._ended_between(greatest(v_from, v_counted_until), 'infinity') e
+      from penstock._outcomes_between(greatest(v_from, v_counted_until), 'infinity') e
       where v_queue is null or e.queue_id = v_queue
       group by 1, 2, 3, 4, 5
     )

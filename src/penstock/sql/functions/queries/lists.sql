@@ -18,6 +18,16 @@ begin
 end
 $$;
 
+create or replace function penstock._check_limit(p_limit integer) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
+  end if;
+end
+$$;
+
 create or replace function penstock._find_status(p_name text) returns penstock.job_status
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -32,68 +42,27 @@ end
 $$;
 
 -- Jobs, live and finished, newest first, in a short form: what a table shows. The next page begins
--- before the last id of this one. Two scans in the order of ids, each with the limit: it costs what
--- it looks at, however long history is. Planned anew for each call, so that a filter that is not
--- given costs nothing and one that is finds its index.
+-- before the last id of this one. A page goes on until it is full or there are no more.
 create or replace function penstock.list_jobs(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_limit integer default 50,
   p_before uuid default null
 ) returns setof jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan
 as $$
 declare
-  v_status penstock.job_status := penstock._find_status(p_status);
-  v_kind integer;
-  v_queue integer;
-  v_account bigint;
-  v_started boolean := coalesce(v_status in ('running', 'awaiting'), false);
-  v_live boolean := coalesce(v_status not in ('succeeded', 'failed', 'cancelled'), true);
-  v_finished boolean := coalesce(v_status in ('succeeded', 'failed', 'cancelled'), true);
+  v_ids uuid[] := '{}';
+  v_page record;
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
-  if p_kind is not null then
-    v_kind := (penstock._find_kind(p_kind)).id;
-  end if;
-  if p_queue is not null then
-    v_queue := (penstock._find_queue(p_queue)).id;
-  end if;
-  if p_account is not null then
-    select a.id into v_account from penstock.account a where a.name = p_account;
-    if not found then
-      return; -- an account is made by its first job
-    end if;
-  end if;
-  return query
-  select r
-  from penstock._job_rows(array(
-    select s.id from (
-      (select j.id from penstock.job j
-       where v_live
-         and (p_before is null or j.id < p_before)
-         and (v_status is null or j.status = v_status)
-         -- Implied by the status; written out, it leads to the index of what has started.
-         and (not v_started or j.deadline_at is not null)
-         and (v_kind is null or j.kind_id = v_kind)
-         and (v_queue is null or j.queue_id = v_queue)
-         and (v_account is null or j.account_id = v_account)
-         and (p_topic is null or j.topic = p_topic)
-       order by j.id desc limit p_limit)
-      union all
-      (select f.id from penstock.finished f
-       where v_finished
-         and (p_before is null or f.id < p_before)
-         and (v_status is null or f.status = v_status)
-         and (v_kind is null or f.kind_id = v_kind)
-         and (v_queue is null or f.queue_id = v_queue)
-         and (v_account is null or f.account_id = v_account)
-         and (p_topic is null or f.topic = p_topic)
-       order by f.id desc limit p_limit)
-    ) s
-    order by s.id desc limit p_limit)) r;
+  perform penstock._check_limit(p_limit);
+  loop
+    v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, null,
+      p_limit - cardinality(v_ids), p_before);
+    v_ids := v_ids || v_page.ids;
+    exit when not v_page.seen;
+    p_before := v_page.after;
+  end loop;
+  return query select r from penstock._job_rows(v_ids) r;
 end
 $$;
 
@@ -136,21 +105,20 @@ $$;
 create or replace function penstock.list_workers() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-  select jsonb_build_object('worker_id', s.name, 'alive', s.alive, 'running', s.running,
-    'started_at', penstock._rfc3339(s.started_at),
-    'last_heartbeat', penstock._rfc3339(s.beat_at), 'lost_at', penstock._rfc3339(s.lost_at),
+  select jsonb_build_object('worker_id', w.name, 'alive', s.alive,
+    'running', coalesce(r.jobs, 0), 'started_at', penstock._rfc3339(w.started_at),
+    'last_heartbeat', penstock._rfc3339(w.beat_at), 'lost_at', penstock._rfc3339(w.lost_at),
     'blocked_since', penstock._rfc3339((
-      select b.began_at from penstock._blocked_loops(penstock.clock()) b
-      where b.worker_id = s.id)))
-  from (
-    select w.*, w.lost_at is null and w.beat_at + w.lease >= penstock.clock() as alive,
-      (select count(*) from penstock.job j
-       where j.deadline_at is not null and j.worker_id = w.id) as running
-    from penstock.worker w
-    where w.stopped_at is null
-      and (w.lost_at is null or w.lost_at > penstock.clock() - interval '1 day')
-  ) s
-  order by s.alive desc, s.name, s.started_at
+      select b.began_at from penstock._blocked_loops(n.now) b where b.worker_id = w.id)))
+  from (select penstock.clock() as now) n
+  cross join penstock.worker w
+  cross join lateral (select w.lost_at is null and w.beat_at + w.lease >= n.now as alive) s
+  left join (
+    select j.worker_id, count(*) as jobs from penstock.job j
+    where j.deadline_at is not null group by j.worker_id
+  ) r on r.worker_id = w.id
+  where w.stopped_at is null and (w.lost_at is null or w.lost_at > n.now - interval '1 day')
+  order by s.alive desc, w.name, w.started_at
 $$;
 
 -- How things stand. The averages are of what succeeded among the last 1,000 ended jobs: enough to

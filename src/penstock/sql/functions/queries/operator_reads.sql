@@ -37,8 +37,7 @@ begin
   return (select r from penstock._queue_rows(p_name, penstock.clock()) r) || jsonb_build_object(
     'now', penstock._rfc3339(penstock.clock()),
     'declared', v_queue.declared,
-    'stopped_by', (select w from penstock._stop(
-      v_queue.id, null, v_queue.paused_at, penstock.clock()) w),
+    'stopped_by', (select w from penstock._stop(v_queue, null, penstock.clock()) w),
     'in_force', jsonb_build_object(
       'concurrency', v_queue.concurrency,
       'rate', (v_queue.declared || v_queue.overrides) -> 'rate',
@@ -80,39 +79,23 @@ create or replace function penstock.find_accounts(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._check_limit(p_limit);
   return query
-  select penstock._account_json(a)
+  select penstock._account_json(n.account)
   from (
-    select * from (
-      select * from penstock.account c
-      where c.name >= p_prefix and (p_after is null or c.name > p_after)
-      order by c.name limit 10000
-    ) near
-    where starts_with(near.name, p_prefix)
-    order by near.name limit p_limit
-  ) f
-  join penstock.account a on a.id = f.id
-  order by a.name;
+    select a as account, a.name from penstock.account a
+    where a.name >= p_prefix and (p_after is null or a.name > p_after)
+    order by a.name limit 10000
+  ) n
+  where starts_with(n.name, p_prefix)
+  order by n.name limit p_limit;
 end
 $$;
 
 -- What is stuck, the longest first, with whose it is and the worker that had it last.
 create or replace function penstock.list_stuck(p_limit integer default 100) returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$
-  select s.stuck || jsonb_build_object('account', a.name, 'worker', w.name,
-    'attempt', j.attempt, 'cancel_requested', j.cancel_requested_at is not null)
-  from penstock._list_stuck(least(greatest(p_limit, 1), 1000)) with ordinality s (stuck, n)
-  join penstock.job j on j.id = (s.stuck ->> 'id')::uuid
-  left join penstock.account a on a.id = j.account_id
-  left join penstock.worker w on w.id = coalesce(j.worker_id, (
-    select t.worker_id from penstock.attempt t
-    where t.job_id = j.id and t.attempt <= j.attempt order by t.attempt desc limit 1))
-  order by s.n
-$$;
+as $$ select s from penstock._list_stuck(least(greatest(p_limit, 1), 1000)) s $$;
 
 -- Workers that were lost in the last day, the latest first, fifty at most: how many jobs each had,
 -- and how many of those are in which state by now. Found among what ended in the ten minutes in

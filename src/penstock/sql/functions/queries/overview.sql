@@ -21,22 +21,9 @@ as $$
   order by b.n limit 1
 $$;
 
--- What has ended and was not added up yet. Where that is long ago (no worker stands, and nobody
--- scrapes) it may be a day of history: nothing then, and the page says until when it knows.
-create or replace function penstock._ended_since(p_counted_until timestamptz, p_now timestamptz)
-returns setof penstock.hourly_bucket
-language plpgsql stable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_counted_until > p_now - interval '10 minutes' then
-    return query select * from penstock._count_ended(p_counted_until, 'infinity');
-  end if;
-end
-$$;
-
 -- Bars of an hour, six hours or a day, whole ones and the running one; of the last 24 hours how
 -- many succeeded, for how long they ran, and what each queue had.
-create or replace function penstock._overview_ended(p_hours integer, p_now timestamptz)
+create or replace function penstock._overview_outcomes(p_hours integer, p_now timestamptz)
 returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
@@ -51,27 +38,28 @@ declare
   v_until timestamptz := (select r.counted_until from penstock.rollup r);
 begin
   return (
-    with since as materialized (select * from penstock._ended_since(v_until, p_now)),
+    -- Not where it was long ago (no worker stands, and nobody scrapes): it may be a day of history,
+    -- and the page says until when it knows.
+    with since as materialized (
+      select c.* from penstock._count_outcomes(v_until, 'infinity') c
+      where v_until > p_now - interval '10 minutes'
+    ),
+    line as materialized (
+      select b.hour, b.queue_id, b.outcome, b.class, b.count, b.total_ms,
+        case when b.outcome = 'succeeded' and b.hour >= v_day then b.histogram end as histogram
+      from penstock.hourly_bucket b where b.hour >= least(v_from, v_day)
+      union all
+      select s.hour, s.queue_id, s.outcome, s.class, s.count, s.total_ms,
+        case when s.outcome = 'succeeded' then s.histogram end
+      from since s
+    ),
     bar as materialized (
       select date_bin(v_step, l.hour, '2024-01-01 00:00+00') as at, l.outcome, l.class,
         sum(l.count) as count
-      from (
-        select b.hour, b.outcome, b.class, b.count from penstock.hourly_bucket b
-        where b.hour >= v_from
-        union all
-        select s.hour, s.outcome, s.class, s.count from since s where s.hour >= v_from
-      ) l
+      from line l where l.hour >= v_from
       group by 1, 2, 3
     ),
-    day as materialized (
-      select b.hour, b.queue_id, b.outcome, b.count, b.total_ms,
-        case when b.outcome = 'succeeded' then b.histogram end as histogram
-      from penstock.hourly_bucket b where b.hour >= v_day
-      union all
-      select s.hour, s.queue_id, s.outcome, s.count, s.total_ms,
-        case when s.outcome = 'succeeded' then s.histogram end
-      from since s where s.hour >= v_day
-    ),
+    day as materialized (select * from line l where l.hour >= v_day),
     upto as (
       select array_agg(t.n order by t.i) as counts
       from (
@@ -122,58 +110,6 @@ begin
 end
 $$;
 
--- How long those of the last thousand ended jobs that have started waited, from when they were due.
-create or replace function penstock._recent_wait_seconds() returns double precision
-language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-as $$
-begin
-  return (
-    select avg(greatest(0, date_part('epoch', r.started_at - r.run_at)))
-    from (
-      select f.started_at, f.run_at from penstock.finished f order by f.id desc limit 1000
-    ) r
-    where r.started_at is not null); -- the greatest of 0 and nothing is 0
-end
-$$;
-
--- Jobs that were recovered and wait for their next start, of the last hundred: see _list_stuck.
-create or replace function penstock._recovered_waiting() returns bigint
-language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_generic_plan
-as $$
-begin
-  return (
-    select count(*)
-    from (
-      select j.id, j.attempt from penstock.job j
-      where j.recovered_at is not null and j.status in ('scheduled', 'queued')
-      order by j.recovered_at desc limit 100
-    ) r
-    where exists (
-      select from penstock.attempt t
-      where t.job_id = r.id and t.attempt = r.attempt and t.outcome in ('lost', 'stuck')));
-end
-$$;
-
--- Receivers of webhooks that did not take what was sent three times or more, of the thousand
--- messages that have to wait longest.
-create or replace function penstock._failing_hosts() returns jsonb
-language sql stable set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce(jsonb_agg(jsonb_build_object('host', h.host, 'count', h.n,
-    'since', penstock._rfc3339(h.since)) order by h.n desc, h.host), '[]')
-  from (
-    select d.host, count(*) as n, min(d.created_at) as since
-    from (
-      select w.host, w.tries, w.created_at from penstock.delivery w
-      where w.next_at is not null order by w.next_at desc limit 1000
-    ) d
-    where d.tries >= 3
-    group by d.host order by n desc, d.host limit 5
-  ) h
-$$;
-
 -- All of it. p_counted: see _overview_live; room_seconds: how far ahead history is to have its
 -- partitions.
 create or replace function penstock.read_overview(
@@ -190,10 +126,39 @@ begin
   end if;
   return penstock._overview_live(greatest(0, p_counted), v_now) || jsonb_build_object(
     'now', penstock._rfc3339(v_now),
-    'ended', penstock._overview_ended(p_hours, v_now),
-    'wait_seconds', penstock._recent_wait_seconds(),
-    'recovered', penstock._recovered_waiting(),
-    'failing_hosts', penstock._failing_hosts(),
+    'ended', penstock._overview_outcomes(p_hours, v_now),
+    -- How long those of the last thousand finished jobs that have run waited since they were due.
+    'wait_seconds', (
+      select avg(greatest(0, date_part('epoch', r.started_at - r.run_at)))
+      from (
+        select f.started_at, f.run_at from penstock.finished f order by f.id desc limit 1000
+      ) r
+      where r.started_at is not null), -- the greatest of 0 and nothing is 0
+    -- Recovered jobs that wait for their next attempt, of the last hundred: see _list_stuck.
+    'recovered', (
+      select count(*)
+      from (
+        select j.id, j.attempt from penstock.job j
+        where j.recovered_at is not null and j.status in ('scheduled', 'queued')
+        order by j.recovered_at desc limit 100
+      ) r
+      where exists (
+        select from penstock.attempt t
+        where t.job_id = r.id and t.attempt = r.attempt and t.outcome in ('lost', 'stuck'))),
+    -- Receivers that refused a webhook three times or more, of the thousand messages that have to
+    -- wait longest.
+    'failing_hosts', (
+      select coalesce(jsonb_agg(jsonb_build_object('host', h.host, 'count', h.n,
+        'since', penstock._rfc3339(h.since)) order by h.n desc, h.host), '[]')
+      from (
+        select d.host, count(*) as n, min(d.created_at) as since
+        from (
+          select w.host, w.tries, w.created_at from penstock.delivery w
+          where w.next_at is not null order by w.next_at desc limit 1000
+        ) d
+        where d.tries >= 3
+        group by d.host order by n desc, d.host limit 5
+      ) h),
     'alerts', (select coalesce(jsonb_agg(a), '[]') from penstock.list_alerts() a),
     'kind', (select k.name from penstock.kind k order by k.id limit 1),
     'room_seconds', (select date_part('epoch', s.partitions_ahead) from penstock.setting s));

@@ -8,78 +8,37 @@ create or replace function penstock._looked_at() returns integer
 language sql immutable parallel safe
 as $$ select 100000 $$;
 
--- The newest live ids that fit; floor: down to where it has looked, null: through all.
--- Without sorts: the planner would rather sort all there is than follow an index to its end.
-create or replace function penstock._page_live(
-  p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text,
-  p_batch uuid, p_limit integer, p_before uuid, out ids uuid[], out floor uuid
+-- The newest ids of job or finished that fit; floor: the last id read, null: all were read.
+-- p_unsuccessful: follow history's index of what did not succeed. Dynamic, so that it is planned
+-- for these filters; without sorts: the planner would rather sort all rows than follow an index to
+-- its end.
+create or replace function penstock._page_of(
+  p_table regclass, p_status penstock.job_status, p_kind integer, p_queue integer,
+  p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid,
+  p_unsuccessful boolean, out ids uuid[], out floor uuid
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
-  set jit = off
+  set enable_sort = off set enable_bitmapscan = off set jit = off
 as $$
 declare
   v_row record;
-  v_seen integer := 0;
-  v_topic text := case when p_batch is null then p_topic end;
-  v_account bigint := case when p_batch is null and p_topic is null then p_account end;
-begin
-  for v_row in
-    select j.id, j.status, j.kind_id, j.queue_id, j.account_id, j.topic from penstock.job j
-    where (p_before is null or j.id < p_before)
-      and (p_batch is null or j.batch_id = p_batch)
-      and (v_topic is null or j.topic = v_topic)
-      and (v_account is null or (j.account_id = v_account and j.account_id <> 0))
-    order by j.id desc
-  loop
-    v_seen := v_seen + 1;
-    if (p_status is null or v_row.status = p_status)
-      and (p_kind is null or v_row.kind_id = p_kind)
-      and (p_queue is null or v_row.queue_id = p_queue)
-      and (p_account is null or v_row.account_id = p_account)
-      and (p_topic is null or v_row.topic = p_topic)
-    then
-      ids := ids || v_row.id;
-      exit when cardinality(ids) = p_limit;
-    end if;
-    if v_seen = penstock._looked_at() then
-      floor := v_row.id;
-      exit;
-    end if;
-  end loop;
-end
-$$;
-
--- The same of history, where what did not succeed has an index of its own, which p_unsuccessful
--- follows.
-create or replace function penstock._page_finished(
-  p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text,
-  p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean,
-  out ids uuid[], out floor uuid
-)
-language plpgsql stable set search_path = pg_catalog, pg_temp
-  set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
-  set jit = off
-as $$
-declare
-  v_row record;
-  v_seen integer := 0;
+  v_read integer := 0;
   v_batch uuid := case when not p_unsuccessful then p_batch end;
   v_topic text := case when not p_unsuccessful and p_batch is null then p_topic end;
   v_account bigint := case when not p_unsuccessful and p_batch is null and p_topic is null
     then p_account end;
 begin
-  for v_row in
-    select f.id, f.status, f.kind_id, f.queue_id, f.account_id, f.topic, f.batch_id
-    from penstock.finished f
-    where (p_before is null or f.id < p_before)
-      and (v_batch is null or f.batch_id = v_batch)
-      and (v_topic is null or f.topic = v_topic)
-      and (v_account is null or (f.account_id = v_account and f.account_id <> 0))
-      and (not p_unsuccessful or f.status <> 'succeeded')
-    order by f.id desc
+  for v_row in execute format(
+    'select r.id, r.status, r.kind_id, r.queue_id, r.account_id, r.topic, r.batch_id from %s r
+     where ($1 is null or r.id < $1)
+       and ($2 is null or r.batch_id = $2)
+       and ($3 is null or r.topic = $3)
+       and ($4 is null or (r.account_id = $4 and r.account_id <> 0))
+       and (not $5 or r.status <> ''succeeded'')
+     order by r.id desc', p_table)
+    using p_before, v_batch, v_topic, v_account, p_unsuccessful
   loop
-    v_seen := v_seen + 1;
+    v_read := v_read + 1;
     if (p_status is null or v_row.status = p_status)
       and (p_kind is null or v_row.kind_id = p_kind)
       and (p_queue is null or v_row.queue_id = p_queue)
@@ -90,7 +49,7 @@ begin
       ids := ids || v_row.id;
       exit when cardinality(ids) = p_limit;
     end if;
-    if v_seen = penstock._looked_at() then
+    if v_read = penstock._looked_at() then
       floor := v_row.id;
       exit;
     end if;
@@ -111,11 +70,11 @@ declare
   v_kind integer;
   v_queue integer;
   v_account bigint;
-  v_leads boolean := coalesce(p_account, p_topic) is not null or p_batch is not null;
+  v_indexed boolean := coalesce(p_account, p_topic) is not null or p_batch is not null;
   v_rare boolean := coalesce(v_status in ('failed', 'cancelled'), false);
   v_live record;
-  v_done record;
-  v_other record;
+  v_finished record;
+  v_unsuccessful record;
 begin
   if p_kind is not null then
     v_kind := (penstock._find_kind(p_kind)).id;
@@ -128,8 +87,8 @@ begin
     v_account := coalesce((select a.id from penstock.account a where a.name = p_account), -1);
   end if;
   select null::uuid[] as ids, null::uuid as floor into v_live;
-  v_done := v_live;
-  if v_status in ('running', 'awaiting') and not v_leads then
+  v_finished := v_live;
+  if v_status in ('running', 'awaiting') and not v_indexed then
     -- Few, and found by their own index.
     select array_agg(s.id) as ids, null::uuid as floor into v_live from (
       select j.id from penstock.job j
@@ -140,25 +99,25 @@ begin
       order by j.id desc limit p_limit
     ) s;
   elsif v_status is null or v_status in ('scheduled', 'queued', 'running', 'awaiting') then
-    v_live := penstock._page_live(v_status, v_kind, v_queue, v_account, p_topic, p_batch, p_limit,
-      p_before);
+    v_live := penstock._page_of('penstock.job', v_status, v_kind, v_queue, v_account, p_topic,
+      p_batch, p_limit, p_before, false);
   end if;
   if v_status is null or v_status in ('succeeded', 'failed', 'cancelled') then
-    v_done := penstock._page_finished(v_status, v_kind, v_queue, v_account, p_topic, p_batch,
-      p_limit, p_before, v_rare and not v_leads);
+    v_finished := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
+      p_topic, p_batch, p_limit, p_before, v_rare and not v_indexed);
     -- Few failures among many of theirs: another way to them may lead further.
-    if v_done.floor is not null and v_rare and v_leads then
-      v_other := penstock._page_finished(v_status, v_kind, v_queue, v_account, p_topic, p_batch,
-        p_limit, p_before, true);
-      if v_other.floor is null or v_other.floor < v_done.floor then
-        v_done := v_other;
+    if v_finished.floor is not null and v_rare and v_indexed then
+      v_unsuccessful := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
+        p_topic, p_batch, p_limit, p_before, true);
+      if v_unsuccessful.floor is null or v_unsuccessful.floor < v_finished.floor then
+        v_finished := v_unsuccessful;
       end if;
     end if;
   end if;
   -- Below the higher floor one of them has not looked.
-  after := greatest(v_live.floor, v_done.floor);
+  after := greatest(v_live.floor, v_finished.floor);
   ids := array(
-    select u.id from unnest(v_live.ids || v_done.ids) u (id)
+    select u.id from unnest(v_live.ids || v_finished.ids) u (id)
     where after is null or u.id >= after
     order by u.id desc limit p_limit);
   seen := after is not null and cardinality(ids) < p_limit;
@@ -185,9 +144,7 @@ declare
   v_job jsonb;
   v_bytes bigint := 0;
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._check_limit(p_limit);
   v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, p_batch, p_limit,
     p_before);
   v_after := v_page.after;

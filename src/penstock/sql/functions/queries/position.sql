@@ -191,7 +191,7 @@ $$;
 
 -- What is ahead of a job among jobs of p_kinds, and of that what is of its own account. p_laned:
 -- whether the queue has open lanes; p_mixed: whether the paces of its kinds differ.
-create or replace function penstock._ahead(
+create or replace function penstock._jobs_ahead(
   p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer,
   p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision,
   out own_jobs bigint, out own_work double precision

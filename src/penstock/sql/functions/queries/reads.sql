@@ -194,16 +194,16 @@ language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job penstock.job;
-  v_done penstock.finished;
-  v_of record;
-  v_waits record;
+  v_finished penstock.finished;
+  v_names record;
+  v_waiting record;
   v_json jsonb;
 begin
   select null::bigint as place, null::double precision as eta_seconds, null::text as waiting_for
-  into v_waits;
+  into v_waiting;
   select * into v_job from penstock.job j where j.id = p_id;
   if not found then
-    select * into v_done from penstock.finished f where f.id = p_id;
+    select * into v_finished from penstock.finished f where f.id = p_id;
     if not found then
       if p_must_exist then
         perform penstock._refuse_unknown_job(p_id);
@@ -211,21 +211,21 @@ begin
       return null;
     end if;
   elsif p_most is not null then
-    v_waits := penstock._waiting(v_job, p_most);
+    v_waiting := penstock._waiting(v_job, p_most);
   end if;
   select k.name as kind, q.name as queue, q.recovery, a.name as account, a.plan,
     w.name as worker, r.charged, r.refunded
-  into v_of
+  into v_names
   from (select) one
-  left join penstock.kind k on k.id = coalesce(v_job.kind_id, v_done.kind_id)
-  left join penstock.queue q on q.id = coalesce(v_job.queue_id, v_done.queue_id)
-  left join penstock.account a on a.id = coalesce(v_job.account_id, v_done.account_id)
-  left join penstock.worker w on w.id = v_done.worker_id
-  left join penstock.resolution r on v_done.reserved > 0 and r.job_id = v_done.id;
+  left join penstock.kind k on k.id = coalesce(v_job.kind_id, v_finished.kind_id)
+  left join penstock.queue q on q.id = coalesce(v_job.queue_id, v_finished.queue_id)
+  left join penstock.account a on a.id = coalesce(v_job.account_id, v_finished.account_id)
+  left join penstock.worker w on w.id = v_finished.worker_id
+  left join penstock.resolution r on v_finished.reserved > 0 and r.job_id = v_finished.id;
   -- As an expression and not in the query above: it is prepared once in a transaction.
-  v_json := penstock._job_json(v_job, v_done, v_of.kind, v_of.queue, v_of.recovery,
-    v_of.account, v_of.plan, v_of.charged, v_of.refunded, v_of.worker, v_waits.place,
-    v_waits.eta_seconds, v_waits.waiting_for, p_attempts);
+  v_json := penstock._job_json(v_job, v_finished, v_names.kind, v_names.queue, v_names.recovery,
+    v_names.account, v_names.plan, v_names.charged, v_names.refunded, v_names.worker,
+    v_waiting.place, v_waiting.eta_seconds, v_waiting.waiting_for, p_attempts);
   return case when p_attempts then v_json else v_json - 'attempts' end;
 end
 $$;

@@ -20,7 +20,8 @@ begin
       where j.id = any (p_ids) and j.status in ('scheduled', 'queued')
     ) w
     join penstock.queue q on q.id = w.queue_id join penstock.gate g on g.queue_id = q.id
-    cross join lateral penstock._stop(q.id, w.kind_id, q.paused_at, v_now) s (word)
+    join penstock.kind k on k.id = w.kind_id
+    cross join lateral penstock._stop(q, k.name, v_now) s (word)
   )
   select penstock._short_json(j, f, k.name, q.name, a.name, r.charged, r.refunded, case
     when j.status = 'awaiting' then 'callback'
@@ -68,13 +69,9 @@ begin
   end if;
   v_ids := array(
     select s.id from (
-      select l.id from (
-        select j.id from penstock.job j order by j.id desc limit penstock._looked_at()
-      ) l
+      (select j.id from penstock.job j order by j.id desc limit penstock._looked_at())
       union all
-      select d.id from (
-        select f.id from penstock.finished f order by f.id desc limit penstock._looked_at()
-      ) d
+      (select f.id from penstock.finished f order by f.id desc limit penstock._looked_at())
     ) s
     where right(s.id::text, length(p_end)) = lower(p_end)
     order by s.id desc limit least(greatest(p_limit, 1), 100));
@@ -95,9 +92,7 @@ as $$
 declare
   v_page record;
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._check_limit(p_limit);
   v_page := penstock._page_ids(p_status, p_kind, p_queue, p_account, p_topic, p_batch, p_limit,
     p_before);
   return query select r, null::uuid, null::boolean from penstock._job_rows(v_page.ids) r;
@@ -147,20 +142,15 @@ as $$
 declare
   v_ids uuid[];
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._check_limit(p_limit);
   -- One more than wanted tells whether there are more.
   v_ids := array(
     select s.id from (
-      (select j.id from penstock.job j
-       where j.batch_id = p_batch and (p_after is null or j.id > p_after)
-       order by j.id limit p_limit + 1)
+      select j.id, j.batch_id from penstock.job j
       union all
-      (select f.id from penstock.finished f
-       where f.batch_id = p_batch and (p_after is null or f.id > p_after)
-       order by f.id limit p_limit + 1)
+      select f.id, f.batch_id from penstock.finished f
     ) s
+    where s.batch_id = p_batch and (p_after is null or s.id > p_after)
     order by s.id limit p_limit + 1);
   return query select r, null::uuid, null::boolean from penstock._job_rows(v_ids[:p_limit]) r;
   return query select null::jsonb,
@@ -190,18 +180,15 @@ declare
   v_job jsonb := penstock._read_job(p_id, penstock._counted_places()) - 'result';
   v_more jsonb;
 begin
-  select jsonb_build_object('worker', w.name, 'dedupe_key', j.dedupe_key,
-    'expires_at', penstock._rfc3339(j.expires_at), 'has_result', false)
+  select jsonb_build_object('worker', w.name,
+    'dedupe_key', coalesce(j.dedupe_key, f.dedupe_key),
+    'expires_at', penstock._rfc3339(j.expires_at),
+    'has_result', coalesce(f.result, 'null') <> 'null')
   into v_more
-  from penstock.job j left join penstock.worker w on w.id = j.worker_id
-  where j.id = p_id;
-  if not found then
-    select jsonb_build_object('worker', w.name, 'dedupe_key', f.dedupe_key, 'expires_at', null,
-      'has_result', coalesce(f.result, 'null') <> 'null')
-    into v_more
-    from penstock.finished f left join penstock.worker w on w.id = f.worker_id
-    where f.id = p_id;
-  end if;
+  from (select) one
+  left join penstock.job j on j.id = p_id
+  left join penstock.finished f on f.id = p_id
+  left join penstock.worker w on w.id = coalesce(j.worker_id, f.worker_id);
   return v_job || v_more || jsonb_build_object('steps', (
     select coalesce(jsonb_agg(jsonb_build_object('name', s.name, 'attempt', s.attempt,
       'kept_at', penstock._rfc3339(s.kept_at)) order by s.kept_at, s.name), '[]')
@@ -238,19 +225,15 @@ as $$
 declare
   v_body jsonb;
 begin
-  if p_part = 'payload' then
-    select j.payload into v_body from penstock.job j where j.id = p_id;
-    if not found then
-      select f.payload into v_body from penstock.finished f where f.id = p_id;
-    end if;
-  elsif p_part = 'result' then
-    select f.result into v_body from penstock.finished f where f.id = p_id;
-    if not found and exists (select from penstock.job j where j.id = p_id) then
-      return;
-    end if;
-  else
+  if p_part is null or p_part not in ('payload', 'result') then
     perform penstock._refuse(422, 'invalid_request', 'part must be payload or result', 'part');
   end if;
+  select case when p_part = 'payload' then r.payload else r.result end into v_body
+  from (
+    select j.payload, null::jsonb as result from penstock.job j where j.id = p_id
+    union all
+    select f.payload, f.result from penstock.finished f where f.id = p_id
+  ) r;
   if not found then
     perform penstock._refuse_unknown_job(p_id);
   end if;

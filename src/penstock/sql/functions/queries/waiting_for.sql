@@ -17,18 +17,16 @@ as $$
 $$;
 
 -- alive: some worker serves the queue. handled: one of them has a handler for the kind (null: any).
--- One row, for FROM: only there Postgres inlines a function that reads tables.
-create or replace function penstock._service(
-  p_queue integer, p_kind integer, p_now timestamptz
-) returns table (alive boolean, handled boolean)
+-- Both by name, so that a submit reads one table only. One row, for FROM: only there Postgres
+-- inlines a function that reads tables.
+create or replace function penstock._service(p_queue text, p_kind text, p_now timestamptz)
+returns table (alive boolean, handled boolean)
 language sql stable parallel safe
 as $$
   select count(*) > 0,
-    coalesce(bool_or(w.kinds is null or k.name is null or k.name = any (w.kinds)), false)
+    coalesce(bool_or(w.kinds is null or p_kind is null or p_kind = any (w.kinds)), false)
   from penstock._live_workers(p_now) w
-  join penstock.queue q on q.id = p_queue
-  left join penstock.kind k on k.id = p_kind
-  where w.queues is null or q.name = any (w.queues) -- guard: serves
+  where w.queues is null or p_queue = any (w.queues) -- guard: serves
 $$;
 
 -- Kinds whose jobs may lie in the queue, and whether some live worker starts them.
@@ -57,33 +55,26 @@ as $$
 $$;
 
 -- Kinds with queued jobs that no worker of their queue has a handler for, with the number of these
--- jobs, p_most + 1 at most. Queues that no worker serves are left out: that has a word of its own.
-create or replace function penstock._unhandled_kinds(p_most integer, p_now timestamptz)
-returns table (queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamptz)
-language sql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
+-- jobs, counted up to 1,000. Queues that no worker serves are left out: `no_worker` says so.
+create or replace function penstock.list_unhandled() returns setof jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
 as $$
-  select q.id, q.name, k.name, j.jobs, j.oldest_at
-  from penstock.queue q
-  cross join lateral penstock._service(q.id, null, p_now) s
-  cross join lateral penstock._kinds_of_queue(q.id, p_now) k
+  select jsonb_build_object('queue', q.name, 'kind', k.name, 'jobs', least(j.jobs, 1000),
+    'about', j.jobs > 1000, 'oldest_at', penstock._rfc3339(j.oldest_at))
+  from (select penstock.clock() as now) n
+  cross join penstock.queue q
+  cross join lateral penstock._service(q.name, null, n.now) s
+  cross join lateral penstock._kinds_of_queue(q.id, n.now) k
   cross join lateral (
     select count(*) as jobs, min(f.run_at) as oldest_at from (
       select j.run_at from penstock.job j
       where j.queue_id = q.id and j.kind_id = k.kind_id and j.status = 'queued'
-      order by j.lane, j.rank limit p_most + 1
+      order by j.lane, j.rank limit 1001
     ) f
   ) j
   where s.alive and q.drive = 'worker' and not k.served and j.jobs > 0
-$$;
-
--- The same for programs.
-create or replace function penstock.list_unhandled() returns setof jsonb
-language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$
-  select jsonb_build_object('queue', u.queue, 'kind', u.kind, 'jobs', least(u.jobs, 1000),
-    'about', u.jobs > 1000, 'oldest_at', penstock._rfc3339(u.oldest_at))
-  from penstock._unhandled_kinds(1000, penstock.clock()) u
-  order by u.queue, u.kind
+  order by q.name, k.name
 $$;
 
 -- What stops the whole queue, of what is known about it: see _stopped_by.
@@ -103,13 +94,13 @@ $$;
 -- What stops the whole queue, or its jobs of one kind: nothing is known then about when a job will
 -- start. One row, for FROM.
 create or replace function penstock._stop(
-  p_queue integer, p_kind integer, p_paused_at timestamptz, p_now timestamptz
+  p_queue penstock.queue, p_kind text, p_now timestamptz
 ) returns setof text
 language sql stable parallel safe
 as $$
-  select penstock._stop_word(p_paused_at is not null, s.alive, s.handled, c.state, c.class)
-  from penstock.circuit c cross join penstock._service(p_queue, p_kind, p_now) s
-  where c.queue_id = p_queue
+  select penstock._stop_word(p_queue.paused_at is not null, s.alive, s.handled, c.state, c.class)
+  from penstock.circuit c cross join penstock._service(p_queue.name, p_kind, p_now) s
+  where c.queue_id = p_queue.id
 $$;
 
 -- The wait until the queue's rate allows start number p_nth from now; see _pass_gate.

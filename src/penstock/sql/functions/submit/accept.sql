@@ -65,7 +65,7 @@ begin
       select from penstock.snapshot n where n.queue_id = v_queue.id and n.lane = -2) as counted
   into v_at
   from penstock.gate g join penstock.circuit c on c.queue_id = g.queue_id
-  cross join lateral penstock._stop(g.queue_id, null, v_queue.paused_at, v_now) s (stop)
+  cross join lateral penstock._stop(v_queue, null, v_now) s (stop)
   where g.queue_id = v_queue.id;
   -- One look for all of them: each alone would count the same ones.
   v_served := penstock._served_kinds(v_queue.id, v_now);

@@ -59,7 +59,7 @@ begin
   end if;
   -- The two common cases in few looks: a resting worker starts it at once, or there is none.
   select s.alive, s.handled into v_alive, v_handled
-  from penstock._service(v_queue.id, v_kind.id, v_now) s;
+  from penstock._service(v_queue.name, p_kind, v_now) s;
   if status = 'queued' and not v_alive then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
       select from penstock.queue_kind k cross join lateral (
