@@ -10,6 +10,24 @@ CREATE TYPE penstock.job_status AS ENUM (
     'cancelled'
 );
 
+CREATE TYPE penstock.new_job AS (
+	ordinal bigint,
+	kind text,
+	payload jsonb,
+	account text,
+	dedupe_key text,
+	topic text,
+	priority integer,
+	run_at timestamp with time zone,
+	delay interval,
+	max_attempts integer,
+	timeout interval,
+	expires interval,
+	metadata jsonb,
+	price bigint,
+	webhook_url text
+);
+
 CREATE FUNCTION penstock._accepted_kinds(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, kind_id integer, since timestamp with time zone)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -171,12 +189,6 @@ CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_orderin
 
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE;
-
-CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off'
-    SET jit TO 'off';
 
 CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql STABLE;
@@ -566,7 +578,7 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._faults(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
+CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
     LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
@@ -703,7 +715,7 @@ CREATE FUNCTION penstock._hour_class(p_error jsonb) RETURNS text
 CREATE FUNCTION penstock._in_jobs(p_number bigint) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_names text[], p_kinds text[], p_payloads jsonb[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_queue integer DEFAULT NULL::integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_boosts integer[] DEFAULT NULL::integer[], p_keys text[] DEFAULT NULL::text[], p_prices bigint[] DEFAULT NULL::bigint[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
+CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_jobs penstock.new_job[], p_kinds text[], p_queue integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_boosts integer[] DEFAULT NULL::integer[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -717,6 +729,10 @@ CREATE FUNCTION penstock._is_half_up(p_refused double precision) RETURNS boolean
 
 CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._is_moment(p_text text) RETURNS boolean
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
@@ -755,7 +771,7 @@ CREATE TABLE penstock.setting (
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
-CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
+CREATE FUNCTION penstock._job_fault(p_job penstock.new_job, p_kind penstock.kind, p_now timestamp with time zone, p_setting penstock.setting, p_own boolean) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.finished (
@@ -908,15 +924,14 @@ CREATE FUNCTION penstock._measure_paces() RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._moved_since(p_since timestamp with time zone) RETURNS TABLE(queue_id integer, account_id bigint)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._new_jobs(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_webhook_urls text[]) RETURNS penstock.new_job[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
@@ -955,36 +970,12 @@ CREATE FUNCTION penstock._opens(p_circuit penstock.circuit, p_effect text) RETUR
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._option_boolean(p_options jsonb, p_key text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_integer(p_options jsonb, p_key text, p_min bigint, p_max bigint) RETURNS integer
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_kept(p_options jsonb, p_key text, p_default interval) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_seconds(p_options jsonb, p_key text, p_allow_zero boolean DEFAULT false) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_text(p_options jsonb, p_key text) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_texts(p_options jsonb, p_key text) RETURNS text[]
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._option_webhook(p_options jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed text[]) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION penstock._options(p_of text) RETURNS TABLE(name text, field text, type text, minimum bigint, maximum bigint, preset jsonb, choices text)
+    LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._other_probe(p_queue integer, p_kinds integer[]) RETURNS uuid
@@ -1085,10 +1076,6 @@ CREATE FUNCTION penstock._quantile_seconds(p_upto bigint[], p_share double preci
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._queue_options() RETURNS text[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._queue_rows(p_queue text, p_now timestamp with time zone) RETURNS SETOF jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1122,12 +1109,12 @@ CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION penstock._read_options(p_of text, p_options jsonb, p_index bigint DEFAULT NULL::bigint) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._read_price_field(p_price jsonb) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
@@ -1164,15 +1151,11 @@ CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_computed(p_kind text, p_priced boolean) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_endless(p_payload jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting, p_payload jsonb) RETURNS void
+CREATE FUNCTION penstock._refuse_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1188,15 +1171,7 @@ CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_odd_item(p_item jsonb) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1205,16 +1180,8 @@ CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
 
-CREATE FUNCTION penstock._refuse_other_account(p_kinds text[], p_payloads jsonb[], p_accounts text[]) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb DEFAULT NULL::jsonb, p_new_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text, p_reset text DEFAULT NULL::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_own_price(p_kinds text[]) RETURNS void
-    LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_rewrite() RETURNS trigger
@@ -1233,15 +1200,7 @@ CREATE FUNCTION penstock._refuse_unknown_key(p_id text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_unknown_upload(p_upload uuid) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1270,9 +1229,8 @@ CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status t
 CREATE FUNCTION penstock._scanned_jobs() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._seconds(p_seconds double precision) RETURNS interval
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE;
 
 CREATE FUNCTION penstock._served_kinds(p_queue integer, p_now timestamp with time zone) RETURNS integer[]
     LANGUAGE sql STABLE
@@ -1379,7 +1337,15 @@ CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time 
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_told boolean) RETURNS record
+CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64MB'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -2189,12 +2155,8 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET work_mem TO '64MB'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER

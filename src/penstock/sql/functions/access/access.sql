@@ -117,27 +117,3 @@ begin
     then penstock._public_job(penstock.retry_job(p_id)) else penstock.retry_job(p_id) end;
 end
 $$;
-
--- With a customer's own key, a job belongs to the key's account. Where the payload names an account
--- as well, the handler works with that name: another customer's would open that customer's data.
-create or replace function penstock._refuse_other_account(
-  p_kinds text[], p_payloads jsonb[], p_accounts text[]
-) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_job record;
-begin
-  select k.account_field as field, u.account, u.n - 1 as index into v_job
-  from unnest(p_kinds, p_payloads, p_accounts) with ordinality u (name, payload, account, n)
-  join penstock.kind k on k.name = u.name
-  where u.payload ->> k.account_field <> u.account -- guard: other account
-  order by u.n limit 1;
-  if found then
-    perform penstock._refuse(403, 'not_allowed',
-      format('%s names another account than %s, whose key this is', v_job.field, v_job.account),
-      'payload.' || v_job.field, jsonb_build_object('index', v_job.index),
-      'Send the account of the key, or submit with a key of kind app.');
-  end if;
-end
-$$;

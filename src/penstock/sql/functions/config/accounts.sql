@@ -13,8 +13,7 @@ declare
   v_plan penstock.plan;
 begin
   perform penstock._refuse_odd_name(p_name, 'plan');
-  perform penstock._refuse_unknown_options(
-    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job', 'default']);
+  perform penstock._read_options('plan', p_options);
   select * into v_plan from penstock.plan where name = p_name;
   if found and v_plan.declared = p_options then
     update penstock.plan set declared_in = p_in
@@ -33,7 +32,7 @@ begin
     p_instead_of, 'penstock plans reset ' || p_name);
   update penstock.plan set declared = p_options, declared_by = p_by, declared_in = p_in
   where name = p_name;
-  if penstock._option_boolean(p_options, 'default')
+  if (p_options ->> 'default')::boolean
     or not exists (select from penstock.plan where is_default)
   then
     update penstock.plan set is_default = false where is_default and name <> p_name;
@@ -47,8 +46,11 @@ create or replace function penstock.edit_plan(p_name text, p_options jsonb) retu
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 begin
-  perform penstock._refuse_unknown_options(
-    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job']);
+  perform penstock._read_options('plan', p_options);
+  if p_options ? 'default' then
+    perform penstock._refuse(422, 'unknown_option',
+      'default is not an option of an edit: declare it in the app', 'default');
+  end if;
   update penstock.plan set overrides = jsonb_strip_nulls(overrides || p_options)
   where name = p_name;
   if not found then
@@ -77,20 +79,15 @@ as $$
 declare
   v_old penstock.plan;
   v_new penstock.plan;
-  v_options jsonb;
   v_accounts bigint[];
 begin
   select * into v_old from penstock.plan where name = p_name for no key update;
-  v_options := v_old.declared || v_old.overrides;
+  v_new := jsonb_populate_record(v_old,
+    penstock._read_options('plan', v_old.declared || v_old.overrides));
   -- The plan's row before its accounts': who makes an account holds the plan's row shared.
-  update penstock.plan set
-    priority = coalesce(penstock._option_integer(v_options, 'priority', -1000, 1000), 0),
-    concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
-    per_hour = penstock._option_integer(v_options, 'per_hour', 1, 1000000000),
-    weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
-    first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0)
+  update penstock.plan set (priority, concurrency, per_hour, weight, first_job)
+    = (v_new.priority, v_new.concurrency, v_new.per_hour, v_new.weight, v_new.first_job)
   where name = p_name;
-  select p.* into v_new from penstock.plan p where p.name = p_name;
   if (v_new.concurrency, v_new.weight, v_new.priority, v_new.first_job)
     is distinct from (v_old.concurrency, v_old.weight, v_old.priority, v_old.first_job)
   then

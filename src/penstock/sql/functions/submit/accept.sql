@@ -24,6 +24,9 @@ declare
   v_now timestamptz := penstock.clock();
   v_seed uuid := penstock.new_id(v_now);
   v_queue penstock.queue;
+  v_jobs penstock.new_job[] := penstock._new_jobs(p_kinds, p_payloads, null, null, p_topics,
+    p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null,
+    null);
   v_todo boolean[]; -- by ordinal: nothing is wrong with it
   v_ids uuid[];
   v_any_due boolean;
@@ -44,12 +47,9 @@ begin
   perform penstock._share_queue_lock(1886413172, v_queue.id); -- guard: order locked
   select q.* into v_queue from penstock.queue q where q.id = v_queue.id;
   select array_agg(f.fault is null order by f.ordinal) into v_todo
-  from penstock._faults(p_kinds, p_payloads, null, null, p_topics, p_priorities, p_run_ats,
-    p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null,
-    v_now + interval '3650 days') f;
+  from penstock._faults(v_jobs, v_now, false) f;
   select array_agg(i.id), bool_or(i.status = 'queued') into v_ids, v_any_due
-  from penstock._insert_jobs(v_seed, v_now, p_kinds, p_kinds, p_payloads, p_topics, p_priorities,
-    p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, v_queue.id,
+  from penstock._insert_jobs(v_seed, v_now, v_jobs, p_kinds, v_queue.id,
     v_todo) i; -- guard: in order
   if v_ids is null then
     return;

@@ -6,23 +6,29 @@ create or replace function penstock._in_jobs(p_number bigint) returns text
 language sql immutable parallel safe
 as $$ select p_number || case p_number when 1 then ' job' else ' jobs' end $$;
 
--- Counts jobs of accounts, one array element each. Refuses as a whole when one is over.
+-- Counts jobs of accounts, one array element each, where a plan bounds them. Refuses as a whole
+-- when one is over.
 create or replace function penstock._count_requests(p_accounts bigint[], p_now timestamptz)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
 as $$
 declare
+  v_counts integer[];
   v_over record;
   v_next_at timestamptz;
 begin
+  select array_agg(g.id), array_agg(g.n) into p_accounts, v_counts
+  from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) g
+  join penstock.account a on a.id = g.id join penstock.plan p on p.name = a.plan
+  where p.per_hour is not null;
   -- Written, not only locked: a transaction with an old snapshot must fail here and not count too
   -- little.
   update penstock.account a set running = a.running where a.id = any (p_accounts);
   delete from penstock.recent_submit r
   where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
   select a.id, a.name, a.plan, p.per_hour, u.asked, coalesce(r.used, 0) as used into v_over
-  from (select id, count(*) as asked from unnest(p_accounts) u (id) group by id) u
+  from unnest(p_accounts, v_counts) u (id, asked)
   join penstock.account a on a.id = u.id join penstock.plan p on p.name = a.plan
   left join lateral (
     select sum(r.n) as used from penstock.recent_submit r where r.account_id = a.id) r on true
@@ -57,7 +63,7 @@ begin
                v_over.per_hour) end);
   end if;
   insert into penstock.recent_submit (account_id, at, n)
-  select u.id, p_now, count(*) from unnest(p_accounts) u (id) group by u.id;
+  select u.id, p_now, u.n from unnest(p_accounts, v_counts) u (id, n);
 end
 $$;
 
