@@ -193,7 +193,7 @@ async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> N
     assert await _failures(s, first[0]) == 0
 
 
-@catches("_note_answers: nobody waits", replace=("skip locked", ""))
+@catches("_feel_told: nobody waits", replace=("skip locked", ""))
 async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)

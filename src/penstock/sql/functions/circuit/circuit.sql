@@ -10,7 +10,7 @@
 --
 -- How many failures in a row open it depends on the share of calls that were refused before them
 -- (`refused`): of a provider that is well, two of two jobs are enough; one that refuses every
--- second call refuses two in a row all the time, and has to refuse seven (_row_that_opens). So one
+-- second call refuses two in a row all the time, and has to refuse seven (_opens). So one
 -- that is half up goes on, and one that is down gets few calls.
 --   - Provisional failures: at least three, of two jobs.
 --   - Failures of one account alone say less: it takes one more, of provisional ones three more.
@@ -96,8 +96,10 @@ begin
       end if;
       v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt, v_one.started_at,
         v_one.outcome, v_one.error ->> 'class', v_one.effect, v_one.retry_after, v_one.address,
-        penstock._full_ramp(v_queue), v_running, p_now,
-        case when v_one.effect is not null then penstock._account_of(v_one.job) end);
+        coalesce(v_queue.concurrency, 256), v_running, p_now,
+        case when v_one.effect is not null then coalesce(
+          (select j.account_id from penstock.job j where j.id = v_one.job),
+          (select f.account_id from penstock.finished f where f.id = v_one.job), 0) end);
       if v_one.outcome = 'provisional' then
         v_maybe := v_maybe || v_one.job;
       elsif v_one.outcome = 'deferred' then
@@ -143,39 +145,6 @@ as $$
   select p_circuit.state <> 'closed' or p_circuit.in_row > 0 or p_circuit.refused > 0
 $$;
 
--- Whose job it is, which may have just ended.
-create or replace function penstock._account_of(p_job uuid) returns bigint
-language sql stable set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce(
-    (select j.account_id from penstock.job j where j.id = p_job),
-    (select f.account_id from penstock.finished f where f.id = p_job), 0)
-$$;
-
--- Circuits at rest hear every few seconds of an answer, so that a call that hung meanwhile is seen
--- as the odd one. Nobody waits for that.
-create or replace function penstock._note_answers(
-  p_queues integer[], p_starts timestamptz[], p_outcomes text[], p_now timestamptz
-) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  with answered as materialized (
-    select u.queue_id, max(u.started_at) as started_at
-    from unnest(p_queues, p_starts, p_outcomes) u (queue_id, started_at, outcome)
-    where u.outcome = 'succeeded' and u.queue_id is not null
-    group by u.queue_id
-  ),
-  held as materialized (
-    select c.queue_id from penstock.circuit c
-    where c.queue_id in (select a.queue_id from answered a)
-    order by c.queue_id for no key update skip locked -- guard: nobody waits
-  )
-  update penstock.circuit c set answered_at = p_now,
-    answered_start = greatest(c.answered_start, a.started_at)
-  from held h join answered a on a.queue_id = h.queue_id
-  where c.queue_id = h.queue_id
-$$;
-
 -- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
 -- at rest, and nothing tells of them.
 create or replace function penstock._feel_told(
@@ -207,7 +176,23 @@ begin
     on d.id = u.id
     and d.attempt = u.attempt; -- guard: fence
   if v_at_rest then
-    perform penstock._note_answers(v_told.queues, v_told.starts, p_outcomes, p_now);
+    -- Every few seconds a closed circuit notes an answer, so that a call that hung meanwhile is
+    -- seen as the odd one.
+    with answered as materialized (
+      select u.queue_id, max(u.started_at) as started_at
+      from unnest(v_told.queues, v_told.starts, p_outcomes) u (queue_id, started_at, outcome)
+      where u.outcome = 'succeeded' and u.queue_id is not null
+      group by u.queue_id
+    ),
+    locked as materialized (
+      select c.queue_id from penstock.circuit c
+      where c.queue_id in (select a.queue_id from answered a)
+      order by c.queue_id for no key update skip locked -- guard: nobody waits
+    )
+    update penstock.circuit c set answered_at = p_now,
+      answered_start = greatest(c.answered_start, a.started_at)
+    from locked l join answered a on a.queue_id = l.queue_id
+    where c.queue_id = l.queue_id;
     return;
   end if;
   perform penstock._feel_ends(p_jobs, p_attempts, v_told.queues, v_told.starts, p_outcomes,

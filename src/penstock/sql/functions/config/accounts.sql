@@ -53,9 +53,6 @@ begin
   end if;
   update penstock.plan set overrides = jsonb_strip_nulls(overrides || p_options)
   where name = p_name;
-  if not found then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
-  end if;
   perform penstock._enforce_plan(p_name);
 end
 $$;
@@ -66,9 +63,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set lock
 as $$
 begin
   update penstock.plan set overrides = '{}', declared_by = null where name = p_name;
-  if not found then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
-  end if;
   perform penstock._enforce_plan(p_name);
 end
 $$;
@@ -82,6 +76,9 @@ declare
   v_accounts bigint[];
 begin
   select * into v_old from penstock.plan where name = p_name for no key update;
+  if not found then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
+  end if;
   v_new := jsonb_populate_record(v_old,
     penstock._read_options('plan', v_old.declared || v_old.overrides));
   -- The plan's row before its accounts': who makes an account holds the plan's row shared.
@@ -236,13 +233,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set lock
 as $$
 declare
   v_plan penstock.plan := penstock._hold_plan(p_plan);
-  v_id bigint;
+  v_id bigint := penstock._find_account(p_account);
 begin
-  update penstock.account set plan = v_plan.name where name = p_account returning id into v_id;
-  if v_id is null then
-    perform penstock._refuse(404, 'unknown_account',
-      format('there is no account %s', p_account), 'account');
-  end if;
+  update penstock.account set plan = v_plan.name where id = v_id and name = p_account;
   perform penstock._enforce_limits(array[v_id]);
 end
 $$;

@@ -142,16 +142,6 @@ begin
 end
 $$;
 
-create or replace function penstock._entry_json(
-  p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint,
-  p_replayed boolean
-) returns jsonb
-language sql immutable parallel safe
-as $$
-  select jsonb_build_object('account', p_account, 'kind', p_kind, 'amount', p_amount, 'ref', p_ref,
-    'reason', p_reason, 'balance', p_balance, 'replayed', p_replayed)
-$$;
-
 -- One line that was asked for by name, with its account held; the line of before, where that
 -- reference has one.
 create or replace function penstock._book_once(
@@ -164,24 +154,23 @@ declare
 begin
   select * into v_old from penstock.ledger l
   where l.account_id = p_account.id and l.ref = p_ref and l.kind = p_kind;
-  if found then
-    if v_old.amount <> p_amount then
-      perform penstock._refuse(409, 'ref_reused',
-        format('reference %s was used for another amount, %s', p_ref, abs(v_old.amount)), 'ref',
-        jsonb_build_object('amount', v_old.amount),
-        'Repeat it with the same amount, or use a new reference.');
+  if v_old.amount <> p_amount then
+    perform penstock._refuse(409, 'ref_reused',
+      format('reference %s was used for another amount, %s', p_ref, abs(v_old.amount)), 'ref',
+      jsonb_build_object('amount', v_old.amount),
+      'Repeat it with the same amount, or use a new reference.');
+  elsif v_old.id is null then
+    if p_account.balance + p_amount > 1000000000000000 then
+      perform penstock._refuse(422, 'invalid_amount',
+        'amount must not bring the balance above 1000000000000000', 'amount');
     end if;
-    return penstock._entry_json(p_account.name, p_kind, v_old.amount, p_ref, v_old.reason,
-      p_account.balance, true);
+    perform penstock._book(p_kind, array[p_account.id], array[p_amount], array[null::uuid], p_ref,
+      p_reason);
+    p_account.balance := p_account.balance + p_amount;
   end if;
-  if p_account.balance + p_amount > 1000000000000000 then
-    perform penstock._refuse(422, 'invalid_amount',
-      'amount must not bring the balance above 1000000000000000', 'amount');
-  end if;
-  perform penstock._book(p_kind, array[p_account.id], array[p_amount], array[null::uuid], p_ref,
-    p_reason);
-  return penstock._entry_json(p_account.name, p_kind, p_amount, p_ref, p_reason,
-    p_account.balance + p_amount, false);
+  return jsonb_build_object('account', p_account.name, 'kind', p_kind, 'amount', p_amount,
+    'ref', p_ref, 'reason', case when v_old.id is null then p_reason else v_old.reason end,
+    'balance', p_account.balance, 'replayed', v_old.id is not null);
 end
 $$;
 
