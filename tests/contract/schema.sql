@@ -58,10 +58,6 @@ CREATE FUNCTION penstock._account_locked(p_account bigint) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._account_of(p_job uuid) RETURNS bigint
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._add_arrays(p_one bigint[], p_other bigint[], p_sign integer) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -248,18 +244,8 @@ CREATE FUNCTION penstock._book_once(p_account penstock.account, p_kind text, p_a
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._boosts(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._cancel_batch(p_batch uuid) RETURNS void
-    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
@@ -334,7 +320,7 @@ CREATE FUNCTION penstock._close_ramps(p_now timestamp with time zone) RETURNS vo
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS penstock.circuit
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
@@ -517,9 +503,6 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._entry_json(p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint, p_replayed boolean) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._erase_deliveries(p_account bigint, p_rows integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -581,11 +564,11 @@ CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
 CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -637,15 +620,18 @@ CREATE FUNCTION penstock._find_status(p_name text) RETURNS penstock.job_status
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._first_job_offsets(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'off'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock._first_range(p_days integer, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
-    LANGUAGE sql IMMUTABLE;
 
 CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -660,6 +646,10 @@ CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timest
 
 CREATE FUNCTION penstock._give_up_workers(p_now timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._has_few_by_statistics(p_table regclass) RETURNS boolean
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._held_account(p_account bigint) RETURNS boolean
@@ -678,31 +668,6 @@ CREATE FUNCTION penstock._hold_plain(p_queue integer, p_kinds integer[], p_limit
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE TABLE penstock.plan (
-    name text NOT NULL,
-    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
-    declared_by text,
-    declared_in jsonb,
-    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
-    priority integer DEFAULT 0 NOT NULL,
-    concurrency integer,
-    per_hour integer,
-    weight integer DEFAULT 1 NOT NULL,
-    first_job integer DEFAULT 0 NOT NULL,
-    is_default boolean DEFAULT false NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
-    CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
-    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
-    CONSTRAINT per_hour_is_positive CHECK ((per_hour >= 1)),
-    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
-    CONSTRAINT weight_in_range CHECK (((weight >= 1) AND (weight <= 1000)))
-);
-
-CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._host_limit() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -712,10 +677,11 @@ CREATE FUNCTION penstock._hour_bounds() RETURNS bigint[]
 CREATE FUNCTION penstock._hour_class(p_error jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._in_jobs(p_number bigint) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION penstock._hour_over_at(p_account bigint, p_number bigint, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_jobs penstock.new_job[], p_kinds text[], p_queue integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_boosts integer[] DEFAULT NULL::integer[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
+CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_jobs penstock.new_job[], p_kinds text[], p_queue integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_first_job_offsets integer[] DEFAULT NULL::integer[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -743,10 +709,6 @@ CREATE FUNCTION penstock._is_plain(p_kind penstock.kind, p_queue penstock.queue)
 
 CREATE FUNCTION penstock._is_steady(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._is_told_of_few(p_table regclass) RETURNS boolean
-    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._is_troubled(p_circuit penstock.circuit) RETURNS boolean
@@ -893,6 +855,31 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
 CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamp with time zone, started_at timestamp with time zone, locks boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.plan (
+    name text NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    declared_in jsonb,
+    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    concurrency integer,
+    per_hour integer,
+    weight integer DEFAULT 1 NOT NULL,
+    first_job integer DEFAULT 0 NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
+    CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT per_hour_is_positive CHECK ((per_hour >= 1)),
+    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
+    CONSTRAINT weight_in_range CHECK (((weight >= 1) AND (weight <= 1000)))
+);
+
+CREATE FUNCTION penstock._lock_plan(p_name text) RETURNS penstock.plan
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -937,10 +924,6 @@ CREATE FUNCTION penstock._new_jobs(p_kinds text[], p_payloads jsonb[], p_account
 CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._note_answers(p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_now timestamp with time zone) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._note_progress(p_job uuid, p_attempt integer, p_callback bytea, p_stage text, p_progress jsonb, p_units bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -960,10 +943,6 @@ CREATE FUNCTION penstock._oldest_startable(p_queue integer, p_kind integer, p_be
 
 CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._opened(p_circuit penstock.circuit, p_effect text, p_class text, p_retry_after interval, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
-    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._opens(p_circuit penstock.circuit, p_effect text) RETURNS boolean
@@ -1097,11 +1076,6 @@ CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step inter
 CREATE FUNCTION penstock._rate_seconds(p_queue penstock.queue, p_next_at timestamp with time zone, p_nth bigint, p_now timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid, p_public boolean DEFAULT false) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
-
 CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true, p_must_exist boolean DEFAULT true) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1168,11 +1142,15 @@ CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic 
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._refuse_odd_limit(p_limit integer) RETURNS void
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
@@ -1180,32 +1158,25 @@ CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
 
-CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb DEFAULT NULL::jsonb, p_new_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text, p_reset text DEFAULT NULL::text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb, p_new_in jsonb, p_instead_of text, p_reset text) RETURNS void
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_rewrite() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_unknown_batch(p_id uuid) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_unknown_job(p_id uuid) RETURNS void
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_unknown_key(p_id text) RETURNS void
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_unknown_upload(p_upload uuid) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refused_after(p_refused double precision, p_is_refused boolean) RETURNS double precision
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved bigint[], p_charged bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -1218,9 +1189,6 @@ CREATE FUNCTION penstock._return_lost_time(p_worker bigint, p_began timestamp wi
 
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
-
-CREATE FUNCTION penstock._row_that_opens(p_refused double precision) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status text, jobs bigint)
     LANGUAGE plpgsql STABLE
@@ -1276,10 +1244,6 @@ CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETU
 
 CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
     LANGUAGE sql;
-
-CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._short_json(j penstock.job, f penstock.finished, p_kind text, p_queue text, p_account text, p_charged bigint, p_refunded bigint, p_waiting_for text) RETURNS jsonb
     LANGUAGE sql STABLE;
@@ -1524,7 +1488,7 @@ CREATE FUNCTION penstock.blocks_loops(p_job uuid) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.cancel_batch(id uuid) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.cancel_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid) RETURNS jsonb
@@ -1944,7 +1908,8 @@ CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
 
 CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid, p_public boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
 
 CREATE FUNCTION penstock.read_body(p_id uuid, p_part text, p_most integer DEFAULT NULL::integer, OUT body text, OUT characters integer, OUT uploads uuid[]) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2052,7 +2017,7 @@ CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFA
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.refuse_computed(p_kinds text[], p_priced boolean[]) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval, p_queues text[] DEFAULT NULL::text[], p_kinds text[] DEFAULT NULL::text[]) RETURNS bigint

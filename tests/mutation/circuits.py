@@ -354,7 +354,7 @@ async def a_call_from_before_the_outage_that_is_over_its_time_is_no_probe(s: Sce
     assert await _failures(s, slow[0]) == 1
 
 
-@catches("_of_probes: this start")
+@catches("_of_probes: this attempt")
 async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
     """Asked of the function itself: whatever an older start tells is stale in the end."""
     worker = await opened(s.conn)
@@ -466,7 +466,7 @@ async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) ->
     assert await _state(s) == "closed"
 
 
-@catches("_feel_ends: other news")
+@catches("_feel_ends: other trouble")
 async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")

@@ -129,7 +129,7 @@ async def a_customers_key_names_no_other_account(s: Scene) -> None:
     await s.conn.execute(submit, {"owner": "u2"}, False)
 
 
-@catches("_enforce_priority: held by nobody", replace=("for no key update skip locked", ""))
+@catches("_enforce_priority: not locked", replace=("for no key update skip locked", ""))
 async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, priority=50)

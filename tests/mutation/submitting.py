@@ -185,7 +185,7 @@ async def those_that_came_together_are_checked_as_many_are(s: Scene) -> None:
     assert await s.conn.fetch(_ACCEPT, [{}], [1001]) == []
 
 
-@catches("_hold_plan: held", replace=("for share", ""))
+@catches("_lock_plan: locked", replace=("for share", ""))
 async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
     await factory.plan(s.conn)
     app, operator = await s.connect(), await s.connect()
@@ -198,7 +198,7 @@ async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> N
     await change
 
 
-@catches("submit_waking: told when safe")
+@catches("submit_waking: answered when safe")
 async def who_hears_of_a_job_that_woke_workers_hears_of_one_on_the_disk(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.all_reach_the_disk(lambda _: s.conn.execute(WAKING))

@@ -3,12 +3,10 @@
 -- theirs as customers see it (public.sql).
 
 create or replace function penstock._refuse_unknown_job(p_id uuid) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
-    p_hint => 'Finished jobs are kept for the retention of their queue.');
-end
+  select penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
+    p_hint => 'Finished jobs are kept for the retention of their queue.')
 $$;
 
 -- p_account, p_topic, p_only: what the caller is bound to; null: not by this. Who is bound to
@@ -61,11 +59,11 @@ create or replace function penstock.read_job_of(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if num_nonnulls(p_account, p_topic, p_only) > 0 then
-    perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
-    return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
+  if num_nonnulls(p_account, p_topic, p_only) = 0 then
+    return penstock._read_job(p_id, penstock._counted_places());
   end if;
-  return penstock._read_job(p_id, penstock._counted_places());
+  perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+  return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
 end
 $$;
 

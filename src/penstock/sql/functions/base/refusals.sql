@@ -19,13 +19,18 @@ $$;
 
 -- Names of queues, kinds and plans end up in URLs, metrics and log lines.
 create or replace function penstock._refuse_odd_name(p_name text, p_field text) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  if p_name is null or p_name !~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$' then
-    perform penstock._refuse(422, 'invalid_name',
-      format('the %s name %s must be 1 to 100 letters, digits or any of _.:- and begin with a '
-             'letter or digit', p_field, coalesce(quote_literal(p_name), 'null')), p_field);
-  end if;
-end
+  select penstock._refuse(422, 'invalid_name',
+    format('the %s name %s must be 1 to 100 letters, digits or any of _.:- and begin with a '
+           'letter or digit', p_field, coalesce(quote_literal(p_name), 'null')), p_field)
+  where p_name is null or p_name !~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
+$$;
+
+-- How many rows a page may have.
+create or replace function penstock._refuse_odd_limit(p_limit integer) returns void
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit')
+  where coalesce(p_limit, 0) not between 1 and 1000
 $$;

@@ -18,7 +18,7 @@ begin
   if found and v_plan.declared = p_options then
     update penstock.plan set declared_in = p_in
     where name = p_name and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return;
   end if;
   -- The first plan declared is the default one until another says so: one at a time decides that.
@@ -167,7 +167,7 @@ begin
     from (
       select h.id, h.first_job, h.account_id, h.kind_id, h.queue_id from penstock.job h
       where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_said
-      order by h.id for no key update skip locked -- guard: held by nobody
+      order by h.id for no key update skip locked -- guard: not locked
     ) w
     join penstock.account a on a.id = w.account_id left join penstock.plan p on p.name = a.plan
     join penstock.kind k on k.id = w.kind_id join penstock.queue q on q.id = w.queue_id
@@ -187,7 +187,7 @@ end
 $$;
 
 -- The plan of that name, or the default one; held so that its limits do not change meanwhile.
-create or replace function penstock._hold_plan(p_name text) returns penstock.plan
+create or replace function penstock._lock_plan(p_name text) returns penstock.plan
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -195,7 +195,7 @@ declare
 begin
   select * into v_plan from penstock.plan
   where case when p_name is null then is_default else name = p_name end
-  for share; -- guard: held
+  for share; -- guard: locked
   if not found and p_name is not null then
     perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
   end if;
@@ -208,7 +208,7 @@ returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_plan penstock.plan := penstock._hold_plan(p_plan);
+  v_plan penstock.plan := penstock._lock_plan(p_plan);
   v_id bigint;
 begin
   if p_name is null or length(p_name) not between 1 and 200 then
@@ -232,7 +232,7 @@ create or replace function penstock.set_account_plan(p_account text, p_plan text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
-  v_plan penstock.plan := penstock._hold_plan(p_plan);
+  v_plan penstock.plan := penstock._lock_plan(p_plan);
   v_id bigint := penstock._find_account(p_account);
 begin
   update penstock.account set plan = v_plan.name where id = v_id and name = p_account;

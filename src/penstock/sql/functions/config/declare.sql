@@ -159,26 +159,21 @@ $$;
 -- p_instead_of: the app that the caller has found to declare it no longer; the declaration moved.
 create or replace function penstock._refuse_other_declaration(
   p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text,
-  p_old_in jsonb default null, p_new_in jsonb default null, p_instead_of text default null,
-  p_reset text default null
+  p_old_in jsonb, p_new_in jsonb, p_instead_of text, p_reset text
 ) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
+  select penstock._refuse(409, 'declared_differently',
+    format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
+           penstock._declarer(p_old_by, p_old_in), p_old,
+           penstock._declarer(p_new_by, p_new_in), p_new), p_what,
+    p_hint => format(
+      'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
+      'free for the next app that starts. Programs of one app sign with one name: '
+      'Penstock(name="%s").', p_reset, p_old_by))
   -- What nobody signed, or a reset has set free, anybody may declare anew.
-  if p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
+  where p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
     and p_old_by is distinct from p_instead_of -- guard: moved by name
-  then
-    perform penstock._refuse(409, 'declared_differently',
-      format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
-             penstock._declarer(p_old_by, p_old_in), p_old,
-             penstock._declarer(p_new_by, p_new_in), p_new), p_what,
-      p_hint => format(
-        'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
-        'free for the next app that starts. Programs of one app sign with one name: '
-        'Penstock(name="%s").', p_reset, p_old_by));
-  end if;
-end
 $$;
 
 create or replace function penstock.declare_queue(
@@ -197,7 +192,7 @@ begin
   if found and v_queue.declared = p_options then
     update penstock.queue set declared_in = p_in
     where id = v_queue.id and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return v_queue.id;
   end if;
   if v_queue.id is null then
@@ -301,7 +296,7 @@ begin
   if found and v_kind.declared = v_declared then
     update penstock.kind set declared_in = p_in
     where id = v_kind.id and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return v_kind.id;
   end if;
   insert into penstock.kind (name, queue_id, declared, declared_by, created_at)
@@ -313,15 +308,14 @@ begin
     p_instead_of, 'penstock queues reset ' || coalesce(v_kind.declared ->> 'queue', p_queue));
   v_new.price := penstock._read_price(p_options);
   v_new.webhook := penstock._option_webhook(p_options);
-  if (v_new.split_field is null) <> (v_new.split_most is null) then
-    perform penstock._refuse(422, 'invalid_option',
-      'split needs both a field and how many of it one job may have', 'split');
-  elsif v_new.split_field is not null and (coalesce(v_new.dedupe_field, v_new.dedupe_fixed)
-    is not null or 'dedupe' = any (v_new.computed))
-  then
-    perform penstock._refuse(422, 'invalid_option',
-      'split and dedupe exclude one another: pieces of a request cannot share a key', 'split');
-  end if;
+  perform penstock._refuse(422, 'invalid_option', w.message, 'split') from (values
+    ('split needs both a field and how many of it one job may have',
+     (v_new.split_field is null) <> (v_new.split_most is null)),
+    ('split and dedupe exclude one another: pieces of a request cannot share a key',
+     v_new.split_field is not null and (coalesce(v_new.dedupe_field, v_new.dedupe_fixed)
+       is not null or 'dedupe' = any (v_new.computed)))
+  ) w (message, is_wrong)
+  where w.is_wrong;
   update penstock.kind set (queue_id, declared, declared_by, declared_in, max_attempts, timeout,
       priority_offset, dedupe_field, dedupe_fixed, topic_field, topic_fixed, account_field,
       account_fixed, computed, hooked, price, split_field, split_most, webhook)

@@ -106,22 +106,17 @@ $$;
 
 create or replace function penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text)
 returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  if p_amount is null or p_amount not between 1 and 1000000000000 then
-    perform penstock._refuse(422, 'invalid_amount',
-      'amount must be a whole number from 1 to 1000000000000', 'amount');
-  end if;
-  if length(p_reason) not between 1 and 500 then
-    perform penstock._refuse(422, 'invalid_reason',
-      'reason must be a text of 1 to 500 characters', 'reason');
-  end if;
-  if length(p_ref) not between 1 and 200 then
-    perform penstock._refuse(422, 'invalid_ref', 'ref must be a text of 1 to 200 characters',
-      'ref');
-  end if;
-end
+  select penstock._refuse(422, 'invalid_' || w.field, format('%s must be %s', w.field, w.rule),
+    w.field)
+  from (values
+    ('amount', 'a whole number from 1 to 1000000000000',
+     coalesce(p_amount, 0) not between 1 and 1000000000000),
+    ('reason', 'a text of 1 to 500 characters', length(p_reason) not between 1 and 500),
+    ('ref', 'a text of 1 to 200 characters', length(p_ref) not between 1 and 200)
+  ) w (field, rule, is_wrong)
+  where w.is_wrong
 $$;
 
 -- The account of that name, its row held until the caller commits.
@@ -134,9 +129,7 @@ begin
   select * into v_account from penstock.account a
   where a.name = p_account for no key update; -- guard: held
   if not found then
-    perform penstock._refuse(404, 'unknown_account',
-      format('there is no account %s', coalesce(p_account, 'null')), 'account',
-      jsonb_build_object('account', p_account));
+    perform penstock._find_account(p_account);
   end if;
   return v_account;
 end
@@ -240,9 +233,7 @@ as $$
 declare
   v_account bigint := penstock._find_account(p_account);
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   return query
   select jsonb_build_object('id', l.id, 'at', penstock._rfc3339(l.at), 'kind', l.kind,
     'amount', l.amount, 'job', l.job_id, 'ref', l.ref, 'reason', l.reason,

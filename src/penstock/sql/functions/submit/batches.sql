@@ -66,9 +66,7 @@ declare
 begin
   perform penstock._refuse_foreign_batch(p_id, p_account);
   select * into v_batch from penstock.batch b where b.id = p_id;
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   select count(*) as n, count(*) filter (where i.status = 'succeeded') as succeeded,
     count(*) filter (where i.status = 'failed') as failed,
     count(*) filter (where i.status = 'cancelled') as cancelled,

@@ -25,11 +25,11 @@ $$;
 --   p_owners           ids of the accounts
 --   p_limited          whether the account has a limit
 --   p_plan_priorities  the priority of the account's plan
---   p_boosts           what the plan adds to the priority of a first job; null: it is not the first
+--   p_first_job_offsets  what the plan adds to the priority of a first job; null: it is not first
 create or replace function penstock._insert_jobs(
   p_seed uuid, p_now timestamptz, p_jobs penstock.new_job[], p_kinds text[], p_queue integer,
   p_todo boolean[] default null, p_owners bigint[] default null, p_limited boolean[] default null,
-  p_plan_priorities integer[] default null, p_boosts integer[] default null,
+  p_plan_priorities integer[] default null, p_first_job_offsets integer[] default null,
   p_batch uuid default null, p_retry_of uuid default null
 ) returns table (
   id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint,
@@ -57,10 +57,11 @@ begin
     x.payload,
     coalesce(x.price, penstock._price_of(k.price, x.payload), 0),
     case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end,
-    x.boost is not null, x.priority is not null
-  from unnest(p_jobs, p_owners, p_limited, p_plan_priorities, p_boosts)
+    x.first_job_offset is not null, x.priority is not null
+  from unnest(p_jobs, p_owners, p_limited, p_plan_priorities, p_first_job_offsets)
     x (ordinal, kind, payload, account, dedupe_key, topic, priority, run_at, delay, max_attempts,
-       timeout, expires, metadata, price, webhook_url, account_id, limited, plan_priority, boost)
+       timeout, expires, metadata, price, webhook_url, account_id, limited, plan_priority,
+       first_job_offset)
   -- A small set, which the limit only tells the planner: as the hashed side of the join it leaves
   -- the jobs in order, and the sort below finds them sorted (it took a seventh of a bulk submit;
   -- 2026-11).
@@ -74,7 +75,7 @@ begin
   ) k on k.name = x.kind
   cross join lateral (
     select coalesce(x.priority, greatest(-1000, least(1000, coalesce(x.plan_priority, 0)
-        + k.priority_offset + coalesce(x.boost, 0)))) as priority,
+        + k.priority_offset + coalesce(x.first_job_offset, 0)))) as priority,
       greatest(p_now, coalesce(x.run_at, p_now + penstock._elapsed(x.delay), p_now)) as run_at
   ) t
   where p_todo is null or p_todo[x.ordinal] -- guard: the rest only

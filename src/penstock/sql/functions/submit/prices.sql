@@ -21,7 +21,8 @@ as $$
     else penstock._whole(p_payload -> p_field, 1, 1000000) end
 $$;
 
--- The price of a payload; null where it cannot be told, and _price_fault says why.
+-- The price of a payload by a field or a table; null where there is none, and _price_fault has the
+-- reason.
 create or replace function penstock._price(p_price jsonb, p_payload jsonb) returns bigint
 language plpgsql immutable parallel safe strict set search_path = pg_catalog, pg_temp
 as $$
@@ -29,9 +30,7 @@ declare
   v_each bigint;
   v_count bigint := 1;
 begin
-  if p_price ? 'fixed' then
-    return (p_price -> 'fixed')::bigint;
-  elsif p_price ? 'field' then
+  if p_price ? 'field' then
     return penstock._whole(p_payload -> (p_price ->> 'field'), 0, 1000000000000);
   end if;
   v_each := coalesce(p_price -> 'each',
@@ -43,7 +42,8 @@ begin
 end
 $$;
 
--- The same, inlined for the common one: to call a function took most of a bulk submit's extra time.
+-- The price of a payload, inlined for the common one: to call a function took most of a bulk
+-- submit's extra time.
 create or replace function penstock._price_of(p_price jsonb, p_payload jsonb) returns bigint
 language sql immutable parallel safe
 as $$
@@ -159,20 +159,4 @@ as $$
     from penstock._whole(p_payload -> p_field, 1, 1000000) w (n)
     cross join lateral generate_series(0, w.n - 1, p_most::bigint) b (begun)
   ) c
-$$;
-
--- Parts of a price for the whole, by what each piece has of it; together exactly the whole.
-create or replace function penstock._shares(p_price bigint, p_pieces jsonb[], p_field text)
-returns bigint[]
-language sql immutable set search_path = pg_catalog, pg_temp
-as $$
-  select array_agg(s.share order by s.n) from (
-    select u.n, (floor(p_price * u.upto / u.total)
-      - floor(p_price * (u.upto - u.count) / u.total))::bigint as share
-    from (
-      select x.n, c.count, sum(c.count) over (order by x.n) as upto, sum(c.count) over () as total
-      from unnest(p_pieces) with ordinality x (payload, n)
-      cross join lateral (select penstock._count_of(x.payload, p_field)) c (count)
-    ) u
-  ) s
 $$;

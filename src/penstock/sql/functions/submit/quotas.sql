@@ -38,25 +38,26 @@ begin
   update penstock.account a set running = a.running where a.id = any (p_accounts);
   delete from penstock.recent_submit r
   where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
-  select a.id, a.name, a.plan, p.per_hour, u.asked, coalesce(r.used, 0) as used into v_over
-  from unnest(p_accounts, v_counts) u (id, asked)
+  select a.id, a.name, a.plan, p.per_hour, u.requested, coalesce(r.used, 0) as used into v_over
+  from unnest(p_accounts, v_counts) u (id, requested)
   join penstock.account a on a.id = u.id join penstock.plan p on p.name = a.plan
   left join lateral (
     select sum(r.n) as used from penstock.recent_submit r where r.account_id = a.id) r on true
-  where u.asked + coalesce(r.used, 0) > p.per_hour -- guard: within the plan
+  where u.requested + coalesce(r.used, 0) > p.per_hour -- guard: within the plan
   order by a.id limit 1;
   if found then
-    v_next_at := case when v_over.asked <= v_over.per_hour then penstock._hour_over_at(v_over.id,
-      v_over.used + v_over.asked - v_over.per_hour, p_now) end;
+    v_next_at := case when v_over.requested <= v_over.per_hour
+      then penstock._hour_over_at(v_over.id, v_over.used + v_over.requested - v_over.per_hour,
+                                  p_now) end;
     v_allowed := format('plan %s allows %s job%s an hour', v_over.plan, v_over.per_hour,
                         case when v_over.per_hour > 1 then 's' end);
     perform penstock._refuse(429, 'rate_limited',
       case when v_next_at is null then
-        format('%s, and this asks for %s at once', v_allowed, v_over.asked)
-      when v_over.asked > 1
+        format('%s, and this asks for %s at once', v_allowed, v_over.requested)
+      when v_over.requested > 1
         then format('%s, of which account %s has %s left, and this asks for %s; it will pass at %s',
                     v_allowed, v_over.name, greatest(v_over.per_hour - v_over.used, 0),
-                    v_over.asked, penstock._rfc3339(v_next_at))
+                    v_over.requested, penstock._rfc3339(v_next_at))
       else format('%s, and account %s has used them; the next submit will pass at %s', v_allowed,
                   v_over.name, penstock._rfc3339(v_next_at)) end,
       'account',

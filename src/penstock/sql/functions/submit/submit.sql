@@ -26,7 +26,7 @@ begin
       'account', jsonb_build_object('account', v_new[1]),
       'Accounts are strict here: create it first.');
   end if;
-  v_plan := penstock._hold_plan(null);
+  v_plan := penstock._lock_plan(null);
   insert into penstock.account (name, plan, concurrency, weight, created_at, limited_at)
   select n.name, v_plan.name, v_plan.concurrency, coalesce(v_plan.weight, 1), penstock.clock(),
     penstock.clock()
@@ -35,9 +35,9 @@ begin
 end
 $$;
 
--- What the plans of accounts give their first job, by ordinal of the jobs: to the first of each, or
--- to all pieces of one request. Hashed, since arrays are joined.
-create or replace function penstock._boosts(
+-- What plans add to the priority of an account's first job, by ordinal of the jobs: for the first
+-- of each account, or for all pieces of one request. Hashed, since arrays are joined.
+create or replace function penstock._first_job_offsets(
   p_names text[], p_fresh bigint[], p_one_request boolean
 ) returns integer[]
 language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
@@ -128,7 +128,7 @@ declare
   v_laned boolean;
   v_priced boolean;
   v_fresh bigint[]; -- accounts whose first job is among these
-  v_boosts integer[]; -- by ordinal: what the plan gives that job
+  v_first_job_offsets integer[]; -- by ordinal
   v_owners bigint[]; -- one element per accepted job of an account
   v_batch uuid := case when p_batched then penstock.new_id(v_now) end;
   v_accepted bigint := 0;
@@ -208,7 +208,7 @@ begin
       returning a.id
     )
     select array_agg(f.id) into v_fresh from first f;
-    v_boosts := penstock._boosts(v_names, v_fresh, p_one_request);
+    v_first_job_offsets := penstock._first_job_offsets(v_names, v_fresh, p_one_request);
   end if;
   select array_agg(a.id order by n.ordinal) as ids,
     array_agg(a.concurrency is not null order by n.ordinal) as limited,
@@ -238,7 +238,7 @@ begin
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
     into v_new
     from penstock._insert_jobs(v_seed, v_now, p_jobs, v_kinds, null, v_todo, v_owner.ids,
-      v_owner.limited, v_owner.priorities, v_boosts, v_batch, p_retry_of) c;
+      v_owner.limited, v_owner.priorities, v_first_job_offsets, v_batch, p_retry_of) c;
 
     if v_new.lanes is not null then
       select array_agg(s.lane) into v_strays from (

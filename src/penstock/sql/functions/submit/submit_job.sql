@@ -4,26 +4,22 @@
 -- p_priced: of which of these a price is said.
 create or replace function penstock.refuse_computed(p_kinds text[], p_priced boolean[])
 returns void
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_bad record;
-begin
-  select u.kind, u.ordinal - 1 as index, c.options[1] as option into v_bad
-  from unnest(p_kinds, p_priced) with ordinality u (kind, priced, ordinal)
-  join penstock.kind k on k.name = u.kind
-  cross join lateral (
-    select array_remove(k.computed, case when u.priced then 'price' end)
-  ) c (options)
-  where c.options <> '{}'
-  order by u.ordinal limit 1;
-  if found then
-    perform penstock._refuse(422, 'kind_needs_code',
-      format('%s of job kind %s is a function in the app''s code', v_bad.option, v_bad.kind),
-      v_bad.option, jsonb_build_object('index', v_bad.index),
-      'Submit it through the app, or declare it as a field or a value.');
-  end if;
-end
+  select penstock._refuse(422, 'kind_needs_code',
+    format('%s of job kind %s is a function in the app''s code', b.option, b.kind), b.option,
+    jsonb_build_object('index', b.index),
+    'Submit it through the app, or declare it as a field or a value.')
+  from (
+    select u.kind, u.ordinal - 1 as index, c.options[1] as option
+    from unnest(p_kinds, p_priced) with ordinality u (kind, priced, ordinal)
+    join penstock.kind k on k.name = u.kind
+    cross join lateral (
+      select array_remove(k.computed, case when u.priced then 'price' end)
+    ) c (options)
+    where c.options <> '{}'
+    order by u.ordinal limit 1
+  ) b
 $$;
 
 -- As submit_one, and answers the job as read_job does. p_computed: the caller has evaluated what
