@@ -64,7 +64,7 @@ async def only_what_was_deducted_is_refunded(s: Scene) -> None:
 
 @catches(
     "_count_requests: within the plan",
-    replace=("u.asked + coalesce(r.used, 0) > p.per_hour", "false"),
+    replace=("u.requested + coalesce(r.used, 0) > p.per_hour", "false"),
 )
 async def a_plan_allows_so_many_submits_an_hour(s: Scene) -> None:
     await factory.queue(s.conn)
