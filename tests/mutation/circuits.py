@@ -193,7 +193,7 @@ async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> N
     assert await _failures(s, first[0]) == 0
 
 
-@catches("_note_answers: nobody waits", replace=("skip locked", ""))
+@catches("_feel_told: nobody waits", replace=("skip locked", ""))
 async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
@@ -354,7 +354,7 @@ async def a_call_from_before_the_outage_that_is_over_its_time_is_no_probe(s: Sce
     assert await _failures(s, slow[0]) == 1
 
 
-@catches("_of_probes: this start")
+@catches("_of_probes: this attempt")
 async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
     """Asked of the function itself: whatever an older start tells is stale in the end."""
     worker = await opened(s.conn)
@@ -472,7 +472,7 @@ async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) ->
     assert await _state(s) == "closed"
 
 
-@catches("_feel_ends: other news")
+@catches("_feel_ends: other trouble")
 async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")

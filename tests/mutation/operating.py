@@ -133,7 +133,7 @@ async def a_declaration_that_moved_goes_through(s: Scene) -> None:
     assert await s.value("select concurrency from penstock.queue") == 2
 
 
-@catches("declare_queue: own place", "declare_kind: own place", "declare_plan: own place")
+@catches("declare_queue: own location", "declare_kind: own location", "declare_plan: own location")
 async def where_one_app_declares_is_not_overwritten_by_another_that_says_the_same(s: Scene) -> None:
     for by, at in (("one", HERE), ("other", THERE)):
         await s.conn.execute("select penstock.declare_queue('q', '{}', $1, $2)", by, at)

@@ -64,7 +64,7 @@ async def only_what_was_deducted_is_refunded(s: Scene) -> None:
 
 @catches(
     "_count_requests: within the plan",
-    replace=("u.asked + coalesce(r.used, 0) > p.per_hour", "false"),
+    replace=("u.requested + coalesce(r.used, 0) > p.per_hour", "false"),
 )
 async def a_plan_allows_so_many_submits_an_hour(s: Scene) -> None:
     await factory.queue(s.conn)
@@ -73,7 +73,7 @@ async def a_plan_allows_so_many_submits_an_hour(s: Scene) -> None:
     await refused(factory.submit(s.conn, account="u1"), "PS429")
 
 
-@catches("submit_many: once")
+@catches("_submit_jobs: once")
 async def an_account_has_one_first_job(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, first_job=-20)
@@ -87,7 +87,7 @@ async def an_account_has_one_first_job(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.job where first_job") == 1
 
 
-@catches("_asked: accepted")
+@catches("_submit_jobs: accepted", replace=("v_new.owners", "v_owner.ids"))
 async def a_live_twin_is_no_further_submit(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, per_hour=2)
@@ -99,9 +99,7 @@ async def a_live_twin_is_no_further_submit(s: Scene) -> None:
 OWN_PRICE = {"price": {"field": "cost", "trusted": True}}
 
 
-@catches(
-    "_read_price_field: trusted", replace=("v_price - 'field' <> '{\"trusted\": true}'", "false")
-)
+@catches("_read_price: trusted", replace=("v_price - 'field' <> '{\"trusted\": true}'", "false"))
 async def who_writes_a_price_is_said_to_be_trusted(s: Scene) -> None:
     await factory.queue(s.conn)
     call = s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": "cost"})
@@ -109,7 +107,7 @@ async def who_writes_a_price_is_said_to_be_trusted(s: Scene) -> None:
     await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", OWN_PRICE)
 
 
-@catches("_refuse_own_price: own price", replace=("k.price ? 'field'", "false"))
+@catches("_job_fault: own price", replace=("p_own and", "false and"))
 async def a_customers_key_writes_no_price(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", OWN_PRICE)
@@ -119,8 +117,8 @@ async def a_customers_key_writes_no_price(s: Scene) -> None:
 
 
 @catches(
-    "_refuse_other_account: other account",
-    replace=("u.payload ->> k.account_field <> u.account", "false"),
+    "_job_fault: other account",
+    replace=("p_own and", "false and"),
 )
 async def a_customers_key_names_no_other_account(s: Scene) -> None:
     await factory.queue(s.conn)
@@ -131,7 +129,7 @@ async def a_customers_key_names_no_other_account(s: Scene) -> None:
     await s.conn.execute(submit, {"owner": "u2"}, False)
 
 
-@catches("_enforce_priority: held by nobody", replace=("for no key update skip locked", ""))
+@catches("_enforce_priority: not locked", replace=("for no key update skip locked", ""))
 async def a_change_of_plan_does_not_wait_for_a_job_that_an_app_holds(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.plan(s.conn, priority=50)

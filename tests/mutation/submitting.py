@@ -11,7 +11,7 @@ from support.interleave import Step
 _SUBMIT_ONCE = "select id from penstock.submit_one('q', $1, p_key => 'once')"
 
 
-@catches("submit_many: account locked", replace=("for no key update", ""))
+@catches("_submit_jobs: account locked", replace=("for no key update", ""))
 async def a_submit_that_meets_a_finish_leaves_its_lane_open(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     worker, row = await s.running(account="a")
@@ -24,7 +24,7 @@ async def a_submit_that_meets_a_finish_leaves_its_lane_open(s: Scene) -> None:
     assert await s.value("select open from penstock.lane") is True
 
 
-@catches("submit_many: stray", replace=("v_strays is not null", "false"))
+@catches("_submit_jobs: stray", replace=("v_strays is not null", "false"))
 async def a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(s: Scene) -> None:
     worker, row = await s.running(account="a")
     await factory.submit(s.conn, account="held")
@@ -69,7 +69,7 @@ async def an_idempotency_key_is_for_one_job(s: Scene) -> None:
         await s.conn.execute(_SUBMIT_ONCE, {"n": 2})
 
 
-@catches("submit_many: order locked")
+@catches("_submit_jobs: order locked")
 async def the_order_of_a_queue_does_not_change_under_a_submit(s: Scene) -> None:
     """Everyone in a fair queue waits in a lane; who was submitted before is in none."""
     await factory.queue(s.conn)
@@ -135,7 +135,7 @@ async def a_single_job_is_checked_as_many_are(s: Scene) -> None:
         await s.conn.fetchval(_SUBMIT_ONE, {}, 1001)
 
 
-@catches("_submit_plain: an object", replace=("jsonb_typeof(p_payload) = 'object'", "true"))
+@catches("_submit_plain: an object", replace=("jsonb_typeof(p_job.payload) = 'object'", "true"))
 async def a_small_payload_is_an_object_all_the_same(s: Scene) -> None:
     await factory.queue(s.conn)
     with factory.refused(422, "invalid_payload", "payload"):
@@ -144,7 +144,7 @@ async def a_small_payload_is_an_object_all_the_same(s: Scene) -> None:
 
 @catches(
     "_submit_plain: short",
-    replace=("octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth", "true"),
+    replace=("octet_length(p_job.payload::text) <= 2 * v_setting.payload_max_depth", "true"),
 )
 async def a_small_payload_may_print_long(s: Scene) -> None:
     await factory.queue(s.conn)
@@ -185,7 +185,7 @@ async def those_that_came_together_are_checked_as_many_are(s: Scene) -> None:
     assert await s.conn.fetch(_ACCEPT, [{}], [1001]) == []
 
 
-@catches("_hold_plan: held", replace=("for share", ""))
+@catches("_lock_plan: locked", replace=("for share", ""))
 async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> None:
     await factory.plan(s.conn)
     app, operator = await s.connect(), await s.connect()
@@ -198,7 +198,7 @@ async def an_account_made_while_its_plan_changes_follows_the_plan(s: Scene) -> N
     await change
 
 
-@catches("submit_waking: told when safe")
+@catches("submit_waking: answered when safe")
 async def who_hears_of_a_job_that_woke_workers_hears_of_one_on_the_disk(s: Scene) -> None:
     await factory.queue(s.conn)
     await s.all_reach_the_disk(lambda _: s.conn.execute(WAKING))

@@ -238,7 +238,7 @@ async def test_a_batch_must_be_an_array_of_jobs(ready: asyncpg.Connection) -> No
         with refused(422, "invalid_job", "jobs") as told:
             await ready.execute("select penstock.submit_jobs($1)", jobs)
         assert told["index"] == 0
-    with refused(422, "invalid_job", "jobs"):
+    with refused(422, "invalid_payload", "payload"):
         await ready.execute("select penstock.submit_many(array['q', 'q'], array['{}'::jsonb])")
     await ready.execute("update penstock.setting set batch_max_jobs = 2")
     with refused(413, "batch_too_large", "jobs"):

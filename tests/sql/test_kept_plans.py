@@ -138,7 +138,7 @@ async def test_who_tells_the_planner_does_not_wait_for_a_vacuum(
         await other.execute("lock table penstock.job in share update exclusive mode")
         async with asyncio.timeout(5):
             assert not await conn.fetchval("select penstock._refresh_statistics()")
-        few = "select penstock._is_told_of_few('penstock.job')"
+        few = "select penstock._has_few_by_statistics('penstock.job')"
         assert await conn.fetchval(few)
     assert await conn.fetchval("select penstock._refresh_statistics()")
     assert not await conn.fetchval(few)

@@ -53,7 +53,9 @@ def test_python_takes_the_declared_options_by_their_names(
 
 async def test_sql_knows_the_same_options(conn: asyncpg.Connection) -> None:
     keys = [option.key for option in STORED["queue"]]
-    assert sorted(await conn.fetchval("select penstock._queue_options()")) == sorted(keys)
+    assert sorted(
+        await conn.fetchval("select array_agg(name) from penstock._options('queue')")
+    ) == sorted(keys)
     await conn.execute("select penstock.declare_queue('q')")
     shown = await conn.fetchval("select penstock.read_queue('q') -> 'in_force'")
     assert sorted(shown) == sorted(keys)

@@ -30,7 +30,7 @@ async def test_a_submit_that_meets_a_finish_leaves_its_lane_open(
     if naive:  # decides "open" without the account's lock, so from a count that is about to fall
         await spoil(
             conn,
-            "submit.sql:submit_many",
+            "submit.sql:_submit_jobs",
             ("order by a.id for no key update", "order by a.id"),
         )
     worker = await one_at_a_time(conn)

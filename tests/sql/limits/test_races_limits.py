@@ -191,7 +191,7 @@ async def test_a_submit_that_looked_before_the_limit_came_does_not_judge_the_lan
 ) -> None:
     """G6: it has no lock on that account, so a finish could pass it by."""
     if naive:
-        await spoil(conn, "submit.sql:submit_many", ("if v_strays is not null", "if false"))
+        await spoil(conn, "submit.sql:_submit_jobs", ("if v_strays is not null", "if false"))
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn, account="a")

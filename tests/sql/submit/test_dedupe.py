@@ -85,7 +85,7 @@ async def test_two_batches_with_the_same_keys_in_opposite_order_do_not_deadlock(
             conn,
             "insert.sql:_insert_jobs",
             (
-                "order by k.kind_id, coalesce(x.account_id, 0), x.key, x.ordinal",
+                "order by k.kind_id, coalesce(x.account_id, 0), x.dedupe_key, x.ordinal",
                 "order by x.ordinal",
             ),
         )
@@ -154,7 +154,7 @@ async def test_a_twin_that_ends_between_the_insert_and_the_look_leaves_room_for_
     """M9"""
     if naive:  # tries once
         await spoil(
-            conn, "submit.sql:submit_many", ("for v_round in 1 .. 10", "for v_round in 1 .. 1")
+            conn, "submit.sql:_submit_jobs", ("for v_round in 1 .. 10", "for v_round in 1 .. 1")
         )
     await factory.queue(conn)
     worker = await factory.worker(conn)

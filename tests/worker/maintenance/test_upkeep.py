@@ -59,7 +59,7 @@ async def test_a_worker_tells_the_planner_of_a_burst(
         await submit_many(conn, "elsewhere", 1_500, {})
 
         async def is_told() -> bool:
-            return not await conn.fetchval("select penstock._is_told_of_few('penstock.job')")
+            return not await conn.fetchval("select penstock._has_few_by_statistics('penstock.job')")
 
         await eventually(is_told, "the planner is told", seconds=30)
 

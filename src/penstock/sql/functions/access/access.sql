@@ -3,12 +3,10 @@
 -- theirs as customers see it (public.sql).
 
 create or replace function penstock._refuse_unknown_job(p_id uuid) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
-    p_hint => 'Finished jobs are kept for the retention of their queue.');
-end
+  select penstock._refuse(404, 'unknown_job', format('there is no job %s', p_id), 'id',
+    p_hint => 'Finished jobs are kept for the retention of their queue.')
 $$;
 
 -- p_account, p_topic, p_only: what the caller is bound to; null: not by this. Who is bound to
@@ -61,11 +59,11 @@ create or replace function penstock.read_job_of(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if num_nonnulls(p_account, p_topic, p_only) > 0 then
-    perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
-    return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
+  if num_nonnulls(p_account, p_topic, p_only) = 0 then
+    return penstock._read_job(p_id, penstock._counted_places());
   end if;
-  return penstock._read_job(p_id, penstock._counted_places());
+  perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
+  return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
 end
 $$;
 
@@ -115,29 +113,5 @@ begin
   perform penstock._refuse_foreign_job(p_id, p_account, null, null);
   return case when p_account is not null
     then penstock._public_job(penstock.retry_job(p_id)) else penstock.retry_job(p_id) end;
-end
-$$;
-
--- With a customer's own key, a job belongs to the key's account. Where the payload names an account
--- as well, the handler works with that name: another customer's would open that customer's data.
-create or replace function penstock._refuse_other_account(
-  p_kinds text[], p_payloads jsonb[], p_accounts text[]
-) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_job record;
-begin
-  select k.account_field as field, u.account, u.n - 1 as index into v_job
-  from unnest(p_kinds, p_payloads, p_accounts) with ordinality u (name, payload, account, n)
-  join penstock.kind k on k.name = u.name
-  where u.payload ->> k.account_field <> u.account -- guard: other account
-  order by u.n limit 1;
-  if found then
-    perform penstock._refuse(403, 'not_allowed',
-      format('%s names another account than %s, whose key this is', v_job.field, v_job.account),
-      'payload.' || v_job.field, jsonb_build_object('index', v_job.index),
-      'Send the account of the key, or submit with a key of kind app.');
-  end if;
 end
 $$;

@@ -20,22 +20,16 @@ as $$
 declare
   v_key penstock.api_key;
 begin
-  if p_kind is null or p_kind not in ('admin', 'process', 'app', 'account') then
-    perform penstock._refuse(422, 'invalid_key',
-      'kind must be one of admin, process, app, account', 'kind');
-  end if;
-  if (p_kind = 'account') <> (p_account is not null) then
-    perform penstock._refuse(422, 'invalid_key',
-      'a key of kind account is for one account, and no other kind has one', 'account');
-  end if;
-  if length(p_name) not between 1 and 200 then
-    perform penstock._refuse(422, 'invalid_key', 'name must be a text of 1 to 200 characters',
-      'name');
-  end if;
-  if p_expires <= interval '0' or p_expires > interval '3650 days' then
-    perform penstock._refuse(422, 'invalid_key',
-      'expires must be more than 0 and at most ten years', 'expires_seconds');
-  end if;
+  perform penstock._refuse(422, 'invalid_key', w.message, w.field) from (values
+    ('kind', 'kind must be one of admin, process, app, account',
+     coalesce(p_kind, '') not in ('admin', 'process', 'app', 'account')),
+    ('account', 'a key of kind account is for one account, and no other kind has one',
+     (p_kind = 'account') <> (p_account is not null)),
+    ('name', 'name must be a text of 1 to 200 characters', length(p_name) not between 1 and 200),
+    ('expires_seconds', 'expires must be more than 0 and at most ten years',
+     p_expires <= interval '0' or p_expires > interval '3650 days')
+  ) w (field, message, is_wrong)
+  where w.is_wrong;
   insert into penstock.api_key (id, kind, account_id, name, secret_hash, created_at, expires_at,
     holder)
   values (p_id, p_kind, case when p_account is not null then penstock._find_account(p_account) end,
@@ -76,9 +70,7 @@ create or replace function penstock.list_keys(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   return query
   select penstock._key_json(k) from penstock.api_key k
   where (p_account is null or k.account_id = penstock._find_account(p_account))
@@ -105,12 +97,10 @@ end
 $$;
 
 create or replace function penstock._refuse_unknown_key(p_id text) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform penstock._refuse(404, 'unknown_key', format('there is no key %s', p_id), 'id',
-    p_hint => 'The id is the part between the kind and the secret; `penstock key list` shows all.');
-end
+  select penstock._refuse(404, 'unknown_key', format('there is no key %s', p_id), 'id',
+    p_hint => 'The id is the part between the kind and the secret; `penstock key list` shows all.')
 $$;
 
 -- A new key in the place of another, which opens for p_overlap more: time to exchange the two

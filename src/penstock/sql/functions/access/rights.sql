@@ -13,14 +13,15 @@ create or replace function penstock.grant_rights() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_name constant text := $name$ name = current_setting('penstock.account', true) $name$;
   v_tenant constant name := 'penstock_tenant';
   -- Of jobs what the views show. Not errors, which quote what they like: see public.sql.
-  v_columns constant text[] := '{id, kind_id, queue_id, account_id, topic, batch_id, status,
-    priority, attempt, failures, created_at, run_at, started_at, stage, progress, payload, metadata,
-    reserved}';
-  v_shown text[];
-  v_table regclass;
+  v_job constant text := 'id, kind_id, queue_id, account_id, topic, batch_id, status, priority, '
+    'attempt, failures, created_at, run_at, started_at, stage, progress, payload, metadata, '
+    'reserved';
+  v_mine constant text := $name$ name = current_setting('penstock.account', true) $name$;
+  v_its constant text :=
+    format('account_id = (select id from penstock.account where %s)', v_mine);
+  v_grant record;
 begin
   if to_regrole(v_tenant::text) is null then
     begin
@@ -36,55 +37,51 @@ begin
   if not has_schema_privilege(v_tenant, 'penstock', 'usage') then
     grant usage on schema penstock to penstock_tenant;
   end if;
-  foreach v_table in array array['penstock.job', 'penstock.finished', 'penstock.ledger',
-    'penstock.resolution', 'penstock.batch', 'penstock.account']::regclass[]
+  for v_grant in
+    select g.relation, g.owned, string_to_array(g.columns, ', ') as columns,
+      has_table_privilege(v_tenant, g.relation, 'select') as has_all
+    from (values
+      ('penstock.job'::regclass, v_its, v_job),
+      ('penstock.finished', v_its, v_job || ', finished_at, result'),
+      ('penstock.ledger', v_its, null), ('penstock.resolution', v_its, null),
+      ('penstock.batch', v_its, null), ('penstock.account', v_mine, null),
+      -- For the views; how they are set up is nobody else's business.
+      ('penstock.kind', null, 'id, name'), ('penstock.queue', null, 'id, name'),
+      ('penstock.my_jobs', null, null), ('penstock.my_ledger', null, null),
+      ('penstock.my_account', null, null)) g (relation, owned, columns)
   loop
     -- The right to read comes last: until then nothing is open.
-    if not (select c.relrowsecurity from pg_class c where c.oid = v_table) then
-      execute format('alter table %s enable row level security', v_table);
+    if v_grant.owned is not null
+      and not (select c.relrowsecurity from pg_class c where c.oid = v_grant.relation)
+    then
+      execute format('alter table %s enable row level security', v_grant.relation);
     end if;
-    if not exists (
-      select from pg_policy p where p.polrelid = v_table and p.polname = 'tenant_reads_own')
+    if v_grant.owned is not null and not exists (
+      select from pg_policy p
+      where p.polrelid = v_grant.relation and p.polname = 'tenant_reads_own')
     then
       execute format(
-        'create policy tenant_reads_own on %s for select to penstock_tenant using (%s)', v_table,
-        case when v_table = 'penstock.account'::regclass then v_name
-        else format('account_id = (select id from penstock.account where %s)', v_name) end);
+        'create policy tenant_reads_own on %s for select to penstock_tenant using (%s)',
+        v_grant.relation, v_grant.owned);
     end if;
-    if v_table not in ('penstock.job'::regclass, 'penstock.finished'::regclass) then
-      if not has_table_privilege(v_tenant, v_table, 'select') then
-        execute format('grant select on %s to penstock_tenant', v_table);
-      end if;
-      continue;
+    if v_grant.columns is null and not v_grant.has_all then
+      execute format('grant select on %s to penstock_tenant', v_grant.relation);
     end if;
-    if has_table_privilege(v_tenant, v_table, 'select') then
-      execute format('revoke select on %s from penstock_tenant', v_table);
+    continue when v_grant.columns is null;
+    if v_grant.has_all and v_grant.owned is not null then
+      execute format('revoke select on %s from penstock_tenant', v_grant.relation);
     end if;
-    v_shown := v_columns || case when v_table = 'penstock.finished'::regclass
-      then '{finished_at, result}'::text[] end;
     if exists (
-      select from unnest(v_shown) c where not has_column_privilege(v_tenant, v_table, c, 'select'))
+      select from unnest(v_grant.columns) c (name)
+      where not has_column_privilege(v_tenant, v_grant.relation, c.name, 'select'))
     then
       execute format('grant select (%s) on %s to penstock_tenant',
-        array_to_string(v_shown, ', '), v_table);
+        array_to_string(v_grant.columns, ', '), v_grant.relation);
     end if;
   end loop;
   if not has_function_privilege(v_tenant, 'penstock.read_my_error(uuid)', 'execute') then
     grant execute on function penstock.read_my_error to penstock_tenant;
   end if;
-  foreach v_table in array array['penstock.kind', 'penstock.queue']::regclass[] loop
-    -- For the views below; how they are set up is nobody else's business.
-    if not has_column_privilege(v_tenant, v_table, 'name', 'select') then
-      execute format('grant select (id, name) on %s to penstock_tenant', v_table);
-    end if;
-  end loop;
-  foreach v_table in array
-    array['penstock.my_jobs', 'penstock.my_ledger', 'penstock.my_account']::regclass[]
-  loop
-    if not has_table_privilege(v_tenant, v_table, 'select') then
-      execute format('grant select on %s to penstock_tenant', v_table);
-    end if;
-  end loop;
   return true;
 end
 $$;

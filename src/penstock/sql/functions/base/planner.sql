@@ -8,40 +8,35 @@
 -- row that is looked for by its key would be found by reading a few pages from end to end even
 -- then: hence `enable_seqscan = off` elsewhere.)
 
-create or replace function penstock._is_told_of_few(p_table regclass) returns boolean
+create or replace function penstock._has_few_by_statistics(p_table regclass) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$ select c.reltuples < 200 from pg_class c where c.oid = p_table $$;
 
--- Whether there was anything to tell. One column of each: what counts is how many rows there are.
--- Where autovacuum is at it, it is not disturbed: it will tell. For who has the owner's rights.
+-- Whether any statistics were out of date. One column of each table: what counts is how many rows
+-- there are. Where autovacuum is at work already, it is not disturbed. For callers with the owner's
+-- rights.
 create or replace function penstock._refresh_statistics() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
   set default_statistics_target = 10
 as $$
 declare
+  v_table regclass;
+  v_column text;
+  v_many boolean;
   v_any boolean := false;
 begin
-  if penstock._is_told_of_few('penstock.job')
-    and exists (select from penstock.job offset 1000)
-  then
-    -- Not `skip_locked`, which would leave a warning in the server's log each time.
-    lock table penstock.job in share update exclusive mode nowait;
-    analyze penstock.job (status);
-    v_any := true;
-  end if;
-  if penstock._is_told_of_few('penstock.account')
-    and exists (select from penstock.account offset 1000)
-  then
-    lock table penstock.account in share update exclusive mode nowait;
-    analyze penstock.account (concurrency);
-    v_any := true;
-  end if;
-  if penstock._is_told_of_few('penstock.lane') and exists (select from penstock.lane offset 1000)
-  then
-    lock table penstock.lane in share update exclusive mode nowait;
-    analyze penstock.lane (queue_id);
-    v_any := true;
-  end if;
+  for v_table, v_column in values ('penstock.job'::regclass, 'status'),
+    ('penstock.account', 'concurrency'), ('penstock.lane', 'queue_id')
+  loop
+    continue when not penstock._has_few_by_statistics(v_table);
+    execute format('select exists (select from %s offset 1000)', v_table) into v_many;
+    if v_many then
+      -- Not `skip_locked`, which would leave a warning in the server's log each time.
+      execute format('lock table %s in share update exclusive mode nowait', v_table);
+      execute format('analyze %s (%I)', v_table, v_column);
+      v_any := true;
+    end if;
+  end loop;
   return v_any;
 exception when lock_not_available then
   return false;

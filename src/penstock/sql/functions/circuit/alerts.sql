@@ -7,11 +7,11 @@ create or replace function penstock._tell_circuit(
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_told text := penstock._circuit_sentence(p_queue, p_circuit);
+  v_sentence text := penstock._circuit_sentence(p_queue, p_circuit);
 begin
   if p_circuit.state = 'open' and p_circuit.class is distinct from 'rate_limited' then
     insert into penstock.alert (queue_id, class, message, raised_at)
-    values (p_circuit.queue_id, coalesce(p_circuit.class, 'operator'), v_told, p_now)
+    values (p_circuit.queue_id, coalesce(p_circuit.class, 'operator'), v_sentence, p_now)
     on conflict (queue_id) where cleared_at is null
     do update set class = excluded.class, message = excluded.message;
   else
@@ -19,7 +19,7 @@ begin
     where a.queue_id = p_circuit.queue_id and a.cleared_at is null;
   end if;
   perform pg_notify('penstock_circuit', jsonb_build_object('queue', p_queue,
-    'state', p_circuit.state, 'class', p_circuit.class, 'message', v_told)::text);
+    'state', p_circuit.state, 'class', p_circuit.class, 'message', v_sentence)::text);
   if p_circuit.state <> 'open' then
     perform pg_notify('penstock_job', p_queue);
   end if;

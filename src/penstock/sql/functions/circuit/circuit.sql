@@ -10,7 +10,7 @@
 --
 -- How many failures in a row open it depends on the share of calls that were refused before them
 -- (`refused`): of a provider that is well, two of two jobs are enough; one that refuses every
--- second call refuses two in a row all the time, and has to refuse seven (_row_that_opens). So one
+-- second call refuses two in a row all the time, and has to refuse seven (_opens). So one
 -- that is half up goes on, and one that is down gets few calls.
 --   - Provisional failures: at least three, of two jobs.
 --   - Failures of one account alone say less: it takes one more, of provisional ones three more.
@@ -50,7 +50,7 @@ as $$ select case when penstock._is_outage(p_class) then 'outage' else p_class e
 -- What outcomes say about their providers, in their order; called when any of them has an effect,
 -- or a circuit is not at rest. p_queues: null for what did not take effect.
 create or replace function penstock._feel_ends(
-  p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamptz[],
+  p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamptz[],
   p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[],
   p_addresses text[], p_now timestamptz
 ) returns void
@@ -60,9 +60,9 @@ declare
   v_queue penstock.queue;
   v_was penstock.circuit;
   v_now penstock.circuit;
-  v_one record;
-  v_maybe uuid[];
-  v_free uuid[];
+  v_outcome record;
+  v_provisional uuid[];
+  v_deferred uuid[];
   v_running integer;
 begin
   -- Circuits in the order of their queues, as everyone takes several; those at rest only where an
@@ -79,33 +79,36 @@ begin
     select * into v_was from penstock.circuit c
     where c.queue_id = v_queue.id for no key update; -- guard: circuit locked
     v_now := v_was;
-    v_maybe := '{}';
-    v_free := '{}';
+    v_provisional := '{}';
+    v_deferred := '{}';
     v_running := null;
-    for v_one in
-      select u.* from unnest(p_jobs, p_attempts, p_queues, p_starts, p_outcomes, p_errors,
+    for v_outcome in
+      select u.* from unnest(p_jobs, p_attempts, p_queues, p_started_ats, p_outcomes, p_errors,
           p_effects, p_retry_afters, p_addresses)
         with ordinality u (job, attempt, queue_id, started_at, outcome, error, effect,
           retry_after, address, o)
       where u.queue_id = v_queue.id order by u.o
     loop
-      if v_running is null and v_one.effect is not null and v_was.state <> 'open' then
+      if v_running is null and v_outcome.effect is not null and v_was.state <> 'open' then
         -- With those that end here.
         select count(*) + cardinality(array_positions(p_queues, v_queue.id)) into v_running
         from penstock.job j where j.deadline_at is not null and j.queue_id = v_queue.id;
       end if;
-      v_now := penstock._circuit_after(v_now, v_one.job, v_one.attempt, v_one.started_at,
-        v_one.outcome, v_one.error ->> 'class', v_one.effect, v_one.retry_after, v_one.address,
-        penstock._full_ramp(v_queue), v_running, p_now,
-        case when v_one.effect is not null then penstock._account_of(v_one.job) end);
-      if v_one.outcome = 'provisional' then
-        v_maybe := v_maybe || v_one.job;
-      elsif v_one.outcome = 'deferred' then
-        v_free := v_free || v_one.job;
+      v_now := penstock._circuit_after(v_now, v_outcome.job, v_outcome.attempt,
+        v_outcome.started_at, v_outcome.outcome, v_outcome.error ->> 'class', v_outcome.effect,
+        v_outcome.retry_after, v_outcome.address,
+        coalesce(v_queue.concurrency, 256), v_running, p_now,
+        case when v_outcome.effect is not null then coalesce(
+          (select j.account_id from penstock.job j where j.id = v_outcome.job),
+          (select f.account_id from penstock.finished f where f.id = v_outcome.job), 0) end);
+      if v_outcome.outcome = 'provisional' then
+        v_provisional := v_provisional || v_outcome.job;
+      elsif v_outcome.outcome = 'deferred' then
+        v_deferred := v_deferred || v_outcome.job;
       end if;
     end loop;
-    if v_now.state <> 'open' and v_free <> '{}' then
-      perform penstock._count_isolated(v_free, p_now,
+    if v_now.state <> 'open' and v_deferred <> '{}' then
+      perform penstock._count_isolated(v_deferred, p_now,
         case when penstock._is_half_up(v_was.refused) then 100 else 10 end); -- guard: odd
     end if;
     continue when v_now is not distinct from v_was;
@@ -116,19 +119,19 @@ begin
     then
       if v_was.state <> 'open' or not penstock._is_outage(v_was.class) then
         perform penstock._give_failures_back(v_queue.id, p_now, p_now, null);
-      elsif v_maybe <> '{}' then
-        perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_maybe);
+      elsif v_provisional <> '{}' then
+        perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_provisional);
       end if;
-    elsif v_maybe <> '{}' and v_now.state <> 'open'
+    elsif v_provisional <> '{}' and v_now.state <> 'open'
       and penstock._is_half_up(v_was.refused) -- guard: half up
     then
-      perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_maybe);
+      perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_provisional);
     end if;
     if v_now.state <> 'open' and v_was.state = 'open' then
       perform penstock._unbench(v_queue.id, p_now, null);
     end if;
     if v_now.state <> v_was.state
-      or penstock._trouble(v_now.class) <> penstock._trouble(v_was.class) -- guard: other news
+      or penstock._trouble(v_now.class) <> penstock._trouble(v_was.class) -- guard: other trouble
     then
       perform penstock._tell_circuit(v_queue.name, v_now, p_now);
     end if;
@@ -143,75 +146,59 @@ as $$
   select p_circuit.state <> 'closed' or p_circuit.in_row > 0 or p_circuit.refused > 0
 $$;
 
--- Whose job it is, which may have just ended.
-create or replace function penstock._account_of(p_job uuid) returns bigint
-language sql stable set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce(
-    (select j.account_id from penstock.job j where j.id = p_job),
-    (select f.account_id from penstock.finished f where f.id = p_job), 0)
-$$;
-
--- Circuits at rest hear every few seconds of an answer, so that a call that hung meanwhile is seen
--- as the odd one. Nobody waits for that.
-create or replace function penstock._note_answers(
-  p_queues integer[], p_starts timestamptz[], p_outcomes text[], p_now timestamptz
-) returns void
-language sql volatile set search_path = pg_catalog, pg_temp
-as $$
-  with answered as materialized (
-    select u.queue_id, max(u.started_at) as started_at
-    from unnest(p_queues, p_starts, p_outcomes) u (queue_id, started_at, outcome)
-    where u.outcome = 'succeeded' and u.queue_id is not null
-    group by u.queue_id
-  ),
-  held as materialized (
-    select c.queue_id from penstock.circuit c
-    where c.queue_id in (select a.queue_id from answered a)
-    order by c.queue_id for no key update skip locked -- guard: nobody waits
-  )
-  update penstock.circuit c set answered_at = p_now,
-    answered_start = greatest(c.answered_start, a.started_at)
-  from held h join answered a on a.queue_id = h.queue_id
-  where c.queue_id = h.queue_id
-$$;
-
 -- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
 -- at rest, and nothing tells of them.
 create or replace function penstock._feel_told(
   p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
   p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[],
-  p_queues integer[], p_starts timestamptz[], p_now timestamptz
+  p_queues integer[], p_started_ats timestamptz[], p_now timestamptz
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_told record;
-  v_look record;
-  v_at_rest boolean;
+  v_reported record;
+  v_circuits record;
+  v_idle boolean;
 begin
   select bool_or(penstock._is_troubled(c)) as troubled,
     bool_or(c.answered_at < p_now - interval '5 seconds') as stale
-  into v_look from penstock.circuit c where c.queue_id = any (p_queues);
-  v_at_rest := v_look.troubled is not true
+  into v_circuits from penstock.circuit c where c.queue_id = any (p_queues);
+  v_idle := v_circuits.troubled is not true
     and not exists (select from unnest(p_effects) e where e is not null);
-  if v_at_rest and v_look.stale is not true then
+  if v_idle and v_circuits.stale is not true then
     return;
   end if;
   select array_agg(d.queue_id order by u.o) as queues, array_agg(d.started_at order by u.o)
-    as starts
-  into v_told
+    as started_ats
+  into v_reported
   from unnest(p_jobs, p_attempts) with ordinality u (id, attempt, o)
-  left join unnest(p_done, p_done_attempts, p_queues, p_starts)
+  left join unnest(p_done, p_done_attempts, p_queues, p_started_ats)
     d (id, attempt, queue_id, started_at)
     on d.id = u.id
     and d.attempt = u.attempt; -- guard: fence
-  if v_at_rest then
-    perform penstock._note_answers(v_told.queues, v_told.starts, p_outcomes, p_now);
+  if v_idle then
+    -- Every few seconds a closed circuit notes an answer, so that a call that hung meanwhile is
+    -- seen as the odd one.
+    with answered as materialized (
+      select u.queue_id, max(u.started_at) as started_at
+      from unnest(v_reported.queues, v_reported.started_ats, p_outcomes)
+        u (queue_id, started_at, outcome)
+      where u.outcome = 'succeeded' and u.queue_id is not null
+      group by u.queue_id
+    ),
+    locked as materialized (
+      select c.queue_id from penstock.circuit c
+      where c.queue_id in (select a.queue_id from answered a)
+      order by c.queue_id for no key update skip locked -- guard: nobody waits
+    )
+    update penstock.circuit c set answered_at = p_now,
+      answered_start = greatest(c.answered_start, a.started_at)
+    from locked l join answered a on a.queue_id = l.queue_id
+    where c.queue_id = l.queue_id;
     return;
   end if;
-  perform penstock._feel_ends(p_jobs, p_attempts, v_told.queues, v_told.starts, p_outcomes,
-    p_errors, p_effects, p_retry_afters, p_addresses, p_now);
+  perform penstock._feel_ends(p_jobs, p_attempts, v_reported.queues, v_reported.started_ats,
+    p_outcomes, p_errors, p_effects, p_retry_afters, p_addresses, p_now);
 end
 $$;
 
@@ -242,29 +229,23 @@ create or replace function penstock._unbench(
 ) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
-  with held as materialized (
+  with locked as materialized (
     select j.id from penstock.job j
     where j.queue_id = p_queue and j.benched
     order by j.run_at limit p_most for no key update skip locked
   )
   update penstock.job j set benched = false, run_at = least(j.run_at, p_now)
-  from held h where j.id = h.id
+  from locked h where j.id = h.id
 $$;
 
 create or replace function penstock._write_circuit(p_circuit penstock.circuit) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
-  update penstock.circuit c set
-    state = p_circuit.state, class = p_circuit.class, changed_at = p_circuit.changed_at,
-    next_at = p_circuit.next_at, tries = p_circuit.tries, probe_job = p_circuit.probe_job,
-    probe_attempt = p_circuit.probe_attempt, allowed = p_circuit.allowed,
-    resume = p_circuit.resume, in_row = p_circuit.in_row, row_trouble = p_circuit.row_trouble,
-    row_job = p_circuit.row_job, row_mixed = p_circuit.row_mixed,
-    row_account = p_circuit.row_account, row_shared = p_circuit.row_shared,
-    row_refused = p_circuit.row_refused, refused = p_circuit.refused,
-    answered_at = p_circuit.answered_at, answered_start = p_circuit.answered_start,
-    eased_at = p_circuit.eased_at, suspect = p_circuit.suspect,
-    address = p_circuit.address, reachable = p_circuit.reachable, reason = p_circuit.reason
+  -- All columns, in the order of the table.
+  update penstock.circuit c set (queue_id, state, class, reason, changed_at, next_at, tries,
+    probe_job, probe_attempt, suspect, allowed, resume, eased_at, in_row, row_trouble, row_job,
+    row_mixed, row_account, row_shared, refused, row_refused, answered_at, answered_start, address,
+    reachable, looked_at) = row(p_circuit.*)
   where c.queue_id = p_circuit.queue_id
 $$;
 
@@ -278,7 +259,7 @@ create or replace function penstock._give_failures_back(
 ) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
-  with held as materialized (
+  with locked as materialized (
     select j.id, j.status = 'scheduled' and j.refunds = 0 and p_jobs is null as at_once
     from penstock.job j
     where j.queue_id = p_queue
@@ -297,7 +278,7 @@ as $$
     provisional_at = null, parked = false,
     run_at = case when h.at_once then p_now else j.run_at end,
     updated_at = p_now, version = j.version + 1
-  from held h where j.id = h.id
+  from locked h where j.id = h.id
 $$;
 
 -- What keeps jobs of a queue from starting: paused (an operator has to act), circuit_open,

@@ -1,26 +1,10 @@
 -- What a circuit is after one more end of a start: its state, how many may run, when to try again.
 -- All of it is pure; circuit.sql has the diagram, and asks under the lock of the circuit's row.
 
--- How many failures in a row open a circuit, by the share of calls refused before them: about so
--- many that they come by chance once in some hundred calls.
-create or replace function penstock._row_that_opens(p_refused double precision) returns integer
-language sql immutable parallel safe
-as $$ select least(8, 2 + ceil(p_refused * 10))::integer $$;
-
 -- Whether so much is refused that a failure says nothing about its job.
 create or replace function penstock._is_half_up(p_refused double precision) returns boolean
 language sql immutable parallel safe
 as $$ select p_refused >= 0.25 $$;
-
--- The share of refused calls after one more call; each weighs an eighth.
-create or replace function penstock._refused_after(
-  p_refused double precision, p_is_refused boolean
-) returns double precision
-language sql immutable parallel safe
-as $$
-  select case when p_is_refused then p_refused + (1 - p_refused) / 8
-    when p_refused < 0.01 then 0 else p_refused * 7 / 8 end
-$$;
 
 -- The circuit after an answer. Pure.
 create or replace function penstock._after_answer(
@@ -31,7 +15,8 @@ as $$
 declare
   v_next penstock.circuit := penstock._without_row(p_circuit);
 begin
-  v_next.refused := penstock._refused_after(p_circuit.refused, false);
+  -- Of the share of refused calls, each call weighs an eighth.
+  v_next.refused := case when v_next.refused >= 0.01 then v_next.refused * 7 / 8 else 0 end;
   v_next.answered_at := p_now;
   v_next.answered_start := greatest(p_circuit.answered_start, p_started_at);
   if v_next.state = 'open'
@@ -110,7 +95,7 @@ begin
     return v_next; -- it met the outage that is over
   end if;
   if p_effect <> 'pauses' then
-    v_next.refused := penstock._refused_after(v_next.refused, true);
+    v_next.refused := v_next.refused + (1 - v_next.refused) / 8;
     if p_started_at < v_next.answered_start then -- guard: overtaken
       return v_next;
     end if;
@@ -154,9 +139,25 @@ begin
     v_next.allowed := greatest(1, v_next.allowed * 7 / 8);
     v_next.eased_at := p_now;
   end if;
-  if p_effect = 'pauses' or penstock._opens(v_next, p_effect) then
-    return penstock._opened(v_next, p_effect, p_class, p_retry_after, p_running, p_now);
+  if p_effect <> 'pauses' and not penstock._opens(v_next, p_effect) then
+    return v_next;
   end if;
+  v_next.resume := greatest(1, coalesce(v_next.allowed, p_running) / 2);
+  if p_effect <> 'pauses' then
+    v_next.tries := case when v_next.state = 'ramping'
+      then penstock._tries_after(v_next, p_now) else 0 end;
+  end if;
+  v_next.state := 'open';
+  v_next.class := p_class;
+  v_next.allowed := null;
+  v_next.changed_at := p_now;
+  v_next.probe_job := null;
+  v_next.probe_attempt := null;
+  v_next.suspect := case when not v_next.row_shared then nullif(v_next.row_account, 0) end;
+  v_next.reachable := false;
+  v_next.reason := null;
+  v_next.next_at := p_now
+    + penstock._probe_wait(p_effect, v_next.tries, p_retry_after, v_next.row_shared);
   return v_next;
 end
 $$;
@@ -169,7 +170,8 @@ as $$
 declare
   v_row integer := 2;
 begin
-  v_row := penstock._row_that_opens(p_circuit.row_refused); -- guard: by the share
+  -- About so many that they come by chance once in some hundred calls.
+  v_row := least(8, 2 + ceil(p_circuit.row_refused * 10)); -- guard: by the share
   if p_effect = 'counts' then
     v_row := greatest(3, v_row); -- guard: thrice
   end if;
@@ -178,33 +180,6 @@ begin
   end if;
   return p_circuit.in_row >= v_row
     and (p_effect <> 'counts' or p_circuit.row_mixed); -- guard: from two jobs
-end
-$$;
-
-create or replace function penstock._opened(
-  p_circuit penstock.circuit, p_effect text, p_class text, p_retry_after interval,
-  p_running integer, p_now timestamptz
-) returns penstock.circuit
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  p_circuit.resume := greatest(1, coalesce(p_circuit.allowed, p_running) / 2);
-  if p_effect <> 'pauses' then
-    p_circuit.tries := case when p_circuit.state = 'ramping'
-      then penstock._tries_after(p_circuit, p_now) else 0 end;
-  end if;
-  p_circuit.state := 'open';
-  p_circuit.class := p_class;
-  p_circuit.allowed := null;
-  p_circuit.changed_at := p_now;
-  p_circuit.probe_job := null;
-  p_circuit.probe_attempt := null;
-  p_circuit.suspect := case when not p_circuit.row_shared then nullif(p_circuit.row_account, 0) end;
-  p_circuit.reachable := false;
-  p_circuit.reason := null;
-  p_circuit.next_at := p_now
-    + penstock._probe_wait(p_effect, p_circuit.tries, p_retry_after, p_circuit.row_shared);
-  return p_circuit;
 end
 $$;
 
@@ -226,25 +201,10 @@ $$;
 
 create or replace function penstock._closed(p_circuit penstock.circuit, p_now timestamptz)
 returns penstock.circuit
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql immutable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  p_circuit.state := 'closed';
-  p_circuit.class := null;
-  p_circuit.reason := null;
-  p_circuit.changed_at := p_now;
-  p_circuit.next_at := null;
-  p_circuit.tries := 0;
-  p_circuit.probe_job := null;
-  p_circuit.probe_attempt := null;
-  p_circuit.allowed := null;
-  p_circuit.resume := 1;
-  p_circuit.suspect := null;
-  return penstock._without_row(p_circuit);
-end
+  select jsonb_populate_record(penstock._without_row(p_circuit), '{"state": "closed",
+    "class": null, "reason": null, "next_at": null, "tries": 0, "probe_job": null,
+    "probe_attempt": null, "allowed": null, "resume": 1, "suspect": null}'
+    || jsonb_build_object('changed_at', p_now))
 $$;
-
--- How many may run at once before a ramp is over, in a queue without a limit.
-create or replace function penstock._full_ramp(p_queue penstock.queue) returns integer
-language sql immutable
-as $$ select coalesce(p_queue.concurrency, 256) $$;

@@ -133,7 +133,7 @@ create or replace function penstock.due_looks(p_queues text[])
 returns table (queue text, address text)
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-  with away as materialized (
+  with unavailable as materialized (
     select c.queue_id, q.name, c.address, c.looked_at
     from penstock.circuit c join penstock.queue q on q.id = c.queue_id
     where q.name = any (p_queues) and c.state = 'open' and c.address is not null
@@ -142,17 +142,17 @@ as $$
   ),
   due as materialized (
     select c.queue_id from penstock.circuit c
-    where c.queue_id in (select a.queue_id from away a)
+    where c.queue_id in (select a.queue_id from unavailable a)
       and c.looked_at <= penstock.clock() - interval '1 second' -- guard: once a second
     order by c.queue_id for no key update skip locked
   ),
-  looked as (
+  checked as (
     update penstock.circuit c set looked_at = penstock.clock()
     from due d where c.queue_id = d.queue_id
     returning c.queue_id
   )
   select a.name, case when l.queue_id is not null then a.address end
-  from away a left join looked l on l.queue_id = a.queue_id
+  from unavailable a left join checked l on l.queue_id = a.queue_id
 $$;
 
 -- A connection was taken, or not. When a provider comes back, the next probe need not wait for its
@@ -193,7 +193,7 @@ as $$
   from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_effects) with ordinality
     t (id, attempt, outcome, error, effect, o)
   left join penstock.job j on j.id = t.id
-    and j.attempt = t.attempt -- guard: this start
+    and j.attempt = t.attempt -- guard: this attempt
     and t.outcome in ('timed_out', 'stuck') -- guard: no answer
   left join penstock.circuit c on c.queue_id = j.queue_id and c.state = 'open'
     and c.class <> 'rate_limited'

@@ -47,9 +47,7 @@ create or replace function penstock.list_accounts(
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   return query
   select penstock._account_json(a) from penstock.account a
   where a.name is not null and (p_after is null or a.name > p_after)

@@ -13,13 +13,12 @@ declare
   v_plan penstock.plan;
 begin
   perform penstock._refuse_odd_name(p_name, 'plan');
-  perform penstock._refuse_unknown_options(
-    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job', 'default']);
+  perform penstock._read_options('plan', p_options);
   select * into v_plan from penstock.plan where name = p_name;
   if found and v_plan.declared = p_options then
     update penstock.plan set declared_in = p_in
     where name = p_name and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return;
   end if;
   -- The first plan declared is the default one until another says so: one at a time decides that.
@@ -33,7 +32,7 @@ begin
     p_instead_of, 'penstock plans reset ' || p_name);
   update penstock.plan set declared = p_options, declared_by = p_by, declared_in = p_in
   where name = p_name;
-  if penstock._option_boolean(p_options, 'default')
+  if (p_options ->> 'default')::boolean
     or not exists (select from penstock.plan where is_default)
   then
     update penstock.plan set is_default = false where is_default and name <> p_name;
@@ -47,13 +46,13 @@ create or replace function penstock.edit_plan(p_name text, p_options jsonb) retu
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 begin
-  perform penstock._refuse_unknown_options(
-    p_options, array['priority', 'concurrency', 'per_hour', 'weight', 'first_job']);
+  perform penstock._read_options('plan', p_options);
+  if p_options ? 'default' then
+    perform penstock._refuse(422, 'unknown_option',
+      'default is not an option of an edit: declare it in the app', 'default');
+  end if;
   update penstock.plan set overrides = jsonb_strip_nulls(overrides || p_options)
   where name = p_name;
-  if not found then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
-  end if;
   perform penstock._enforce_plan(p_name);
 end
 $$;
@@ -64,9 +63,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set lock
 as $$
 begin
   update penstock.plan set overrides = '{}', declared_by = null where name = p_name;
-  if not found then
-    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
-  end if;
   perform penstock._enforce_plan(p_name);
 end
 $$;
@@ -77,20 +73,18 @@ as $$
 declare
   v_old penstock.plan;
   v_new penstock.plan;
-  v_options jsonb;
   v_accounts bigint[];
 begin
   select * into v_old from penstock.plan where name = p_name for no key update;
-  v_options := v_old.declared || v_old.overrides;
+  if not found then
+    perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
+  end if;
+  v_new := jsonb_populate_record(v_old,
+    penstock._read_options('plan', v_old.declared || v_old.overrides));
   -- The plan's row before its accounts': who makes an account holds the plan's row shared.
-  update penstock.plan set
-    priority = coalesce(penstock._option_integer(v_options, 'priority', -1000, 1000), 0),
-    concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
-    per_hour = penstock._option_integer(v_options, 'per_hour', 1, 1000000000),
-    weight = coalesce(penstock._option_integer(v_options, 'weight', 1, 1000), 1),
-    first_job = coalesce(penstock._option_integer(v_options, 'first_job', -1000, 1000), 0)
+  update penstock.plan set (priority, concurrency, per_hour, weight, first_job)
+    = (v_new.priority, v_new.concurrency, v_new.per_hour, v_new.weight, v_new.first_job)
   where name = p_name;
-  select p.* into v_new from penstock.plan p where p.name = p_name;
   if (v_new.concurrency, v_new.weight, v_new.priority, v_new.first_job)
     is distinct from (v_old.concurrency, v_old.weight, v_old.priority, v_old.first_job)
   then
@@ -173,7 +167,7 @@ begin
     from (
       select h.id, h.first_job, h.account_id, h.kind_id, h.queue_id from penstock.job h
       where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_said
-      order by h.id for no key update skip locked -- guard: held by nobody
+      order by h.id for no key update skip locked -- guard: not locked
     ) w
     join penstock.account a on a.id = w.account_id left join penstock.plan p on p.name = a.plan
     join penstock.kind k on k.id = w.kind_id join penstock.queue q on q.id = w.queue_id
@@ -193,7 +187,7 @@ end
 $$;
 
 -- The plan of that name, or the default one; held so that its limits do not change meanwhile.
-create or replace function penstock._hold_plan(p_name text) returns penstock.plan
+create or replace function penstock._lock_plan(p_name text) returns penstock.plan
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -201,7 +195,7 @@ declare
 begin
   select * into v_plan from penstock.plan
   where case when p_name is null then is_default else name = p_name end
-  for share; -- guard: held
+  for share; -- guard: locked
   if not found and p_name is not null then
     perform penstock._refuse(404, 'unknown_plan', format('there is no plan %s', p_name), 'plan');
   end if;
@@ -214,7 +208,7 @@ returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_plan penstock.plan := penstock._hold_plan(p_plan);
+  v_plan penstock.plan := penstock._lock_plan(p_plan);
   v_id bigint;
 begin
   if p_name is null or length(p_name) not between 1 and 200 then
@@ -238,14 +232,10 @@ create or replace function penstock.set_account_plan(p_account text, p_plan text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
 declare
-  v_plan penstock.plan := penstock._hold_plan(p_plan);
-  v_id bigint;
+  v_plan penstock.plan := penstock._lock_plan(p_plan);
+  v_id bigint := penstock._find_account(p_account);
 begin
-  update penstock.account set plan = v_plan.name where name = p_account returning id into v_id;
-  if v_id is null then
-    perform penstock._refuse(404, 'unknown_account',
-      format('there is no account %s', p_account), 'account');
-  end if;
+  update penstock.account set plan = v_plan.name where id = v_id and name = p_account;
   perform penstock._enforce_limits(array[v_id]);
 end
 $$;

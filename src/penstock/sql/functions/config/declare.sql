@@ -4,15 +4,6 @@
 -- them until reset. Two apps that declare one thing differently are told both their names.
 -- The columns in force are written here only, from declared || overrides.
 
-create or replace function penstock._queue_options() returns text[]
-language sql immutable set search_path = pg_catalog, pg_temp
-as $$
-  select array['concurrency', 'rate', 'burst', 'order', 'aging_step_seconds', 'timeout_seconds',
-    'stale_after_seconds', 'stuck_after_seconds', 'attempts', 'backoff', 'delay_seconds',
-    'backoff_max_seconds', 'recovery', 'retention_seconds', 'retention_failed_seconds',
-    'local_only', 'drive']
-$$;
-
 -- '500/min' or '10/s': how many starts in which period.
 create or replace function penstock._parse_rate(
   p_rate jsonb, out rate_count integer, out rate_period interval
@@ -45,19 +36,6 @@ begin
 end
 $$;
 
-create or replace function penstock._option_kept(
-  p_options jsonb, p_key text, p_default interval
-) returns interval
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if p_options ->> p_key = 'forever' then
-    return null;
-  end if;
-  return coalesce(penstock._option_seconds(p_options, p_key), p_default);
-end
-$$;
-
 -- Puts declared || overrides in force. The caller holds the queue's advisory lock: no claim is
 -- under way, so a limit that begins now counts everything that runs.
 create or replace function penstock._enforce_queue(p_queue integer) returns void
@@ -65,83 +43,60 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_old penstock.queue;
-  v_options jsonb;
-  v_timeout interval;
-  v_rate record;
-  v_burst integer;
-  v_order text;
+  v_new penstock.queue;
+  v_values jsonb;
 begin
   select * into v_old from penstock.queue where id = p_queue for no key update;
-  v_options := v_old.declared || v_old.overrides;
-  v_timeout := coalesce(penstock._option_seconds(v_options, 'timeout_seconds'), '2 minutes');
-  v_order := coalesce(
-    penstock._option_word(v_options, 'order', array['strict', 'aging', 'fair']), 'aging');
-  select * into v_rate from penstock._parse_rate(v_options -> 'rate');
-  v_burst := penstock._option_integer(v_options, 'burst', 1, 1000000000);
-  if v_rate.rate_count is not null then
-    -- Unless said otherwise, what the rate gives in one second may come at once.
-    v_burst := coalesce(v_burst, greatest(1,
-      ceil(v_rate.rate_count / extract(epoch from v_rate.rate_period))::integer));
-    if extract(epoch from v_rate.rate_period) / v_rate.rate_count * v_burst > 3650 * 86400.0 then
+  v_values := penstock._read_options('queue', v_old.declared || v_old.overrides);
+  v_new := jsonb_populate_record(v_old, v_values);
+  v_new.stuck_after :=
+    coalesce(v_new.stuck_after, greatest(interval '5 minutes', v_new.timeout));
+  select r.rate_count, r.rate_period into v_new.rate_count, v_new.rate_period
+  from penstock._parse_rate(v_values -> 'rate') r;
+  if v_new.rate_count is not null then
+    -- Without an option, what the rate gives in one second may come at once.
+    v_new.rate_burst := coalesce(v_new.rate_burst, greatest(1,
+      ceil(v_new.rate_count / extract(epoch from v_new.rate_period))::integer));
+    if extract(epoch from v_new.rate_period) / v_new.rate_count * v_new.rate_burst
+      > 3650 * 86400.0
+    then
       perform penstock._refuse(422, 'invalid_option',
         'burst must be at most what the rate gives in ten years', 'burst');
     end if;
-  elsif v_burst is not null then
+  elsif v_new.rate_burst is not null then
     perform penstock._refuse(422, 'invalid_option', 'burst needs a rate', 'burst');
   end if;
-  if v_order <> v_old.ordering then
+  if v_new.ordering <> v_old.ordering then
     -- No submit is under way that has read the old order.
     perform pg_advisory_xact_lock(1886413172, p_queue);
-  end if;
-  if v_order <> v_old.ordering and exists (select from penstock.job j where j.queue_id = p_queue)
-  then
-    perform penstock._refuse(409, 'queue_in_use',
-      format('the order of queue %s cannot change from %s to %s while it has live jobs',
-             v_old.name, v_old.ordering, v_order), 'order',
-      p_hint => 'Let it drain, or declare a new queue.');
+    if exists (select from penstock.job j where j.queue_id = p_queue) then
+      perform penstock._refuse(409, 'queue_in_use',
+        format('the order of queue %s cannot change from %s to %s while it has live jobs',
+               v_old.name, v_old.ordering, v_new.ordering), 'order',
+        p_hint => 'Let it drain, or declare a new queue.');
+    end if;
   end if;
 
-  update penstock.queue q set
-    concurrency = penstock._option_integer(v_options, 'concurrency', 1, 1000000),
-    rate_count = v_rate.rate_count,
-    rate_period = v_rate.rate_period,
-    rate_burst = v_burst,
-    ordering = v_order,
-    aging_step = coalesce(
-      penstock._option_seconds(v_options, 'aging_step_seconds', true), '10 seconds'),
-    timeout = v_timeout,
-    stale_after = coalesce(
-      penstock._option_seconds(v_options, 'stale_after_seconds'), '3 minutes'),
-    stuck_after = coalesce(penstock._option_seconds(v_options, 'stuck_after_seconds'),
-                           greatest(interval '5 minutes', v_timeout)),
-    max_attempts = coalesce(penstock._option_integer(v_options, 'attempts', 1, 1000), 3),
-    backoff = coalesce(penstock._option_word(
-      v_options, 'backoff', array['constant', 'linear', 'exponential']), 'linear'),
-    backoff_delay = coalesce(
-      penstock._option_seconds(v_options, 'delay_seconds', true), '5 minutes'),
-    backoff_max = coalesce(
-      penstock._option_seconds(v_options, 'backoff_max_seconds', true), '1 day'),
-    recovery = coalesce(penstock._option_integer(v_options, 'recovery', 0, 1000), 3),
-    local_only = coalesce(penstock._option_boolean(v_options, 'local_only'), false),
-    drive = coalesce(penstock._option_word(v_options, 'drive', array['worker', 'http']), 'worker'),
-    succeeded_class = penstock._ensure_class(
-      penstock._option_kept(v_options, 'retention_seconds', '7 days')),
-    failed_class = penstock._ensure_class(
-      penstock._option_kept(v_options, 'retention_failed_seconds', '90 days')),
-    changed_at = penstock.clock()
+  update penstock.queue q set (concurrency, rate_count, rate_period, rate_burst, ordering,
+      aging_step, timeout, stale_after, stuck_after, max_attempts, backoff, backoff_delay,
+      backoff_max, recovery, local_only, drive, succeeded_class, failed_class, changed_at)
+    = (v_new.concurrency, v_new.rate_count, v_new.rate_period, v_new.rate_burst, v_new.ordering,
+      v_new.aging_step, v_new.timeout, v_new.stale_after, v_new.stuck_after, v_new.max_attempts,
+      v_new.backoff, v_new.backoff_delay, v_new.backoff_max, v_new.recovery, v_new.local_only,
+      v_new.drive, penstock._ensure_class((v_values ->> 'retention')::interval),
+      penstock._ensure_class((v_values ->> 'retention_failed')::interval), penstock.clock())
   where q.id = p_queue;
 
-  if v_rate.rate_count is not null then
+  if v_new.rate_count is not null then
     -- A slower rate may have put the next start off until tomorrow; of the new one, at most a
     -- whole burst counts as spent.
     update penstock.gate g set rate_next_at = least(g.rate_next_at,
-      penstock.clock() + v_rate.rate_period / v_rate.rate_count * v_burst)
+      penstock.clock() + v_new.rate_period / v_new.rate_count * v_new.rate_burst)
     where g.queue_id = p_queue;
   end if;
   -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
-  if v_old.concurrency is null and v_old.rate_count is null and exists (
-    select from penstock.queue q where q.id = p_queue
-      and (q.concurrency is not null or q.rate_count is not null))
+  if v_old.concurrency is null and v_old.rate_count is null
+    and (v_new.concurrency is not null or v_new.rate_count is not null)
   then
     -- The gate's row first: a finish that still gives a slot back has committed when we count.
     perform from penstock.gate g where g.queue_id = p_queue for no key update;
@@ -204,26 +159,21 @@ $$;
 -- p_instead_of: the app that the caller has found to declare it no longer; the declaration moved.
 create or replace function penstock._refuse_other_declaration(
   p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text,
-  p_old_in jsonb default null, p_new_in jsonb default null, p_instead_of text default null,
-  p_reset text default null
+  p_old_in jsonb, p_new_in jsonb, p_instead_of text, p_reset text
 ) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
+  select penstock._refuse(409, 'declared_differently',
+    format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
+           penstock._declarer(p_old_by, p_old_in), p_old,
+           penstock._declarer(p_new_by, p_new_in), p_new), p_what,
+    p_hint => format(
+      'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
+      'free for the next app that starts. Programs of one app sign with one name: '
+      'Penstock(name="%s").', p_reset, p_old_by))
   -- What nobody signed, or a reset has set free, anybody may declare anew.
-  if p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
+  where p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
     and p_old_by is distinct from p_instead_of -- guard: moved by name
-  then
-    perform penstock._refuse(409, 'declared_differently',
-      format('%s %s is declared differently by %s (%s) and by %s (%s)', p_what, p_name,
-             penstock._declarer(p_old_by, p_old_in), p_old,
-             penstock._declarer(p_new_by, p_new_in), p_new), p_what,
-      p_hint => format(
-        'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
-        'free for the next app that starts. Programs of one app sign with one name: '
-        'Penstock(name="%s").', p_reset, p_old_by));
-  end if;
-end
 $$;
 
 create or replace function penstock.declare_queue(
@@ -237,12 +187,12 @@ declare
   v_class smallint;
 begin
   perform penstock._refuse_odd_name(p_name, 'queue');
-  perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
+  perform penstock._read_options('queue', p_options);
   select * into v_queue from penstock.queue where name = p_name;
   if found and v_queue.declared = p_options then
     update penstock.queue set declared_in = p_in
     where id = v_queue.id and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return v_queue.id;
   end if;
   if v_queue.id is null then
@@ -274,7 +224,7 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
-  perform penstock._refuse_unknown_options(p_options, penstock._queue_options());
+  perform penstock._read_options('queue', p_options);
   if p_options ? 'local_only' then
     perform penstock._refuse(422, 'invalid_option',
       'local_only is checked where the app declares its models: declare it there', 'local_only');
@@ -338,17 +288,15 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_queue);
   v_kind penstock.kind;
+  v_new penstock.kind := jsonb_populate_record(v_kind, penstock._read_options('kind', p_options));
   v_declared jsonb := p_options || jsonb_build_object('queue', p_queue);
 begin
   perform penstock._refuse_odd_name(p_name, 'kind');
-  perform penstock._refuse_unknown_options(p_options, array['attempts', 'timeout_seconds',
-    'priority_offset', 'dedupe_field', 'dedupe', 'topic_field', 'topic', 'account_field', 'account',
-    'computed', 'hooked', 'price', 'split_field', 'split_most', 'webhook']);
   select * into v_kind from penstock.kind where name = p_name;
   if found and v_kind.declared = v_declared then
     update penstock.kind set declared_in = p_in
     where id = v_kind.id and p_in <> coalesce(declared_in, 'null')
-      and declared_by = p_by; -- guard: own place
+      and declared_by = p_by; -- guard: own location
     return v_kind.id;
   end if;
   insert into penstock.kind (name, queue_id, declared, declared_by, created_at)
@@ -358,26 +306,24 @@ begin
   perform penstock._refuse_other_declaration('kind', p_name,
     v_kind.declared, v_kind.declared_by, v_declared, p_by, v_kind.declared_in, p_in,
     p_instead_of, 'penstock queues reset ' || coalesce(v_kind.declared ->> 'queue', p_queue));
-  update penstock.kind set
-    queue_id = v_queue.id, declared = v_declared, declared_by = p_by, declared_in = p_in,
-    max_attempts = penstock._option_integer(p_options, 'attempts', 1, 1000),
-    timeout = penstock._option_seconds(p_options, 'timeout_seconds'),
-    priority_offset = coalesce(
-      penstock._option_integer(p_options, 'priority_offset', -1000, 1000), 0),
-    dedupe_field = penstock._option_text(p_options, 'dedupe_field'),
-    dedupe_fixed = penstock._option_text(p_options, 'dedupe'),
-    topic_field = penstock._option_text(p_options, 'topic_field'),
-    topic_fixed = penstock._option_text(p_options, 'topic'),
-    account_field = penstock._option_text(p_options, 'account_field'),
-    account_fixed = penstock._option_text(p_options, 'account'),
-    computed = penstock._option_texts(p_options, 'computed'),
-    hooked = coalesce(penstock._option_boolean(p_options, 'hooked'), false),
-    price = penstock._read_price(p_options),
-    split_field = penstock._option_text(p_options, 'split_field'),
-    split_most = penstock._option_integer(p_options, 'split_most', 1, 1000000),
-    webhook = penstock._option_webhook(p_options)
+  v_new.price := penstock._read_price(p_options);
+  v_new.webhook := penstock._option_webhook(p_options);
+  perform penstock._refuse(422, 'invalid_option', w.message, 'split') from (values
+    ('split needs both a field and how many of it one job may have',
+     (v_new.split_field is null) <> (v_new.split_most is null)),
+    ('split and dedupe exclude one another: pieces of a request cannot share a key',
+     v_new.split_field is not null and (coalesce(v_new.dedupe_field, v_new.dedupe_fixed)
+       is not null or 'dedupe' = any (v_new.computed)))
+  ) w (message, is_wrong)
+  where w.is_wrong;
+  update penstock.kind set (queue_id, declared, declared_by, declared_in, max_attempts, timeout,
+      priority_offset, dedupe_field, dedupe_fixed, topic_field, topic_fixed, account_field,
+      account_fixed, computed, hooked, price, split_field, split_most, webhook)
+    = (v_queue.id, v_declared, p_by, p_in, v_new.max_attempts, v_new.timeout,
+      v_new.priority_offset, v_new.dedupe_field, v_new.dedupe_fixed, v_new.topic_field,
+      v_new.topic_fixed, v_new.account_field, v_new.account_fixed, v_new.computed, v_new.hooked,
+      v_new.price, v_new.split_field, v_new.split_most, v_new.webhook)
   where id = v_kind.id;
-  perform penstock._refuse_odd_split(k) from penstock.kind k where k.id = v_kind.id;
   -- For ever: jobs that were submitted before a kind moved stay in the queue it was in.
   insert into penstock.queue_kind (queue_id, kind_id) values (v_queue.id, v_kind.id)
   on conflict do nothing;

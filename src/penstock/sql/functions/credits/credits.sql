@@ -106,22 +106,17 @@ $$;
 
 create or replace function penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text)
 returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
+language sql stable set search_path = pg_catalog, pg_temp
 as $$
-begin
-  if p_amount is null or p_amount not between 1 and 1000000000000 then
-    perform penstock._refuse(422, 'invalid_amount',
-      'amount must be a whole number from 1 to 1000000000000', 'amount');
-  end if;
-  if length(p_reason) not between 1 and 500 then
-    perform penstock._refuse(422, 'invalid_reason',
-      'reason must be a text of 1 to 500 characters', 'reason');
-  end if;
-  if length(p_ref) not between 1 and 200 then
-    perform penstock._refuse(422, 'invalid_ref', 'ref must be a text of 1 to 200 characters',
-      'ref');
-  end if;
-end
+  select penstock._refuse(422, 'invalid_' || w.field, format('%s must be %s', w.field, w.rule),
+    w.field)
+  from (values
+    ('amount', 'a whole number from 1 to 1000000000000',
+     coalesce(p_amount, 0) not between 1 and 1000000000000),
+    ('reason', 'a text of 1 to 500 characters', length(p_reason) not between 1 and 500),
+    ('ref', 'a text of 1 to 200 characters', length(p_ref) not between 1 and 200)
+  ) w (field, rule, is_wrong)
+  where w.is_wrong
 $$;
 
 -- The account of that name, its row held until the caller commits.
@@ -134,22 +129,10 @@ begin
   select * into v_account from penstock.account a
   where a.name = p_account for no key update; -- guard: held
   if not found then
-    perform penstock._refuse(404, 'unknown_account',
-      format('there is no account %s', coalesce(p_account, 'null')), 'account',
-      jsonb_build_object('account', p_account));
+    perform penstock._find_account(p_account);
   end if;
   return v_account;
 end
-$$;
-
-create or replace function penstock._entry_json(
-  p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint,
-  p_replayed boolean
-) returns jsonb
-language sql immutable parallel safe
-as $$
-  select jsonb_build_object('account', p_account, 'kind', p_kind, 'amount', p_amount, 'ref', p_ref,
-    'reason', p_reason, 'balance', p_balance, 'replayed', p_replayed)
 $$;
 
 -- One line that was asked for by name, with its account held; the line of before, where that
@@ -164,24 +147,23 @@ declare
 begin
   select * into v_old from penstock.ledger l
   where l.account_id = p_account.id and l.ref = p_ref and l.kind = p_kind;
-  if found then
-    if v_old.amount <> p_amount then
-      perform penstock._refuse(409, 'ref_reused',
-        format('reference %s was used for another amount, %s', p_ref, abs(v_old.amount)), 'ref',
-        jsonb_build_object('amount', v_old.amount),
-        'Repeat it with the same amount, or use a new reference.');
+  if v_old.amount <> p_amount then
+    perform penstock._refuse(409, 'ref_reused',
+      format('reference %s was used for another amount, %s', p_ref, abs(v_old.amount)), 'ref',
+      jsonb_build_object('amount', v_old.amount),
+      'Repeat it with the same amount, or use a new reference.');
+  elsif v_old.id is null then
+    if p_account.balance + p_amount > 1000000000000000 then
+      perform penstock._refuse(422, 'invalid_amount',
+        'amount must not bring the balance above 1000000000000000', 'amount');
     end if;
-    return penstock._entry_json(p_account.name, p_kind, v_old.amount, p_ref, v_old.reason,
-      p_account.balance, true);
+    perform penstock._book(p_kind, array[p_account.id], array[p_amount], array[null::uuid], p_ref,
+      p_reason);
+    p_account.balance := p_account.balance + p_amount;
   end if;
-  if p_account.balance + p_amount > 1000000000000000 then
-    perform penstock._refuse(422, 'invalid_amount',
-      'amount must not bring the balance above 1000000000000000', 'amount');
-  end if;
-  perform penstock._book(p_kind, array[p_account.id], array[p_amount], array[null::uuid], p_ref,
-    p_reason);
-  return penstock._entry_json(p_account.name, p_kind, p_amount, p_ref, p_reason,
-    p_account.balance + p_amount, false);
+  return jsonb_build_object('account', p_account.name, 'kind', p_kind, 'amount', p_amount,
+    'ref', p_ref, 'reason', case when v_old.id is null then p_reason else v_old.reason end,
+    'balance', p_account.balance, 'replayed', v_old.id is not null);
 end
 $$;
 
@@ -251,9 +233,7 @@ as $$
 declare
   v_account bigint := penstock._find_account(p_account);
 begin
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   return query
   select jsonb_build_object('id', l.id, 'at', penstock._rfc3339(l.at), 'kind', l.kind,
     'amount', l.amount, 'job', l.job_id, 'ref', l.ref, 'reason', l.reason,

@@ -12,22 +12,6 @@ create or replace function penstock._is_webhook_url(p_url text) returns boolean
 language sql immutable parallel safe
 as $$ select length(p_url) <= 2000 and p_url ~ '^https?://[^/?#[:space:]@]+([/?#][!-~]*)?$' $$;
 
-create or replace function penstock._refuse_webhook_urls(p_urls text[]) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_index bigint;
-begin
-  select u.n - 1 into v_index from unnest(p_urls) with ordinality u (url, n)
-  where not penstock._is_webhook_url(u.url) limit 1;
-  if found then
-    perform penstock._refuse(422, 'invalid_job',
-      'webhook_url must be an address of at most 2000 characters that begins with https:// and '
-      'holds no user or password', 'webhook_url', jsonb_build_object('index', v_index));
-  end if;
-end
-$$;
-
 -- The address among the options of a kind.
 create or replace function penstock._option_webhook(p_options jsonb) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp

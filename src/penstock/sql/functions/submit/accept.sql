@@ -24,13 +24,16 @@ declare
   v_now timestamptz := penstock.clock();
   v_seed uuid := penstock.new_id(v_now);
   v_queue penstock.queue;
+  v_jobs penstock.new_job[] := penstock._new_jobs(p_kinds, p_payloads, null, null, p_topics,
+    p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null,
+    null);
   v_todo boolean[]; -- by ordinal: nothing is wrong with it
   v_ids uuid[];
   v_any_due boolean;
-  v_at record; -- what is so of the whole queue
+  v_state record; -- what is so of the whole queue
   v_served integer[]; -- kinds that some worker has a handler for
   v_heads bigint[]; -- the ranks of those that start first
-  v_one record;
+  v_row record;
   v_job penstock.job;
   v_place bigint;
   v_eta_seconds double precision;
@@ -44,12 +47,9 @@ begin
   perform penstock._share_queue_lock(1886413172, v_queue.id); -- guard: order locked
   select q.* into v_queue from penstock.queue q where q.id = v_queue.id;
   select array_agg(f.fault is null order by f.ordinal) into v_todo
-  from penstock._faults(p_kinds, p_payloads, null, null, p_topics, p_priorities, p_run_ats,
-    p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null,
-    v_now + interval '3650 days') f;
+  from penstock._faults(v_jobs, v_now, false) f;
   select array_agg(i.id), bool_or(i.status = 'queued') into v_ids, v_any_due
-  from penstock._insert_jobs(v_seed, v_now, p_kinds, p_kinds, p_payloads, p_topics, p_priorities,
-    p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, v_queue.id,
+  from penstock._insert_jobs(v_seed, v_now, v_jobs, p_kinds, v_queue.id,
     v_todo) i; -- guard: in order
   if v_ids is null then
     return;
@@ -63,11 +63,11 @@ begin
     exists (select from penstock.lane l where l.queue_id = v_queue.id) as laned,
     exists (
       select from penstock.snapshot n where n.queue_id = v_queue.id and n.lane = -2) as counted
-  into v_at
+  into v_state
   from penstock.gate g join penstock.circuit c on c.queue_id = g.queue_id
   cross join lateral penstock._stop(v_queue, null, v_now) s (stop)
   where g.queue_id = v_queue.id;
-  -- One look for all of them: each alone would count the same ones.
+  -- One query for all jobs: each job alone would count the same ones.
   v_served := penstock._served_kinds(v_queue.id, v_now);
   v_heads := array(
     select f.rank
@@ -77,14 +77,14 @@ begin
       order by j.rank limit v_most + 1
     ) f
     order by f.rank limit v_most + 1);
-  for v_one in
+  for v_row in
     select penstock._n_of_id(v_seed, j.id) as ordinal, width_bucket(j.rank - 1, v_heads) as ahead,
       j as job
     from unnest(v_ids) u (id) join penstock.job j on j.id = u.id
     order by j.status, j.priority, j.id
   loop
-    v_job := v_one.job;
-    if v_job.status = 'queued' and v_one.ahead > v_most and v_job.priority = v_priority
+    v_job := v_row.job;
+    if v_job.status = 'queued' and v_row.ahead > v_most and v_job.priority = v_priority
       and v_job.kind_id = any (v_served)
     then
       -- Its rank is the next, and only the one before has come between.
@@ -97,23 +97,24 @@ begin
       v_priority := null;
       if v_job.status = 'scheduled' then
         null; -- as its caller wanted
-      elsif v_at.stop is not null and not v_at.laned and v_job.kind_id = any (v_served)
-        and (v_one.ahead <= v_most or not v_at.counted)
+      elsif v_state.stop is not null and not v_state.laned and v_job.kind_id = any (v_served)
+        and (v_row.ahead <= v_most or not v_state.counted)
       then
-        v_place := case when v_one.ahead <= v_most then v_one.ahead + 1 end;
-        v_waiting_for := v_at.stop;
-      elsif v_one.ahead = 0 and v_at.free and not v_at.laned and v_job.kind_id = any (v_served)
+        v_place := case when v_row.ahead <= v_most then v_row.ahead + 1 end;
+        v_waiting_for := v_state.stop;
+      elsif v_row.ahead = 0 and v_state.free and not v_state.laned
+        and v_job.kind_id = any (v_served)
       then
         v_place := 1;
         v_eta_seconds := 0;
       else
         select w.place, w.eta_seconds, w.waiting_for into v_place, v_eta_seconds, v_waiting_for
         from penstock._waiting(v_job, v_most) w;
-        v_priority := case when v_one.ahead > v_most and v_job.kind_id = any (v_served)
+        v_priority := case when v_row.ahead > v_most and v_job.kind_id = any (v_served)
           then v_job.priority end;
       end if;
     end if;
-    ordinal := v_one.ordinal;
+    ordinal := v_row.ordinal;
     job := penstock._job_json(v_job, null, p_kinds[ordinal], v_queue.name, v_queue.recovery,
         null, null, null, null, null, v_place, v_eta_seconds, v_waiting_for, true)
       || jsonb_build_object('deduplicated', false, 'replayed', false, 'balance', null);

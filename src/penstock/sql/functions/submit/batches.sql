@@ -19,35 +19,7 @@ as $$
   from penstock.finished f where f.batch_id = p_batch
 $$;
 
-create or replace function penstock._refuse_unknown_batch(p_id uuid) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform penstock._refuse(404, 'unknown_batch', format('there is no batch %s', p_id), 'id',
-    p_hint => 'Batches are kept as long as their jobs.');
-end
-$$;
-
--- A batch with its totals, what there is of its results, and its first 1,000 jobs.
-create or replace function penstock.read_batch(id uuid) returns jsonb
-language sql stable security definer set search_path = pg_catalog, pg_temp
-as $$ select penstock._read_batch(read_batch.id, 1000, null) - 'next' $$;
-
--- The same for an account, which sees a batch that is all its own, and for any with null; with
--- p_limit of its jobs after p_after, for accounts and with p_public as customers see them. next:
--- where to go on, or null.
-create or replace function penstock.read_batch_of(
-  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null,
-  p_public boolean default false
-) returns jsonb
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform penstock._refuse_foreign_batch(p_id, p_account);
-  return penstock._read_batch(p_id, p_limit, p_after, p_public or p_account is not null);
-end
-$$;
-
+-- Whether this account may see the batch, which is all its own; null: anyone who sees everything.
 create or replace function penstock._refuse_foreign_batch(p_id uuid, p_account text)
 returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -58,16 +30,25 @@ begin
     and (p_account is null or b.account_id = ( -- guard: account
       select a.id from penstock.account a where a.name = p_account));
   if not found then
-    perform penstock._refuse_unknown_batch(p_id);
+    perform penstock._refuse(404, 'unknown_batch', format('there is no batch %s', p_id), 'id',
+      p_hint => 'Batches are kept as long as their jobs.');
   end if;
 end
 $$;
 
--- p_limit: how many of its jobs, and of their results. Totals look at each job once.
-create or replace function penstock._read_batch(
-  p_id uuid, p_limit integer, p_after uuid, p_public boolean default false
+-- A batch with its totals, what there is of its results, and its first 1,000 jobs.
+create or replace function penstock.read_batch(id uuid) returns jsonb
+language sql stable security definer set search_path = pg_catalog, pg_temp
+as $$ select penstock.read_batch_of(read_batch.id, null, 1000) - 'next' $$;
+
+-- The same for an account, or for any with null; with p_limit of its jobs, and of their results,
+-- after p_after, for accounts and with p_public as customers see them. next: the p_after of the
+-- next page, or null. Totals read each job once.
+create or replace function penstock.read_batch_of(
+  p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null,
+  p_public boolean default false
 ) returns jsonb
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
 as $$
 declare
@@ -83,13 +64,9 @@ declare
   v_items jsonb[] := '{}';
   v_partial jsonb[] := '{}';
 begin
+  perform penstock._refuse_foreign_batch(p_id, p_account);
   select * into v_batch from penstock.batch b where b.id = p_id;
-  if not found then
-    perform penstock._refuse_unknown_batch(p_id);
-  end if;
-  if p_limit is null or p_limit not between 1 and 1000 then
-    perform penstock._refuse(422, 'invalid_filter', 'limit must be 1 to 1000', 'limit');
-  end if;
+  perform penstock._refuse_odd_limit(p_limit);
   select count(*) as n, count(*) filter (where i.status = 'succeeded') as succeeded,
     count(*) filter (where i.status = 'failed') as failed,
     count(*) filter (where i.status = 'cancelled') as cancelled,
@@ -133,7 +110,7 @@ begin
   end if;
   foreach v_id in array v_ids[:p_limit] loop
     v_job := penstock._read_job(v_id, null, false);
-    if p_public then
+    if p_public or p_account is not null then
       v_job := penstock._public_job(v_job);
     end if;
     v_items := v_items || v_job;
@@ -168,55 +145,42 @@ begin
 end
 $$;
 
+create or replace function penstock.cancel_batch(id uuid) returns jsonb
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$ select penstock.cancel_batch_of(cancel_batch.id, null, 1000) - 'next' $$;
+
+-- Cancels the waiting jobs of a batch, and asks the running ones to finish.
 create or replace function penstock.cancel_batch_of(
   p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null
 ) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
-begin
-  perform penstock._refuse_foreign_batch(p_id, p_account);
-  perform penstock._cancel_batch(p_id);
-  return penstock._read_batch(p_id, p_limit, p_after, p_account is not null);
-end
-$$;
-
-create or replace function penstock.cancel_batch(id uuid) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-as $$
-begin
-  perform penstock._cancel_batch(cancel_batch.id);
-  return penstock.read_batch(cancel_batch.id);
-end
-$$;
-
--- Cancels what waits of it, and asks what runs to end.
-create or replace function penstock._cancel_batch(p_batch uuid) returns void
-language plpgsql set search_path = pg_catalog, pg_temp
-as $$
 declare
   v_job uuid;
   v_accounts bigint[];
 begin
+  perform penstock._refuse_foreign_batch(p_id, p_account);
   -- Accounts before jobs, in order: a batch may be of many.
   select array_agg(l.id) into v_accounts from (
     select a.id from penstock.account a
     where a.id in (select j.account_id from penstock.job j
-                   where j.batch_id = p_batch and (j.lane >= 0 or j.reserved > 0))
+                   where j.batch_id = p_id and (j.lane >= 0 or j.reserved > 0))
     order by a.id for no key update
   ) l;
   perform penstock._finish_waiting(
     array(select j.id from penstock.job j
-          where j.batch_id = p_batch and j.status in ('scheduled', 'queued')
+          where j.batch_id = p_id and j.status in ('scheduled', 'queued')
           order by j.id for update),
     'cancelled',
     '{"class": "cancelled", "message": "cancelled while it waited", "retryable": false}',
     v_accounts);
   -- What runs, and what has changed meanwhile.
   for v_job in
-    select j.id from penstock.job j where j.batch_id = p_batch order by j.id
+    select j.id from penstock.job j where j.batch_id = p_id order by j.id
   loop
     perform penstock.cancel_job(v_job);
   end loop;
   perform penstock._await_standbys();
+  return penstock.read_batch_of(p_id, p_account, p_limit, p_after);
 end
 $$;

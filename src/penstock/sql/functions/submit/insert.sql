@@ -1,4 +1,4 @@
--- The only insert into job. Three functions call it: submit_many for any number of jobs,
+-- The only insert into job. Three functions call it: _submit_jobs for any number of jobs,
 -- _submit_plain for one plain job, accept_jobs for plain jobs of several callers.
 
 -- Whether jobs of this kind in this queue are plain when the submit names no account, no dedupe key
@@ -14,25 +14,22 @@ as $$
     and p_queue.ordering <> 'fair' -- guard: no lane
 $$;
 
--- Inserts jobs and returns a row for each. The caller has checked the values and holds the locks.
--- Each array has one element per job; a null array means null for all jobs. A job whose dedupe key
--- has a live twin is not inserted.
+-- Inserts jobs and returns a row for each. The caller has checked the values, has set account and
+-- dedupe key to those in force, and holds the locks. Each array has one element per job; a null
+-- array means null for all jobs. A job whose dedupe key has a live twin is not inserted.
 --   p_seed             the n-th job gets the id _nth_id(p_seed, n)
---   p_names            the names in p_kinds; duplicates do no harm
+--   p_kinds            the names of their kinds; duplicates do no harm
 --   p_queue            insert only plain jobs of this queue; null: insert all. Checked here: a kind
 --                      can change after the caller has read it
 --   p_todo             whether to insert the job; null: all
 --   p_owners           ids of the accounts
 --   p_limited          whether the account has a limit
 --   p_plan_priorities  the priority of the account's plan
---   p_boosts           what the plan adds to the priority of a first job; null: it is not the first
+--   p_first_job_offsets  what the plan adds to the priority of a first job; null: it is not first
 create or replace function penstock._insert_jobs(
-  p_seed uuid, p_now timestamptz, p_names text[], p_kinds text[], p_payloads jsonb[],
-  p_topics text[], p_priorities integer[], p_run_ats timestamptz[], p_delays interval[],
-  p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[],
-  p_queue integer default null, p_todo boolean[] default null, p_owners bigint[] default null,
-  p_limited boolean[] default null, p_plan_priorities integer[] default null,
-  p_boosts integer[] default null, p_keys text[] default null, p_prices bigint[] default null,
+  p_seed uuid, p_now timestamptz, p_jobs penstock.new_job[], p_kinds text[], p_queue integer,
+  p_todo boolean[] default null, p_owners bigint[] default null, p_limited boolean[] default null,
+  p_plan_priorities integer[] default null, p_first_job_offsets integer[] default null,
   p_batch uuid default null, p_retry_of uuid default null
 ) returns table (
   id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint,
@@ -56,15 +53,15 @@ begin
          else 'queued'::penstock.job_status end,
     t.priority, coalesce(x.max_attempts, k.max_attempts), p_now, p_now, t.run_at,
     t.run_at + penstock._elapsed(x.expires), penstock._elapsed(x.timeout), p_batch, p_retry_of,
-    x.key, coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata, x.payload,
+    x.dedupe_key, coalesce(x.topic, x.payload ->> k.topic_field, k.topic_fixed), x.metadata,
+    x.payload,
     coalesce(x.price, penstock._price_of(k.price, x.payload), 0),
     case when k.price ? 'per' then penstock._count_of(x.payload, k.price ->> 'per') end,
-    x.boost is not null, x.priority is not null
-  from unnest(p_kinds, p_payloads, p_owners, p_limited, p_plan_priorities, p_boosts, p_keys,
-              p_topics, p_priorities, p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires,
-              p_metadata, p_prices) with ordinality
-    x (kind, payload, account_id, limited, plan_priority, boost, key, topic, priority, run_at,
-       delay, max_attempts, timeout, expires, metadata, price, ordinal)
+    x.first_job_offset is not null, x.priority is not null
+  from unnest(p_jobs, p_owners, p_limited, p_plan_priorities, p_first_job_offsets)
+    x (ordinal, kind, payload, account, dedupe_key, topic, priority, run_at, delay, max_attempts,
+       timeout, expires, metadata, price, webhook_url, account_id, limited, plan_priority,
+       first_job_offset)
   -- A small set, which the limit only tells the planner: as the hashed side of the join it leaves
   -- the jobs in order, and the sort below finds them sorted (it took a seventh of a bulk submit;
   -- 2026-11).
@@ -72,18 +69,18 @@ begin
     select k.name, k.id as kind_id, k.queue_id, k.priority_offset, k.topic_field, k.topic_fixed,
       coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step, k.price
     from penstock.kind k join penstock.queue q on q.id = k.queue_id
-    where k.name = any (p_names)
+    where k.name = any (p_kinds)
       and (p_queue is null or q.id = p_queue and penstock._is_plain(k, q)) -- guard: plain
-    limit cardinality(p_names)
+    limit cardinality(p_kinds)
   ) k on k.name = x.kind
   cross join lateral (
     select coalesce(x.priority, greatest(-1000, least(1000, coalesce(x.plan_priority, 0)
-        + k.priority_offset + coalesce(x.boost, 0)))) as priority,
+        + k.priority_offset + coalesce(x.first_job_offset, 0)))) as priority,
       greatest(p_now, coalesce(x.run_at, p_now + penstock._elapsed(x.delay), p_now)) as run_at
   ) t
   where p_todo is null or p_todo[x.ordinal] -- guard: the rest only
   -- Two batches with the same keys meet them in the same order.
-  order by k.kind_id, coalesce(x.account_id, 0), x.key, x.ordinal
+  order by k.kind_id, coalesce(x.account_id, 0), x.dedupe_key, x.ordinal
   on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
   returning job.id, job.status, job.queue_id, job.lane, job.kind_id, job.rank, job.account_id,
     job.reserved;

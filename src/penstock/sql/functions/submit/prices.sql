@@ -21,7 +21,8 @@ as $$
     else penstock._whole(p_payload -> p_field, 1, 1000000) end
 $$;
 
--- The price of a payload; null where it cannot be told, and _price_fault says why.
+-- The price of a payload by a field or a table; null where there is none, and _price_fault has the
+-- reason.
 create or replace function penstock._price(p_price jsonb, p_payload jsonb) returns bigint
 language plpgsql immutable parallel safe strict set search_path = pg_catalog, pg_temp
 as $$
@@ -29,9 +30,7 @@ declare
   v_each bigint;
   v_count bigint := 1;
 begin
-  if p_price ? 'fixed' then
-    return (p_price -> 'fixed')::bigint;
-  elsif p_price ? 'field' then
+  if p_price ? 'field' then
     return penstock._whole(p_payload -> (p_price ->> 'field'), 0, 1000000000000);
   end if;
   v_each := coalesce(p_price -> 'each',
@@ -43,7 +42,8 @@ begin
 end
 $$;
 
--- The same, inlined for the common one: to call a function took most of a bulk submit's extra time.
+-- The price of a payload, inlined for the common one: to call a function took most of a bulk
+-- submit's extra time.
 create or replace function penstock._price_of(p_price jsonb, p_payload jsonb) returns bigint
 language sql immutable parallel safe
 as $$
@@ -78,67 +78,39 @@ begin
 end
 $$;
 
--- A price that a field of the payload says: only where it is said to be trusted, since whoever
--- submits a job writes its payload. Keys of accounts may not submit such a kind then.
-create or replace function penstock._read_price_field(p_price jsonb) returns jsonb
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-declare
-  v_price jsonb := case jsonb_typeof(p_price)
-    when 'string' then jsonb_build_object('field', p_price) else p_price end;
-  v_field text := v_price ->> 'field';
-begin
-  if jsonb_typeof(v_price -> 'field') <> 'string' or length(v_field) not between 1 and 200 then
-    perform penstock._refuse(422, 'invalid_option',
-      format('the field of a price must be a text of 1 to 200 characters, not %s',
-             v_price -> 'field'), 'price');
-  end if;
-  if v_price - 'field' <> '{"trusted": true}' -- guard: trusted
-  then
-    perform penstock._refuse(422, 'invalid_option',
-      format('price is taken from the field %s, so whoever submits the job could set it to 0',
-             v_field), 'price',
-      p_hint => 'Give a number or a table. If only your own backend submits this kind, write '
-        '{"field": "…", "trusted": true}; keys of accounts are then refused.');
-  end if;
-  return jsonb_build_object('field', v_field);
-end
-$$;
-
--- A customer's own key may not submit what costs as much as the customer writes.
-create or replace function penstock._refuse_own_price(p_kinds text[]) returns void
+-- A declared price in the form of penstock.kind: a number, a field, or a table. A field of the
+-- payload only where the declaration calls it trusted, since whoever submits a job writes its
+-- payload. Keys of accounts may not submit such a kind then.
+create or replace function penstock._read_price(p_options jsonb) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_kind record;
-begin
-  select k.name, u.n - 1 as index into v_kind
-  from unnest(p_kinds) with ordinality u (name, n) join penstock.kind k on k.name = u.name
-  where k.price ? 'field' -- guard: own price
-  order by u.n limit 1;
-  if found then
-    perform penstock._refuse(403, 'not_allowed', format('a job of kind %s costs what its payload '
-      'says, so an account''s key may not submit it', v_kind.name), 'kind',
-      jsonb_build_object('index', v_kind.index), 'Submit it with a key of kind app.');
-  end if;
-end
-$$;
-
--- A declared price in the form of penstock.kind: a number, a field, or a table.
-create or replace function penstock._read_price(p_options jsonb) returns jsonb
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-declare
   v_price jsonb := nullif(p_options -> 'price', 'null');
+  v_field text;
   v_table jsonb;
   v_key text;
 begin
+  if jsonb_typeof(v_price) = 'string' then
+    v_price := jsonb_build_object('field', v_price);
+  end if;
   if v_price is null then
     return null;
-  elsif jsonb_typeof(v_price) = 'string' or (jsonb_typeof(v_price) = 'object'
-    and v_price ? 'field' and not v_price ?| '{per,by}')
-  then
-    return penstock._read_price_field(v_price);
+  elsif jsonb_typeof(v_price) = 'object' and v_price ? 'field' and not v_price ?| '{per,by}' then
+    v_field := v_price ->> 'field';
+    if jsonb_typeof(v_price -> 'field') <> 'string' or length(v_field) not between 1 and 200 then
+      perform penstock._refuse(422, 'invalid_option',
+        format('the field of a price must be a text of 1 to 200 characters, not %s',
+               v_price -> 'field'), 'price');
+    end if;
+    if v_price - 'field' <> '{"trusted": true}' -- guard: trusted
+    then
+      perform penstock._refuse(422, 'invalid_option',
+        format('price is taken from the field %s, so whoever submits the job could set it to 0',
+               v_field), 'price',
+        p_hint => 'Give a number or a table. If only your own backend submits this kind, write '
+          '{"field": "…", "trusted": true}; keys of accounts are then refused.');
+    end if;
+    return jsonb_build_object('field', v_field);
   elsif jsonb_typeof(v_price) <> 'object' then
     if penstock._whole(v_price, 0, 1000000000000) is null then
       perform penstock._refuse(422, 'invalid_option', format(
@@ -150,13 +122,15 @@ begin
   v_table := v_price - 'per' - 'by' - 'each';
   if not (v_price ? 'per' or v_price ? 'by')
     or (v_price ? 'by') = (v_price ? 'each') or (v_price ? 'by') = (v_table = '{}')
-    or penstock._option_text(v_price, 'per') = penstock._option_text(v_price, 'by')
+    or v_price -> 'per' = v_price -> 'by'
     or v_price -> 'per' = 'null' or v_price -> 'by' = 'null'
   then
     perform penstock._refuse(422, 'invalid_option',
       'price must look like {"per": "images", "each": 2}, '
       '{"by": "quality", "standard": 1, "high": 3}, or have both `per` and `by`', 'price');
   end if;
+  perform penstock._read_options('price', jsonb_strip_nulls(
+    jsonb_build_object('per', v_price -> 'per', 'by', v_price -> 'by')));
   for v_key in select k from jsonb_object_keys(v_price - 'per' - 'by') k loop
     if penstock._whole(v_price -> v_key, 0, 1000000000000) is null then
       perform penstock._refuse(422, 'invalid_option',
@@ -185,38 +159,4 @@ as $$
     from penstock._whole(p_payload -> p_field, 1, 1000000) w (n)
     cross join lateral generate_series(0, w.n - 1, p_most::bigint) b (begun)
   ) c
-$$;
-
--- Parts of a price for the whole, by what each piece has of it; together exactly the whole.
-create or replace function penstock._shares(p_price bigint, p_pieces jsonb[], p_field text)
-returns bigint[]
-language sql immutable set search_path = pg_catalog, pg_temp
-as $$
-  select array_agg(s.share order by s.n) from (
-    select u.n, (floor(p_price * u.upto / u.total)
-      - floor(p_price * (u.upto - u.count) / u.total))::bigint as share
-    from (
-      select x.n, c.count, sum(c.count) over (order by x.n) as upto, sum(c.count) over () as total
-      from unnest(p_pieces) with ordinality x (payload, n)
-      cross join lateral (select penstock._count_of(x.payload, p_field)) c (count)
-    ) u
-  ) s
-$$;
-
-create or replace function penstock._refuse_odd_split(p_kind penstock.kind) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if (p_kind.split_field is null) <> (p_kind.split_most is null) then
-    perform penstock._refuse(422, 'invalid_option',
-      'split needs both a field and how many of it one job may have', 'split');
-  end if;
-  if p_kind.split_field is not null
-    and (p_kind.dedupe_field is not null or p_kind.dedupe_fixed is not null
-      or 'dedupe' = any (p_kind.computed))
-  then
-    perform penstock._refuse(422, 'invalid_option',
-      'split and dedupe exclude one another: pieces of a request cannot share a key', 'split');
-  end if;
-end
 $$;

@@ -2,52 +2,64 @@
 -- rush. A request that is split counts as the jobs it becomes: each is work. The caller holds
 -- the accounts' rows; what was not accepted, or had a live twin, is not counted.
 
-create or replace function penstock._in_jobs(p_number bigint) returns text
-language sql immutable parallel safe
-as $$ select p_number || case p_number when 1 then ' job' else ' jobs' end $$;
+-- When p_number of an account's submits of the last hour will be older than that.
+create or replace function penstock._hour_over_at(
+  p_account bigint, p_number bigint, p_now timestamptz
+) returns timestamptz
+language sql stable set search_path = pg_catalog, pg_temp
+as $$
+  select min(s.at) + interval '1 hour' from (
+    select r.at, sum(r.n) over (order by r.at rows unbounded preceding) as upto
+    from penstock.recent_submit r
+    where r.account_id = p_account and r.at > p_now - interval '1 hour'
+  ) s
+  where s.upto >= p_number
+$$;
 
--- Counts jobs of accounts, one array element each. Refuses as a whole when one is over.
+-- Counts jobs of accounts, one array element each, where a plan bounds them. Refuses as a whole
+-- when one is over.
 create or replace function penstock._count_requests(p_accounts bigint[], p_now timestamptz)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
 as $$
 declare
+  v_counts integer[];
   v_over record;
   v_next_at timestamptz;
+  v_allowed text;
 begin
+  select array_agg(g.id), array_agg(g.n) into p_accounts, v_counts
+  from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) g
+  join penstock.account a on a.id = g.id join penstock.plan p on p.name = a.plan
+  where p.per_hour is not null;
   -- Written, not only locked: a transaction with an old snapshot must fail here and not count too
   -- little.
   update penstock.account a set running = a.running where a.id = any (p_accounts);
   delete from penstock.recent_submit r
   where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
-  select a.id, a.name, a.plan, p.per_hour, u.asked, coalesce(r.used, 0) as used into v_over
-  from (select id, count(*) as asked from unnest(p_accounts) u (id) group by id) u
+  select a.id, a.name, a.plan, p.per_hour, u.requested, coalesce(r.used, 0) as used into v_over
+  from unnest(p_accounts, v_counts) u (id, requested)
   join penstock.account a on a.id = u.id join penstock.plan p on p.name = a.plan
   left join lateral (
     select sum(r.n) as used from penstock.recent_submit r where r.account_id = a.id) r on true
-  where u.asked + coalesce(r.used, 0) > p.per_hour -- guard: within the plan
+  where u.requested + coalesce(r.used, 0) > p.per_hour -- guard: within the plan
   order by a.id limit 1;
   if found then
-    select s.at + interval '1 hour' into v_next_at from (
-      select r.at, sum(r.n) over (order by r.at rows unbounded preceding) as upto
-      from penstock.recent_submit r where r.account_id = v_over.id
-    ) s
-    where s.upto >= v_over.used + v_over.asked - v_over.per_hour
-      and v_over.asked <= v_over.per_hour
-    order by s.at limit 1;
+    v_next_at := case when v_over.requested <= v_over.per_hour
+      then penstock._hour_over_at(v_over.id, v_over.used + v_over.requested - v_over.per_hour,
+                                  p_now) end;
+    v_allowed := format('plan %s allows %s job%s an hour', v_over.plan, v_over.per_hour,
+                        case when v_over.per_hour > 1 then 's' end);
     perform penstock._refuse(429, 'rate_limited',
       case when v_next_at is null then
-        format('plan %s allows %s an hour, and this asks for %s at once', v_over.plan,
-               penstock._in_jobs(v_over.per_hour), v_over.asked)
-      when v_over.asked > 1
-        then format('plan %s allows %s an hour, of which account %s has %s left, and this asks for '
-                    '%s; it will pass at %s', v_over.plan, penstock._in_jobs(v_over.per_hour),
-                    v_over.name, greatest(v_over.per_hour - v_over.used, 0), v_over.asked,
-                    penstock._rfc3339(v_next_at))
-      else format('plan %s allows %s an hour, and account %s has used them; the next submit will '
-                  'pass at %s', v_over.plan, penstock._in_jobs(v_over.per_hour), v_over.name,
-                  penstock._rfc3339(v_next_at)) end,
+        format('%s, and this asks for %s at once', v_allowed, v_over.requested)
+      when v_over.requested > 1
+        then format('%s, of which account %s has %s left, and this asks for %s; it will pass at %s',
+                    v_allowed, v_over.name, greatest(v_over.per_hour - v_over.used, 0),
+                    v_over.requested, penstock._rfc3339(v_next_at))
+      else format('%s, and account %s has used them; the next submit will pass at %s', v_allowed,
+                  v_over.name, penstock._rfc3339(v_next_at)) end,
       'account',
       jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
         'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),
@@ -57,7 +69,7 @@ begin
                v_over.per_hour) end);
   end if;
   insert into penstock.recent_submit (account_id, at, n)
-  select u.id, p_now, count(*) from unnest(p_accounts) u (id) group by u.id;
+  select u.id, p_now, u.n from unnest(p_accounts, v_counts) u (id, n);
 end
 $$;
 
@@ -87,12 +99,7 @@ begin
   select coalesce(sum(r.n), 0) into used from penstock.recent_submit r
   where r.account_id = p_account.id and r.at > p_now - interval '1 hour';
   if used >= per_hour then
-    select s.at + interval '1 hour' into next_at from (
-      select r.at, sum(r.n) over (order by r.at rows unbounded preceding) as upto
-      from penstock.recent_submit r
-      where r.account_id = p_account.id and r.at > p_now - interval '1 hour'
-    ) s
-    where s.upto >= used + 1 - per_hour order by s.at limit 1;
+    next_at := penstock._hour_over_at(p_account.id, used + 1 - per_hour, p_now);
   end if;
 end
 $$;

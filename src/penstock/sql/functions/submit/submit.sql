@@ -26,7 +26,7 @@ begin
       'account', jsonb_build_object('account', v_new[1]),
       'Accounts are strict here: create it first.');
   end if;
-  v_plan := penstock._hold_plan(null);
+  v_plan := penstock._lock_plan(null);
   insert into penstock.account (name, plan, concurrency, weight, created_at, limited_at)
   select n.name, v_plan.name, v_plan.concurrency, coalesce(v_plan.weight, 1), penstock.clock(),
     penstock.clock()
@@ -35,9 +35,9 @@ begin
 end
 $$;
 
--- What the plans of accounts give their first job, by ordinal of the jobs: to the first of each, or
--- to all pieces of one request. Hashed, since arrays are joined.
-create or replace function penstock._boosts(
+-- What plans add to the priority of an account's first job, by ordinal of the jobs: for the first
+-- of each account, or for all pieces of one request. Hashed, since arrays are joined.
+create or replace function penstock._first_job_offsets(
   p_names text[], p_fresh bigint[], p_one_request boolean
 ) returns integer[]
 language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
@@ -53,25 +53,27 @@ as $$
   left join penstock.plan p on p.name = a.plan
 $$;
 
--- The accounts whose jobs are counted, one element for each job that was accepted.
-create or replace function penstock._asked(
-  p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean
-) returns bigint[]
-language sql immutable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off
+-- The jobs of parallel arrays; a null array means null for all.
+create or replace function penstock._new_jobs(
+  p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[],
+  p_priorities integer[], p_run_ats timestamptz[], p_delays interval[], p_max_attempts integer[],
+  p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[],
+  p_webhook_urls text[]
+) returns penstock.new_job[]
+language sql immutable parallel safe
 as $$
-  select array_agg(u.owner) from (
-    select u.owner, u.ordinal from unnest(p_owners, p_counted) with ordinality
-      u (owner, counted, ordinal)
-    where u.counted
-      and (not p_keyed or u.ordinal in (select unnest(p_accepted))) -- guard: accepted
-  ) u
+  select array(
+    select (x.ordinal, x.kind, x.payload, x.account, x.dedupe_key, x.topic, x.priority, x.run_at,
+      x.delay, x.max_attempts, x.timeout, x.expires, x.metadata, x.price,
+      x.webhook_url)::penstock.new_job
+    from unnest(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities, p_run_ats,
+      p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices, p_webhook_urls)
+      with ordinality x (kind, payload, account, dedupe_key, topic, priority, run_at, delay,
+        max_attempts, timeout, expires, metadata, price, webhook_url, ordinal)
+    order by x.ordinal)
 $$;
 
--- Submits any number of jobs, all or none. Arrays go element by element; a null array means null
--- for all. One row per job, in order: its id, or the live twin's with deduplicated = true, and the
--- balance of its account. p_batched: what is accepted forms a batch. p_one_request: they are pieces
--- of one request, which all get what the plan gives a first job. p_anew: false of jobs that were
--- counted before. p_own: submitted with an account's own key.
+-- As _submit_jobs, for parallel arrays.
 create or replace function penstock.submit_many(
   p_kinds text[], p_payloads jsonb[], p_accounts text[] default null,
   p_dedupe_keys text[] default null, p_topics text[] default null,
@@ -86,7 +88,29 @@ create or replace function penstock.submit_many(
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
   batch uuid
 )
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+as $$
+  select s.* from penstock._submit_jobs(
+    penstock._new_jobs(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities,
+      p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices,
+      p_webhook_urls),
+    p_batched, p_one_request, p_own, p_retry_of, p_anew) s
+$$;
+
+-- Submits any number of jobs, all or none. One row per job, in order: its id, or the live twin's
+-- with deduplicated = true, and the balance of its account.
+--   p_batched      the accepted jobs form a batch
+--   p_one_request  they are pieces of one request: the plan's offset for a first job is for all
+--   p_own          the caller has only an account's own key
+--   p_anew         false: the jobs were counted before
+create or replace function penstock._submit_jobs(
+  p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean default false,
+  p_own boolean default false, p_retry_of uuid default null, p_anew boolean default true
+) returns table (
+  ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
+  batch uuid
+)
+language plpgsql set search_path = pg_catalog, pg_temp
   -- Sorting 50,000 jobs by key stays in memory; planning anew for each array took longer than the
   -- rest of a single submit (2026-11). Nothing below joins one array to another.
   set work_mem = '64MB' set plan_cache_mode = force_generic_plan set enable_seqscan = off
@@ -97,71 +121,62 @@ declare
   v_setting penstock.setting;
   v_now timestamptz := penstock.clock();
   v_seed uuid := penstock.new_id(v_now);
-  v_bad record;
   v_names text[];
-  v_keys text[];
+  v_named boolean;
+  v_webhooks boolean;
+  v_keyed boolean;
   v_laned boolean;
-  v_priced boolean := p_prices is not null;
+  v_priced boolean;
   v_fresh bigint[]; -- accounts whose first job is among these
-  v_boosts integer[]; -- by ordinal: what the plan gives that job
-  v_asked bigint[]; -- one element per job of an account that is counted
+  v_first_job_offsets integer[]; -- by ordinal
+  v_owners bigint[]; -- one element per accepted job of an account
   v_batch uuid := case when p_batched then penstock.new_id(v_now) end;
   v_accepted bigint := 0;
-  v_kinds text[] := array(select distinct unnest(p_kinds));
+  v_kinds text[];
   v_locked bigint[];
   v_strays bigint[];
   v_todo boolean[]; -- by ordinal: neither inserted nor found yet
-  v_left integer := cardinality(p_kinds);
+  v_left integer := cardinality(p_jobs);
   v_owner record; -- by ordinal
   v_new record;
   v_n bigint;
 begin
   select * into v_setting from penstock.setting;
-  if coalesce(cardinality(p_kinds), 0) = 0
-    or cardinality(p_payloads) is distinct from cardinality(p_kinds)
-  then
+  select array_agg(g.kind), bool_or(g.named), bool_or(g.priced), bool_or(g.webhooks)
+  into v_kinds, v_named, v_priced, v_webhooks
+  from (
+    select j.kind, bool_or(coalesce(j.account, j.dedupe_key) is not null) as named,
+      bool_or(j.price is not null) as priced, bool_or(j.webhook_url is not null) as webhooks
+    from unnest(p_jobs) j group by j.kind
+  ) g;
+  if v_left = 0 then
     perform penstock._refuse(422, 'invalid_job', 'each job needs a kind and a payload', 'jobs');
   end if;
-  if cardinality(p_kinds) > v_setting.batch_max_jobs then
+  if v_left > v_setting.batch_max_jobs then
     perform penstock._refuse(413, 'batch_too_large',
       format('a batch may hold at most %s jobs', v_setting.batch_max_jobs), 'jobs');
   end if;
-  select f.* into v_bad
-  from penstock._faults(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities,
-    p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices,
-    v_now + interval '3650 days') f
-  where f.fault is not null
-  order by f.ordinal limit 1;
-  if found then
-    perform penstock._refuse_fault(v_bad.fault, v_bad.kind, v_bad.ordinal - 1, v_setting,
-      v_bad.payload);
-  end if;
-  if p_webhook_urls is not null then
-    perform penstock._refuse_webhook_urls(p_webhook_urls);
-  end if;
-  if p_own then
-    perform penstock._refuse_own_price(p_kinds);
-    perform penstock._refuse_other_account(p_kinds, p_payloads, p_accounts);
-  end if;
+  perform penstock._refuse_faults(p_jobs, v_now, p_own);
 
   -- The order of a queue does not change under an open submit: rank and lane depend on it.
   perform penstock._share_queue_lock(1886413172, q.id) from ( -- guard: order locked
     select distinct k.queue_id as id from penstock.kind k where k.name = any (v_kinds) order by 1
   ) q;
 
-  -- Whose jobs, and under which key: as told, else what the kind says.
-  if p_accounts is not null or p_dedupe_keys is not null or exists (
+  -- Account and dedupe key: the caller's, else the kind's.
+  if v_named or exists (
     select from penstock.kind k where k.name = any (v_kinds)
       and coalesce(k.account_field, k.account_fixed, k.dedupe_field, k.dedupe_fixed) is not null)
   then
-    select array_agg(coalesce(x.account, x.payload ->> k.account_field, k.account_fixed)
-                     order by x.ordinal),
-      array_agg(coalesce(x.key, x.payload ->> k.dedupe_field, k.dedupe_fixed)
-                order by x.ordinal)
-    into v_names, v_keys
-    from unnest(p_kinds, p_payloads, p_accounts, p_dedupe_keys) with ordinality
-      x (kind, payload, account, key, ordinal)
-    join penstock.kind k on k.name = x.kind;
+    select array_agg((j.ordinal, j.kind, j.payload, n.account, n.key, j.topic, j.priority,
+        j.run_at, j.delay, j.max_attempts, j.timeout, j.expires, j.metadata, j.price,
+        j.webhook_url)::penstock.new_job order by j.ordinal),
+      array_agg(n.account order by j.ordinal), bool_or(n.key is not null)
+    into p_jobs, v_names, v_keyed
+    from unnest(p_jobs) j join penstock.kind k on k.name = j.kind
+    cross join lateral (
+      select coalesce(j.account, j.payload ->> k.account_field, k.account_fixed),
+        coalesce(j.dedupe_key, j.payload ->> k.dedupe_field, k.dedupe_fixed)) n (account, key);
     perform penstock._ensure_accounts(v_names, v_setting.accounts_strict);
   end if;
 
@@ -193,18 +208,17 @@ begin
       returning a.id
     )
     select array_agg(f.id) into v_fresh from first f;
-    v_boosts := penstock._boosts(v_names, v_fresh, p_one_request);
+    v_first_job_offsets := penstock._first_job_offsets(v_names, v_fresh, p_one_request);
   end if;
   select array_agg(a.id order by n.ordinal) as ids,
     array_agg(a.concurrency is not null order by n.ordinal) as limited,
     array_agg(p.priority order by n.ordinal) as priorities,
-    array_agg(p.per_hour is not null order by n.ordinal) as counted,
-    bool_or(p.per_hour is not null) as any_counted
+    bool_or(p.per_hour is not null) as counted
   into v_owner
   from unnest(v_names) with ordinality n (name, ordinal)
   left join penstock.account a on a.name = n.name
   left join penstock.plan p on p.name = a.plan;
-  if v_keys is not null then
+  if v_keyed then
     v_todo := array_fill(true, array[v_left]);
   end if;
 
@@ -212,7 +226,7 @@ begin
   for v_round in 1 .. 10 loop
     -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
     select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
-        filter (where v_keys is not null) as ordinals,
+        filter (where v_keyed) as ordinals,
       array_agg(c.id order by c.id) as ids, array_agg(c.status order by c.id) as statuses,
       array_agg(c.account_id order by c.id) filter (where v_names is not null) as owners,
       array_agg(c.account_id order by c.id) filter (where c.reserved > 0) as payers,
@@ -223,10 +237,8 @@ begin
       array_agg(c.kind_id) filter (where c.lane >= 0 and c.status = 'queued') as kinds,
       array_agg(c.rank) filter (where c.lane >= 0 and c.status = 'queued') as ranks
     into v_new
-    from penstock._insert_jobs(v_seed, v_now, v_kinds, p_kinds, p_payloads, p_topics, p_priorities,
-      p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, null, v_todo,
-      v_owner.ids, v_owner.limited, v_owner.priorities, v_boosts, v_keys, p_prices, v_batch,
-      p_retry_of) c;
+    from penstock._insert_jobs(v_seed, v_now, p_jobs, v_kinds, null, v_todo, v_owner.ids,
+      v_owner.limited, v_owner.priorities, v_first_job_offsets, v_batch, p_retry_of) c;
 
     if v_new.lanes is not null then
       select array_agg(s.lane) into v_strays from (
@@ -247,9 +259,8 @@ begin
       end if;
     end if;
     v_accepted := v_accepted + coalesce(cardinality(v_new.ids), 0);
-    if v_owner.any_counted then
-      v_asked := v_asked || penstock._asked(v_owner.ids, v_owner.counted, v_new.ordinals,
-        v_keys is not null);
+    if v_owner.counted then
+      v_owners := v_owners || v_new.owners; -- guard: accepted
     end if;
     if v_new.priced is not null then
       perform penstock._book('reserve', v_new.payers, v_new.prices, v_new.priced);
@@ -260,12 +271,12 @@ begin
       from unnest(v_new.ids, v_new.statuses) with ordinality u (id, status, n);
     else
       return query
-      select coalesce(u.told, u.n), u.id, u.status, false, a.balance, v_batch
+      select coalesce(u.ordinal, u.n), u.id, u.status, false, a.balance, v_batch
       from unnest(v_new.ordinals, v_new.ids, v_new.statuses, v_new.owners) with ordinality
-        u (told, id, status, owner, n)
+        u (ordinal, id, status, owner, n)
       left join penstock.account a on a.id = u.owner and a.id <> 0;
     end if;
-    exit when v_keys is null;
+    exit when v_keyed is not true;
 
     -- What was not inserted has a live twin: another's, or an earlier item's.
     foreach v_n in array coalesce(v_new.ordinals, '{}') loop
@@ -275,11 +286,11 @@ begin
     exit when v_left = 0;
     for v_new in
       select x.ordinal, j.id, j.status, a.balance
-      from unnest(p_kinds, v_names, v_keys) with ordinality x (kind, account, key, ordinal)
+      from unnest(p_jobs) x
       join penstock.kind k on k.name = x.kind
       left join penstock.account a on a.name = x.account
       join penstock.job j on j.kind_id = k.id and j.account_id = coalesce(a.id, 0)
-        and j.dedupe_key = x.key
+        and j.dedupe_key = x.dedupe_key
       where v_todo[x.ordinal]
     loop
       ordinal := v_new.ordinal; id := v_new.id; status := v_new.status; deduplicated := true;
@@ -291,15 +302,15 @@ begin
     exit when v_left = 0;
   end loop;
 
-  if v_asked is not null and p_anew then
-    perform penstock._count_requests(v_asked, v_now);
+  if v_owners is not null and p_anew then
+    perform penstock._count_requests(v_owners, v_now);
   end if;
-  if p_webhook_urls is not null then
-    -- Not of one with a live twin: its id is the twin's, whose caller said where to tell.
+  if v_webhooks then
+    -- Not of a job with a live twin: the twin's caller chose its URL.
     insert into penstock.job_webhook (job_id, url)
-    select j.id, u.url from unnest(p_webhook_urls) with ordinality u (url, ordinal)
+    select j.id, u.webhook_url from unnest(p_jobs) u
     join penstock.job j on j.id = penstock._nth_id(v_seed, u.ordinal)
-    where u.url is not null;
+    where u.webhook_url is not null;
   end if;
   if v_accepted = 0 then
     perform penstock._await_disk();
@@ -309,7 +320,7 @@ begin
     values (v_batch, case when v_owner.ids[1] = all (v_owner.ids) then v_owner.ids[1] else 0 end,
       v_accepted, v_now);
   end if;
-  if v_keys is not null and v_left > 0 then
+  if v_keyed and v_left > 0 then
     perform penstock._refuse(409, 'dedupe_contended',
       'jobs with this dedupe key come and go too fast to submit another', 'dedupe_key',
       p_hint => 'Try again.');

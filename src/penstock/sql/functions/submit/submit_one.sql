@@ -24,10 +24,10 @@ begin
 end
 $$;
 
--- As submit_many for one job. With a key, the record of it is written in the same transaction:
+-- As _submit_jobs for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. p_own: as in submit_many.
+-- whose resting workers are told with the commit. p_own: as in _submit_jobs.
 -- Its place and its wait, as far as they can be known at little cost: a deep queue makes no submit
 -- slow.
 create or replace function penstock.submit_one(
@@ -53,14 +53,16 @@ declare
   v_record penstock.idempotency;
   v_lock_timeout text;
   v_simple boolean;
-  v_told boolean;
+  v_known boolean;
+  v_job penstock.new_job := (1, p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
+    p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_price, p_webhook_url);
+  v_jobs penstock.new_job[];
   v_kind penstock.kind;
   v_pieces jsonb[];
-  v_n integer;
+  v_total bigint;
+  v_count bigint := 0; -- what the pieces so far have of v_total
+  v_shared bigint := 0; -- the price of the pieces so far
 begin
-  if p_webhook_url is not null then
-    perform penstock._refuse_webhook_urls(array[p_webhook_url]);
-  end if;
   if p_key is not null then
     if length(p_key) not between 1 and 255 then
       perform penstock._refuse(422, 'invalid_job',
@@ -105,78 +107,69 @@ begin
         perform penstock._refuse(404, 'unknown_job',
           'the job accepted with this idempotency key is no longer kept', 'idempotency_key');
       end if;
-      select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
-      from penstock.job j
-      cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
-      where j.id = submit_one.id;
       select s.balance, s.batch, s.ids into balance, batch, ids
       from penstock._submitted_before(v_record.job_id) s;
       perform penstock._await_disk();
-      return next;
-      return;
     end if;
   end if;
 
-  deduplicated := false;
-  if p_account is null and p_dedupe_key is null and p_price is null then
-    select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_told
-    into id, status, place, eta_seconds, waiting_for, v_told
-    from penstock._submit_plain(p_kind, p_payload, p_topic, p_priority, p_run_at, p_delay,
-      p_max_attempts, p_timeout, p_expires, p_metadata) s;
-  end if;
-  if id is null then
-    -- A large request of a kind that splits becomes several jobs, which are one batch.
-    select * into v_kind from penstock.kind k where k.name = p_kind and k.split_field is not null;
-    if found and p_dedupe_key is null then
-      -- Before they are made: who asks for a million may not be able to pay for one.
-      if penstock._count_of(p_payload, v_kind.split_field) > 1000::bigint * v_kind.split_most then
-        perform penstock._refuse(422, 'invalid_payload',
-          format('%s may be at most %s: a request becomes 1000 jobs at most', v_kind.split_field,
-                 1000::bigint * v_kind.split_most), v_kind.split_field);
-      end if;
-      v_pieces := penstock._pieces(p_payload, v_kind.split_field, v_kind.split_most);
-      -- The price is the request's: its pieces share it.
-      p_price := coalesce(p_price, penstock._price_of(v_kind.price, p_payload));
+  if replayed is null then
+    deduplicated := false;
+    if p_account is null and p_dedupe_key is null and p_price is null then
+      select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_known
+      into id, status, place, eta_seconds, waiting_for, v_known
+      from penstock._submit_plain(v_job) s;
     end if;
-    v_n := coalesce(cardinality(v_pieces), 1);
-    with submitted as (
-      select s.* from penstock.submit_many(array_fill(p_kind, array[v_n]),
-        coalesce(v_pieces, array[p_payload]), array_fill(p_account, array[v_n]),
-        array[p_dedupe_key], array_fill(p_topic, array[v_n]), array_fill(p_priority, array[v_n]),
-        array_fill(p_run_at, array[v_n]), array_fill(p_delay, array[v_n]),
-        array_fill(p_max_attempts, array[v_n]), array_fill(p_timeout, array[v_n]),
-        array_fill(p_expires, array[v_n]), array_fill(p_metadata, array[v_n]),
-        case when p_price between 0 and 1000000000000 and v_n > 1
-          then penstock._shares(p_price, v_pieces, v_kind.split_field)
-          when p_price is not null then array_fill(p_price, array[v_n]) end,
-        p_batched => v_pieces is not null, p_one_request => true, p_own => p_own) s
-    )
-    select (array_agg(s.id order by s.ordinal))[1], (array_agg(s.status order by s.ordinal))[1],
-      bool_or(s.deduplicated), max(s.balance), (array_agg(s.batch))[1],
-      case when v_pieces is not null then array_agg(s.id order by s.ordinal) end
-    into id, status, deduplicated, balance, batch, ids from submitted s;
+    if id is null then
+      v_jobs := array[v_job];
+      -- A large request of a kind that splits becomes several jobs, which are one batch.
+      select * into v_kind from penstock.kind k where k.name = p_kind and k.split_field is not null;
+      if found and p_dedupe_key is null then
+        -- Before they are made: who asks for a million may not be able to pay for one.
+        if penstock._count_of(p_payload, v_kind.split_field) > 1000::bigint * v_kind.split_most then
+          perform penstock._refuse(422, 'invalid_payload',
+            format('%s may be at most %s: a request becomes 1000 jobs at most', v_kind.split_field,
+                   1000::bigint * v_kind.split_most), v_kind.split_field);
+        end if;
+        v_pieces := penstock._pieces(p_payload, v_kind.split_field, v_kind.split_most);
+        -- The price is the request's: its pieces share it.
+        p_price := coalesce(p_price, penstock._price_of(v_kind.price, p_payload));
+        v_total := penstock._count_of(p_payload, v_kind.split_field);
+        for v_n in 1 .. coalesce(cardinality(v_pieces), 0) loop
+          v_job.ordinal := v_n;
+          v_job.payload := v_pieces[v_n];
+          v_count := v_count + penstock._count_of(v_job.payload, v_kind.split_field);
+          -- By what each piece has of it; together exactly the whole.
+          v_job.price := case when p_price between 0 and 1000000000000
+            then div(p_price::numeric * v_count, v_total) - v_shared else p_price end;
+          v_shared := div(p_price::numeric * v_count, v_total);
+          v_jobs[v_n] := v_job;
+        end loop;
+      end if;
+      with submitted as (
+        select s.* from penstock._submit_jobs(v_jobs, v_pieces is not null, true, p_own) s
+      )
+      select (array_agg(s.id order by s.ordinal))[1], (array_agg(s.status order by s.ordinal))[1],
+        bool_or(s.deduplicated), max(s.balance), (array_agg(s.batch))[1],
+        case when v_pieces is not null then array_agg(s.id order by s.ordinal) end
+      into id, status, deduplicated, balance, batch, ids from submitted s;
+    end if;
+    if p_key is not null then
+      update penstock.idempotency i set job_id = submit_one.id,
+        deduplicated = submit_one.deduplicated
+      where i.scope = p_scope and i.key = p_key;
+    end if;
+    replayed := false;
+    if p_wake is not null and status = 'queued' and not deduplicated then
+      perform pg_notify('penstock_job', p_wake);
+    end if;
   end if;
-  if p_webhook_url is not null and not deduplicated then
-    insert into penstock.job_webhook (job_id, url)
-    select u.id, p_webhook_url from unnest(coalesce(ids, array[id])) u (id);
+  if v_known is not true then
+    select w.simple, w.place, w.eta_seconds, w.waiting_for
+    into v_simple, place, eta_seconds, waiting_for
+    from penstock._waiting_simply(id, penstock.clock()) w;
   end if;
-  if p_key is not null then
-    update penstock.idempotency i set job_id = submit_one.id,
-      deduplicated = submit_one.deduplicated
-    where i.scope = p_scope and i.key = p_key;
-  end if;
-  replayed := false;
-  if p_wake is not null and status = 'queued' and not deduplicated then
-    perform pg_notify('penstock_job', p_wake);
-  end if;
-  if v_told then
-    return next;
-    return;
-  end if;
-  select w.simple, w.place, w.eta_seconds, w.waiting_for
-  into v_simple, place, eta_seconds, waiting_for
-  from penstock._waiting_simply(id, penstock.clock()) w;
-  if v_simple is not true then
+  if v_known is not true and v_simple is not true then
     select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
     from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
     where j.id = submit_one.id;
@@ -212,7 +205,7 @@ begin
   -- Once before: where it may not be called, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');
   commit;
-  perform pg_catalog.pg_logical_emit_message(true, 'penstock', ''); -- guard: told when safe
+  perform pg_catalog.pg_logical_emit_message(true, 'penstock', ''); -- guard: answered when safe
 end
 $$;
 

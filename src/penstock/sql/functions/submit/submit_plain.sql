@@ -1,21 +1,19 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
--- and its values are in order; submit_many would take twice as long. Otherwise id stays null, and
--- submit_many accepts the job or says what is wrong. is_told: whether place, eta_seconds and
+-- and its values are in order; _submit_jobs would take twice as long. Otherwise id stays null, and
+-- _submit_jobs accepts the job or says what is wrong. is_known: whether place, eta_seconds and
 -- waiting_for are known, too.
 create or replace function penstock._submit_plain(
-  p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamptz,
-  p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval,
-  p_metadata jsonb, out id uuid, out status penstock.job_status, out place bigint,
-  out eta_seconds double precision, out waiting_for text, out is_told boolean
+  p_job penstock.new_job, out id uuid, out status penstock.job_status, out place bigint,
+  out eta_seconds double precision, out waiting_for text, out is_known boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned anew, each of its looks would take longer than all of them.
+  -- Planned anew, each of its statements would take longer than all of them.
   set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_at record; -- read by one statement, since each one takes about 5 us
+  v_row record; -- read by one statement, since each one takes about 5 us
   v_kind penstock.kind;
   v_queue penstock.queue;
   v_setting penstock.setting;
@@ -23,41 +21,39 @@ declare
   v_alive boolean;
   v_handled boolean;
 begin
-  select k as kind, q as queue, s as setting into v_at
+  select k as kind, q as queue, s as setting into v_row
   from penstock.kind k join penstock.queue q on q.id = k.queue_id cross join penstock.setting s
-  where k.name = p_kind and penstock._is_plain(k, q);
+  where k.name = p_job.kind and penstock._is_plain(k, q);
   if not found then
     return;
   end if;
-  v_kind := v_at.kind;
-  v_queue := v_at.queue;
-  v_setting := v_at.setting;
+  v_kind := v_row.kind;
+  v_queue := v_row.queue;
+  v_setting := v_row.setting;
   perform penstock._share_queue_lock(1886413172, v_kind.queue_id); -- guard: order locked
-  -- Where nothing is said but a small payload, nothing can be wrong with it; asked in full, that
-  -- took a tenth of the whole (2026-11). Its text is looked at last: it may be far longer.
-  if jsonb_typeof(p_payload) = 'object' -- guard: an object
-    and (p_topic, p_priority, p_run_at, p_delay, p_max_attempts, p_timeout, p_expires,
-         p_metadata) is null
+  -- Nothing can be wrong with a job that is only a small payload; the full check took a tenth of
+  -- the whole (2026-11). The payload's text comes last: it may be far longer.
+  if jsonb_typeof(p_job.payload) = 'object' -- guard: an object
+    and (p_job.topic, p_job.priority, p_job.run_at, p_job.delay, p_job.max_attempts, p_job.timeout,
+         p_job.expires, p_job.metadata, p_job.webhook_url) is null
     and v_kind.topic_field is null
-    and pg_column_size(p_payload) <= 64
-    and octet_length(p_payload::text) <= 2 * v_setting.payload_max_depth -- guard: short
+    and pg_column_size(p_job.payload) <= 64
+    and octet_length(p_job.payload::text) <= 2 * v_setting.payload_max_depth -- guard: short
   then
     null;
-  elsif penstock._job_fault(p_kind, v_kind, p_payload, null, null, p_topic, p_priority, p_run_at,
-    p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, null, v_now + interval '3650 days',
-    v_setting) is not null
-  then
+  elsif penstock._job_fault(p_job, v_kind, v_now, v_setting, false) is not null then
     return; -- guard: in order
   end if;
   select i.id, i.status, i.rank into id, status, v_rank
-  from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_kind], array[p_kind],
-    array[p_payload], array[p_topic], array[p_priority], array[p_run_at], array[p_delay],
-    array[p_max_attempts], array[p_timeout], array[p_expires], array[p_metadata],
+  from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_job], array[p_job.kind],
     v_kind.queue_id) i;
   if id is null then
     return; -- its kind or queue has changed in this moment
   end if;
-  -- The two common cases in few looks: a resting worker starts it at once, or there is none.
+  if p_job.webhook_url is not null then
+    insert into penstock.job_webhook (job_id, url) values (id, p_job.webhook_url);
+  end if;
+  -- The two common cases in few statements: an idle worker starts it at once, or there is none.
   select s.alive, s.handled into v_alive, v_handled
   from penstock._service(v_queue.name, p_kind, v_now) s;
   if status = 'queued' and not v_alive then
@@ -70,7 +66,7 @@ begin
       where k.queue_id = v_queue.id
       limit penstock._counted_at_submit() + 1) f;
     waiting_for := case when v_queue.paused_at is null then 'no_worker' else 'paused' end;
-    is_told := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
+    is_known := not exists (select from penstock.lane l where l.queue_id = v_queue.id)
       and (place is not null
         or not exists (select from penstock.snapshot s where s.queue_id = v_queue.id));
   elsif status = 'queued' and v_handled
@@ -85,7 +81,7 @@ begin
   then
     place := 1;
     eta_seconds := 0;
-    is_told := true;
+    is_known := true;
   end if;
 end
 $$;

@@ -14,4 +14,4 @@ drop table
   penstock.hook, penstock.job_webhook, penstock.delivery, penstock.seen_callback,
   penstock.upload, penstock.upload_part,
   penstock.api_key, penstock.ended_session;
-drop type penstock.job_status;
+drop type penstock.job_status, penstock.new_job;

@@ -4,6 +4,26 @@ create type penstock.job_status as enum (
   'scheduled', 'queued', 'running', 'awaiting', 'succeeded', 'failed', 'cancelled'
 );
 
+-- A job that a submit asks for, the ordinal-th of its request. Null leaves the choice to the kind,
+-- the plan and the queue.
+create type penstock.new_job as (
+  ordinal bigint,
+  kind text,
+  payload jsonb,
+  account text,
+  dedupe_key text,
+  topic text,
+  priority integer,
+  run_at timestamptz,
+  delay interval,
+  max_attempts integer,
+  timeout interval,
+  expires interval,
+  metadata jsonb,
+  price bigint,
+  webhook_url text
+);
+
 -- Jobs that were submitted together.
 create table penstock.batch (
   id uuid primary key,
