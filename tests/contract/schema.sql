@@ -10,6 +10,24 @@ CREATE TYPE penstock.job_status AS ENUM (
     'cancelled'
 );
 
+CREATE TYPE penstock.new_job AS (
+	ordinal bigint,
+	kind text,
+	payload jsonb,
+	account text,
+	dedupe_key text,
+	topic text,
+	priority integer,
+	run_at timestamp with time zone,
+	delay interval,
+	max_attempts integer,
+	timeout interval,
+	expires interval,
+	metadata jsonb,
+	price bigint,
+	webhook_url text
+);
+
 CREATE FUNCTION penstock._accepted_kinds(p_before timestamp with time zone, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, kind_id integer, since timestamp with time zone)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -40,15 +58,11 @@ CREATE FUNCTION penstock._account_locked(p_account bigint) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._account_of(p_job uuid) RETURNS bigint
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._add_arrays(p_one bigint[], p_other bigint[], p_sign integer) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._add_ended(p_from timestamp with time zone, p_until timestamp with time zone, p_again boolean) RETURNS void
+CREATE FUNCTION penstock._add_outcomes(p_from timestamp with time zone, p_until timestamp with time zone, p_again boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -91,6 +105,38 @@ WITH (fillfactor='50');
 CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at timestamp with time zone, p_full integer, p_now timestamp with time zone) RETURNS penstock.circuit
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE sql IMMUTABLE;
+
+CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
+    LANGUAGE sql STABLE;
+
+CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan';
+
+CREATE FUNCTION penstock._await_disk() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._await_lane(p_queue integer, p_kinds integer[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '100ms';
+
+CREATE FUNCTION penstock._await_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '3s';
+
+CREATE FUNCTION penstock._await_standbys() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._backoff(p_policy text, p_delay interval, p_max interval, p_failures integer) RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.job (
     id uuid NOT NULL,
@@ -161,48 +207,6 @@ CREATE TABLE penstock.job (
 )
 WITH (fillfactor='80', toast_tuple_target='512', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 
-CREATE FUNCTION penstock._ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
-    LANGUAGE sql IMMUTABLE;
-
-CREATE FUNCTION penstock._asked(p_owners bigint[], p_counted boolean[], p_accepted bigint[], p_keyed boolean) RETURNS bigint[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
-    LANGUAGE sql STABLE;
-
-CREATE FUNCTION penstock._attempts_json(p_job uuid) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
-
-CREATE FUNCTION penstock._await_disk() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._await_lane(p_queue integer, p_kinds integer[]) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '100ms';
-
-CREATE FUNCTION penstock._await_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET lock_timeout TO '3s';
-
-CREATE FUNCTION penstock._await_standbys() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._backoff(p_policy text, p_delay interval, p_max interval, p_failures integer) RETURNS interval
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._backs_off(p_job penstock.job) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -232,22 +236,16 @@ CREATE FUNCTION penstock._book_once(p_account penstock.account, p_kind text, p_a
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._boosts(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_nestloop TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._by_snapshot(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_edge bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._cancel_batch(p_batch uuid) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._charged(p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION penstock._check_limit(p_limit integer) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._check_printed() RETURNS trigger
     LANGUAGE plpgsql
@@ -314,12 +312,26 @@ CREATE FUNCTION penstock._close_ramps(p_now timestamp with time zone) RETURNS vo
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._closed(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS penstock.circuit
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._count_ahead(p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_attempts(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone, p_free integer DEFAULT 10) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.hourly_bucket (
     hour timestamp with time zone NOT NULL,
@@ -332,17 +344,10 @@ CREATE TABLE penstock.hourly_bucket (
     histogram bigint[] NOT NULL
 );
 
-CREATE FUNCTION penstock._count_ended(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
+CREATE FUNCTION penstock._count_outcomes(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan';
-
-CREATE FUNCTION penstock._count_isolated(p_jobs uuid[], p_now timestamp with time zone, p_free integer DEFAULT 10) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._count_of(p_payload jsonb, p_field text) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._count_queued(p_queue integer, p_kinds integer[], p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid, p_limit integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -357,13 +362,6 @@ CREATE FUNCTION penstock._count_running(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._count_starts(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamp with time zone, free boolean, handled boolean)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -375,10 +373,10 @@ CREATE FUNCTION penstock._count_waiting(p_most integer, p_now timestamp with tim
 CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._counted_places() RETURNS integer
+CREATE FUNCTION penstock._counted_attempts() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._counted_starts() RETURNS integer
+CREATE FUNCTION penstock._counted_places() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._deadline(p_status penstock.job_status, p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
@@ -433,13 +431,6 @@ CREATE FUNCTION penstock._elapsed(p_length interval) RETURNS interval
 CREATE FUNCTION penstock._end_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._ended_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
-    LANGUAGE sql STABLE;
-
-CREATE FUNCTION penstock._ended_since(p_counted_until timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF penstock.hourly_bucket
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -480,9 +471,6 @@ CREATE FUNCTION penstock._ensure_ranges(p_parent text, p_key text, p_days intege
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._entry_json(p_account text, p_kind text, p_amount bigint, p_ref text, p_reason text, p_balance bigint, p_replayed boolean) RETURNS jsonb
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._erase_rows(p_account bigint, p_rows integer, OUT jobs integer, OUT webhooks integer, OUT uploads integer) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -514,10 +502,6 @@ CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit in
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._failing_hosts() RETURNS jsonb
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._fair_ahead(p_queue integer, p_kinds integer[], p_account bigint, p_own bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -529,14 +513,14 @@ CREATE FUNCTION penstock._fair_floor(p_queue integer) RETURNS bigint
 CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._faults(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_latest timestamp with time zone) RETURNS TABLE(ordinal bigint, fault text, kind text, payload jsonb)
+CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_starts timestamp with time zone[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -595,6 +579,12 @@ CREATE FUNCTION penstock._finish_waiting(p_jobs uuid[], p_outcome text, p_error 
     SET plan_cache_mode TO 'force_custom_plan'
     SET jit TO 'off';
 
+CREATE FUNCTION penstock._first_job_offsets(p_names text[], p_fresh bigint[], p_one_request boolean) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_nestloop TO 'off'
+    SET jit TO 'off';
+
 CREATE FUNCTION penstock._first_range(p_days integer, p_now timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE;
 
@@ -602,14 +592,15 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._full_ramp(p_queue penstock.queue) RETURNS integer
-    LANGUAGE sql IMMUTABLE;
-
 CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
     LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._has_few_by_statistics(p_table regclass) RETURNS boolean
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
@@ -624,41 +615,17 @@ CREATE FUNCTION penstock._hold_plain(p_queue integer, p_kinds integer[], p_limit
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE TABLE penstock.plan (
-    name text NOT NULL,
-    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
-    declared_by text,
-    declared_in jsonb,
-    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
-    priority integer DEFAULT 0 NOT NULL,
-    concurrency integer,
-    per_hour integer,
-    weight integer DEFAULT 1 NOT NULL,
-    first_job integer DEFAULT 0 NOT NULL,
-    is_default boolean DEFAULT false NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
-    CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
-    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
-    CONSTRAINT per_hour_is_positive CHECK ((per_hour >= 1)),
-    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
-    CONSTRAINT weight_in_range CHECK (((weight >= 1) AND (weight <= 1000)))
-);
-
-CREATE FUNCTION penstock._hold_plan(p_name text) RETURNS penstock.plan
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._hour_bounds() RETURNS bigint[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._hour_class(p_error jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._in_jobs(p_number bigint) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION penstock._hour_over_at(p_account bigint, p_number bigint, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_names text[], p_kinds text[], p_payloads jsonb[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_queue integer DEFAULT NULL::integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_boosts integer[] DEFAULT NULL::integer[], p_keys text[] DEFAULT NULL::text[], p_prices bigint[] DEFAULT NULL::bigint[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
+CREATE FUNCTION penstock._insert_jobs(p_seed uuid, p_now timestamp with time zone, p_jobs penstock.new_job[], p_kinds text[], p_queue integer, p_todo boolean[] DEFAULT NULL::boolean[], p_owners bigint[] DEFAULT NULL::bigint[], p_limited boolean[] DEFAULT NULL::boolean[], p_plan_priorities integer[] DEFAULT NULL::integer[], p_first_job_offsets integer[] DEFAULT NULL::integer[], p_batch uuid DEFAULT NULL::uuid, p_retry_of uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, status penstock.job_status, queue_id integer, lane bigint, kind_id integer, rank bigint, account_id bigint, reserved bigint)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -674,6 +641,10 @@ CREATE FUNCTION penstock._is_locked(p_xmax xid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._is_moment(p_text text) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._is_outage(p_class text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
@@ -682,10 +653,6 @@ CREATE FUNCTION penstock._is_plain(p_kind penstock.kind, p_queue penstock.queue)
 
 CREATE FUNCTION penstock._is_steady(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._is_told_of_few(p_table regclass) RETURNS boolean
-    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._is_troubled(p_circuit penstock.circuit) RETURNS boolean
@@ -710,7 +677,7 @@ CREATE TABLE penstock.setting (
     CONSTRAINT there_is_one_row CHECK (only_row)
 );
 
-CREATE FUNCTION penstock._job_fault(p_kind text, p_known penstock.kind, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, p_price bigint, p_latest timestamp with time zone, p_setting penstock.setting) RETURNS text
+CREATE FUNCTION penstock._job_fault(p_job penstock.new_job, p_kind penstock.kind, p_now timestamp with time zone, p_setting penstock.setting, p_own boolean) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE TABLE penstock.finished (
@@ -771,6 +738,10 @@ CREATE FUNCTION penstock._job_rows(p_ids uuid[]) RETURNS SETOF jsonb
     SET enable_mergejoin TO 'off'
     SET jit TO 'off';
 
+CREATE FUNCTION penstock._jobs_ahead(p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer, p_typical double precision, p_mixed boolean, OUT jobs bigint, OUT work double precision, OUT own_jobs bigint, OUT own_work double precision) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._jobs_without_lane() RETURNS SETOF penstock.job
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -824,6 +795,31 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
 CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamp with time zone, started_at timestamp with time zone, locks boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE TABLE penstock.plan (
+    name text NOT NULL,
+    declared jsonb DEFAULT '{}'::jsonb NOT NULL,
+    declared_by text,
+    declared_in jsonb,
+    overrides jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    concurrency integer,
+    per_hour integer,
+    weight integer DEFAULT 1 NOT NULL,
+    first_job integer DEFAULT 0 NOT NULL,
+    is_default boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT concurrency_is_positive CHECK ((concurrency >= 1)),
+    CONSTRAINT first_job_in_range CHECK (((first_job >= '-1000'::integer) AND (first_job <= 1000))),
+    CONSTRAINT name_is_plain CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'::text)),
+    CONSTRAINT per_hour_is_positive CHECK ((per_hour >= 1)),
+    CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
+    CONSTRAINT weight_in_range CHECK (((weight >= 1) AND (weight <= 1000)))
+);
+
+CREATE FUNCTION penstock._lock_plan(p_name text) RETURNS penstock.plan
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -846,10 +842,6 @@ CREATE FUNCTION penstock._may_see(p_id uuid, p_account text, p_topic text, p_onl
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._moment(p_text text, p_field text) RETURNS timestamp with time zone
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._move_to_finished(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[], p_now timestamp with time zone, p_locked uuid[], p_from penstock.job_status[] DEFAULT '{running,awaiting}'::penstock.job_status[], OUT ids uuid[], OUT attempts integer[], OUT statuses penstock.job_status[], OUT queues integer[], OUT started timestamp with time zone[], OUT gates integer[], OUT accounts bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -861,12 +853,11 @@ CREATE FUNCTION penstock._moved_since(p_since timestamp with time zone) RETURNS 
 CREATE FUNCTION penstock._n_of_id(p_seed uuid, p_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
+CREATE FUNCTION penstock._new_jobs(p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[], p_priorities integer[], p_run_ats timestamp with time zone[], p_delays interval[], p_max_attempts integer[], p_timeouts interval[], p_expires interval[], p_metadata jsonb[], p_prices bigint[], p_webhook_urls text[]) RETURNS penstock.new_job[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._note_answers(p_queues integer[], p_starts timestamp with time zone[], p_outcomes text[], p_now timestamp with time zone) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._not_after(p_at timestamp with time zone, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._nth_id(p_seed uuid, p_n bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -885,35 +876,7 @@ CREATE FUNCTION penstock._open_lanes(p_accounts bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._opened(p_circuit penstock.circuit, p_effect text, p_class text, p_retry_after interval, p_running integer, p_now timestamp with time zone) RETURNS penstock.circuit
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._opens(p_circuit penstock.circuit, p_effect text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_boolean(p_options jsonb, p_key text) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_integer(p_options jsonb, p_key text, p_min bigint, p_max bigint) RETURNS integer
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_kept(p_options jsonb, p_key text, p_default interval) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_seconds(p_options jsonb, p_key text, p_allow_zero boolean DEFAULT false) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_text(p_options jsonb, p_key text) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._option_texts(p_options jsonb, p_key text) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -921,8 +884,8 @@ CREATE FUNCTION penstock._option_webhook(p_options jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._option_word(p_options jsonb, p_key text, p_allowed text[]) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+CREATE FUNCTION penstock._options(p_of text) RETURNS TABLE(name text, field text, type text, minimum bigint, maximum bigint, preset jsonb, choices text)
+    LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._other_probe(p_queue integer, p_kinds integer[]) RETURNS uuid
@@ -931,32 +894,26 @@ CREATE FUNCTION penstock._other_probe(p_queue integer, p_kinds integer[]) RETURN
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._overview_ended(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
+CREATE FUNCTION penstock._outcomes_between(p_from timestamp with time zone, p_until timestamp with time zone) RETURNS TABLE(ended_at timestamp with time zone, queue_id integer, kind_id integer, outcome text, class text, ms bigint)
+    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._overview_live(p_counted integer, p_now timestamp with time zone) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
 
-CREATE FUNCTION penstock._page_finished(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
+CREATE FUNCTION penstock._overview_outcomes(p_hours integer, p_now timestamp with time zone) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET enable_sort TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET jit TO 'off';
+    SET plan_cache_mode TO 'force_custom_plan';
 
 CREATE FUNCTION penstock._page_ids(p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT after uuid, OUT seen boolean) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._page_live(p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, OUT ids uuid[], OUT floor uuid) RETURNS record
+CREATE FUNCTION penstock._page_of(p_table regclass, p_status penstock.job_status, p_kind integer, p_queue integer, p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid, p_unsuccessful boolean, OUT ids uuid[], OUT floor uuid) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan'
     SET enable_sort TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off';
@@ -1023,16 +980,9 @@ CREATE FUNCTION penstock._quantile_seconds(p_upto bigint[], p_share double preci
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._queue_options() RETURNS text[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._queue_rows(p_queue text, p_now timestamp with time zone) RETURNS SETOF jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._queue_waits_for(p_queue penstock.queue, p_gate penstock.gate, p_circuit penstock.circuit, p_alive boolean, p_handled boolean, p_free boolean, p_running bigint, p_now timestamp with time zone) RETURNS text
-    LANGUAGE sql STABLE;
 
 CREATE FUNCTION penstock._queued_by_snapshot(p_now timestamp with time zone) RETURNS TABLE(queue_id integer, jobs bigint)
     LANGUAGE plpgsql STABLE
@@ -1048,11 +998,6 @@ CREATE FUNCTION penstock._rank(p_ordering text, p_priority integer, p_step inter
 CREATE FUNCTION penstock._rate_seconds(p_queue penstock.queue, p_next_at timestamp with time zone, p_nth bigint, p_now timestamp with time zone) RETURNS double precision
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._read_batch(p_id uuid, p_limit integer, p_after uuid, p_public boolean DEFAULT false) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
-
 CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean DEFAULT true, p_must_exist boolean DEFAULT true) RETURNS jsonb
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1060,18 +1005,13 @@ CREATE FUNCTION penstock._read_job(p_id uuid, p_most integer, p_attempts boolean
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._read_price_field(p_price jsonb) RETURNS jsonb
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._recent_wait_seconds() RETURNS double precision
+CREATE FUNCTION penstock._read_options(p_of text, p_options jsonb, p_index bigint DEFAULT NULL::bigint) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._read_price(p_options jsonb) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._record_deliveries(p_jobs uuid[]) RETURNS void
     LANGUAGE plpgsql
@@ -1080,11 +1020,6 @@ CREATE FUNCTION penstock._record_deliveries(p_jobs uuid[]) RETURNS void
 CREATE FUNCTION penstock._recoverable(p_now timestamp with time zone, p_limit integer) RETURNS TABLE(id uuid, attempt integer, outcome text, error jsonb)
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._recovered_waiting() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock._recovery_at(p_job penstock.job) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
@@ -1106,15 +1041,11 @@ CREATE FUNCTION penstock._refuse(p_status integer, p_code text, p_message text, 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_computed(p_kind text, p_priced boolean) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_endless(p_payload jsonb) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_fault(p_fault text, p_kind text, p_index bigint, p_setting penstock.setting, p_payload jsonb) RETURNS void
+CREATE FUNCTION penstock._refuse_faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1127,19 +1058,15 @@ CREATE FUNCTION penstock._refuse_foreign_job(p_id uuid, p_account text, p_topic 
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_entry(p_amount bigint, p_reason text, p_ref text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_odd_item(p_item jsonb) RETURNS void
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION penstock._refuse_odd_limit(p_limit integer) RETURNS void
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_odd_name(p_name text, p_field text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_odd_split(p_kind penstock.kind) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
@@ -1147,44 +1074,21 @@ CREATE FUNCTION penstock._refuse_old_snapshot(p_queue integer) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '3s';
 
-CREATE FUNCTION penstock._refuse_other_account(p_kinds text[], p_payloads jsonb[], p_accounts text[]) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb DEFAULT NULL::jsonb, p_new_in jsonb DEFAULT NULL::jsonb, p_instead_of text DEFAULT NULL::text, p_reset text DEFAULT NULL::text) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_own_price(p_kinds text[]) RETURNS void
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION penstock._refuse_other_declaration(p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text, p_old_in jsonb, p_new_in jsonb, p_instead_of text, p_reset text) RETURNS void
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_rewrite() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._refuse_unknown_batch(p_id uuid) RETURNS void
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._refuse_unknown_job(p_id uuid) RETURNS void
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._refuse_unknown_key(p_id text) RETURNS void
-    LANGUAGE plpgsql STABLE
+    LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_unknown_options(p_options jsonb, p_known text[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refuse_webhook_urls(p_urls text[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._refused_after(p_refused double precision, p_is_refused boolean) RETURNS double precision
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._request_cancel(p_jobs uuid[]) RETURNS SETOF uuid
     LANGUAGE sql
@@ -1202,9 +1106,6 @@ CREATE FUNCTION penstock._resolve(p_jobs uuid[], p_accounts bigint[], p_reserved
 CREATE FUNCTION penstock._rfc3339(p_at timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._row_that_opens(p_refused double precision) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status text, jobs bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1212,15 +1113,14 @@ CREATE FUNCTION penstock._sample_live() RETURNS TABLE(queue_id integer, status t
 CREATE FUNCTION penstock._scanned_jobs() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._seconds(p_seconds double precision, p_field text) RETURNS interval
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._seconds(p_seconds double precision) RETURNS interval
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE;
 
 CREATE FUNCTION penstock._served_kinds(p_queue integer, p_now timestamp with time zone) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._service(p_queue integer, p_kind integer, p_now timestamp with time zone) RETURNS TABLE(alive boolean, handled boolean)
+CREATE FUNCTION penstock._service(p_queue text, p_kind text, p_now timestamp with time zone) RETURNS TABLE(alive boolean, handled boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._session_age() RETURNS interval
@@ -1261,10 +1161,6 @@ CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETU
 CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
     LANGUAGE sql;
 
-CREATE FUNCTION penstock._shares(p_price bigint, p_pieces jsonb[], p_field text) RETURNS bigint[]
-    LANGUAGE sql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._short_json(j penstock.job, f penstock.finished, p_kind text, p_queue text, p_account text, p_charged bigint, p_refunded bigint, p_waiting_for text) RETURNS jsonb
     LANGUAGE sql STABLE;
 
@@ -1288,9 +1184,6 @@ CREATE FUNCTION penstock._slot_seconds(p_left double precision[], p_slots intege
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._slots(p_limit integer, p_running integer, p_measured double precision) RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._staleness(p_job penstock.job) RETURNS jsonb
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1299,7 +1192,7 @@ CREATE FUNCTION penstock._status_of(p_id uuid) RETURNS penstock.job_status
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._stop(p_queue integer, p_kind integer, p_paused_at timestamp with time zone, p_now timestamp with time zone) RETURNS SETOF text
+CREATE FUNCTION penstock._stop(p_queue penstock.queue, p_kind text, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE sql STABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._stop_claims(p_accounts bigint[]) RETURNS void
@@ -1317,7 +1210,15 @@ CREATE FUNCTION penstock._stopped_by(p_queue integer, p_now timestamp with time 
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._submit_plain(p_kind text, p_payload jsonb, p_topic text, p_priority integer, p_run_at timestamp with time zone, p_delay interval, p_max_attempts integer, p_timeout interval, p_expires interval, p_metadata jsonb, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_told boolean) RETURNS record
+CREATE FUNCTION penstock._submit_jobs(p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean DEFAULT false, p_own boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET work_mem TO '64MB'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock._submit_plain(p_job penstock.new_job, OUT id uuid, OUT status penstock.job_status, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text, OUT is_known boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan';
@@ -1361,12 +1262,6 @@ CREATE FUNCTION penstock._typical_pace(p_queue integer) RETURNS TABLE(seconds do
 CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zone, p_most integer) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._unhandled_kinds(p_most integer, p_now timestamp with time zone) RETURNS TABLE(queue_id integer, queue text, kind text, jobs bigint, oldest_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
 
 CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
     LANGUAGE sql
@@ -1469,7 +1364,7 @@ CREATE FUNCTION penstock.blocks_loops(p_job uuid) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.cancel_batch(id uuid) RETURNS jsonb
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.cancel_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid) RETURNS jsonb
@@ -1510,7 +1405,8 @@ CREATE FUNCTION penstock.claim_jobs(p_worker bigint, p_queue text, p_limit integ
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
-    SET jit TO 'off';
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan';
 
 CREATE FUNCTION penstock.clock() RETURNS timestamp with time zone
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -1725,8 +1621,7 @@ CREATE FUNCTION penstock.list_deliveries(p_account text DEFAULT NULL::text, p_ow
 
 CREATE FUNCTION penstock.list_jobs(p_status text DEFAULT NULL::text, p_kind text DEFAULT NULL::text, p_queue text DEFAULT NULL::text, p_account text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_limit integer DEFAULT 50, p_before uuid DEFAULT NULL::uuid) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_custom_plan';
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.list_keys(p_account text DEFAULT NULL::text, p_limit integer DEFAULT 1000, p_after text DEFAULT NULL::text) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1758,7 +1653,9 @@ CREATE FUNCTION penstock.list_stuck(p_limit integer DEFAULT 100) RETURNS SETOF j
 
 CREATE FUNCTION penstock.list_unhandled() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.list_workers() RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1890,7 +1787,8 @@ CREATE FUNCTION penstock.read_batch(id uuid) RETURNS jsonb
 
 CREATE FUNCTION penstock.read_batch_of(p_id uuid, p_account text, p_limit integer DEFAULT 100, p_after uuid DEFAULT NULL::uuid, p_public boolean DEFAULT false) RETURNS jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan';
 
 CREATE FUNCTION penstock.read_body(p_id uuid, p_part text, p_most integer DEFAULT NULL::integer, OUT body text, OUT characters integer, OUT uploads uuid[]) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1998,7 +1896,7 @@ CREATE FUNCTION penstock.refund_credits(account text, ref text, reason text DEFA
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.refuse_computed(p_kinds text[], p_priced boolean[]) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '00:00:15'::interval, p_queues text[] DEFAULT NULL::text[], p_kinds text[] DEFAULT NULL::text[]) RETURNS bigint
@@ -2101,12 +1999,8 @@ CREATE FUNCTION penstock.submit_jobs(jobs jsonb) RETURNS SETOF jsonb
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.submit_many(p_kinds text[], p_payloads jsonb[], p_accounts text[] DEFAULT NULL::text[], p_dedupe_keys text[] DEFAULT NULL::text[], p_topics text[] DEFAULT NULL::text[], p_priorities integer[] DEFAULT NULL::integer[], p_run_ats timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], p_delays interval[] DEFAULT NULL::interval[], p_max_attempts integer[] DEFAULT NULL::integer[], p_timeouts interval[] DEFAULT NULL::interval[], p_expires interval[] DEFAULT NULL::interval[], p_metadata jsonb[] DEFAULT NULL::jsonb[], p_prices bigint[] DEFAULT NULL::bigint[], p_batched boolean DEFAULT false, p_one_request boolean DEFAULT false, p_retry_of uuid DEFAULT NULL::uuid, p_anew boolean DEFAULT true, p_webhook_urls text[] DEFAULT NULL::text[], p_own boolean DEFAULT false) RETURNS TABLE(ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint, batch uuid)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET work_mem TO '64MB'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.submit_one(p_kind text, p_payload jsonb, p_account text DEFAULT NULL::text, p_dedupe_key text DEFAULT NULL::text, p_topic text DEFAULT NULL::text, p_priority integer DEFAULT NULL::integer, p_run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_delay interval DEFAULT NULL::interval, p_max_attempts integer DEFAULT NULL::integer, p_timeout interval DEFAULT NULL::interval, p_expires interval DEFAULT NULL::interval, p_metadata jsonb DEFAULT NULL::jsonb, p_key text DEFAULT NULL::text, p_scope text DEFAULT ''::text, p_wake text DEFAULT NULL::text, p_price bigint DEFAULT NULL::bigint, p_webhook_url text DEFAULT NULL::text, p_own boolean DEFAULT false) RETURNS TABLE(id uuid, status penstock.job_status, deduplicated boolean, replayed boolean, place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid, ids uuid[])
     LANGUAGE plpgsql SECURITY DEFINER
