@@ -25,11 +25,11 @@ from essays import session as essays
 from feedback import session as feedback
 from marking import session as marking
 from penstock.dashboard.frame import (
-    ask_who,
+    ask_to_sign_in,
     came_from_us,
-    outside,
     read_form,
     refuse_form,
+    with_headers,
 )
 from penstock.dashboard.session import Session, doors, signed_in
 from penstock.errors import Unavailable
@@ -52,10 +52,10 @@ _templates = Environment(
 def routes(stage: Stage) -> list[BaseRoute]:
     landing = Landing(stage)
     return [
-        Route("/demo", outside(landing.page), methods=["GET"]),
-        Route("/demo/now", outside(landing.now), methods=["GET"]),
-        Route("/demo/enter/{system}", outside(landing.enter), methods=["GET"]),
-        Route("/demo/{part}/{order}", outside(landing.order), methods=["POST"]),
+        Route("/demo", with_headers(landing.page), methods=["GET"]),
+        Route("/demo/now", with_headers(landing.now), methods=["GET"]),
+        Route("/demo/enter/{system}", with_headers(landing.enter), methods=["GET"]),
+        Route("/demo/{part}/{order}", with_headers(landing.order), methods=["POST"]),
         Mount("/demo/static", StaticFiles(directory=_FOLDER / "static")),
     ]
 
@@ -72,7 +72,7 @@ class Landing:
     async def page(self, request: Request) -> Response:
         session = await signed_in(request)
         if session is None:
-            return ask_who(request)
+            return ask_to_sign_in(request)
         self._stage.people.notice()
         language = _language(request)
         text = _templates.get_template("landing.html").render(
@@ -81,7 +81,7 @@ class Landing:
             other=next(one for one in words.LANGUAGES if one != language),
             systems=[(one.key, ABOUT[language][one.key]) for one in SYSTEMS],
             now=await self._now(language),
-            form_token=doors(request).form_token(session.nonce),
+            form_token=doors(request).form_tokens(session.nonce)[0],
         )
         return HTMLResponse(text)
 
@@ -94,7 +94,7 @@ class Landing:
     async def enter(self, request: Request) -> Response:
         """On into a system, signed in there. Cookies are for a host, whatever the port."""
         if await signed_in(request) is None:
-            return ask_who(request)
+            return ask_to_sign_in(request)
         key = request.path_params["system"]
         if key not in self._stage.ports:
             return Response(status_code=HTTPStatus.NOT_FOUND)
@@ -110,9 +110,9 @@ class Landing:
         """Stop, start, kill. Back to the page; a script that asks gets how things stand."""
         session = await signed_in(request)
         if session is None:
-            return ask_who(request)
+            return ask_to_sign_in(request)
         if not await _is_ours(request, session):
-            return await refuse_form(request)
+            return refuse_form(request)
         order = self._orders.get((request.path_params["part"], request.path_params["order"]))
         if order is None:
             return Response(status_code=HTTPStatus.NOT_FOUND)

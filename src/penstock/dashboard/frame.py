@@ -30,6 +30,7 @@ __all__ = [  # all that a page needs of the web, in one import
     "Response",
     "Route",
     "action",
+    "ask_to_sign_in",
     "backend",
     "came_from_us",
     "confirm",
@@ -116,7 +117,7 @@ def _guarded(show: Page) -> Page:
     async def guarded(request: Request) -> Response:
         request.state.session = await signed_in(request)
         if request.state.session is None:
-            return _ask_to_sign_in(request)
+            return ask_to_sign_in(request)
         return await refusals_as_pages(show)(request, **request.path_params)
 
     return guarded
@@ -252,7 +253,7 @@ def backend(request: Request) -> Backend:
     return behind
 
 
-def _ask_to_sign_in(request: Request) -> Response:
+def ask_to_sign_in(request: Request) -> Response:
     """To the page that asks; who is signed in comes back here."""
     after = here(request) if request.method == "GET" else ""
     return go(request, f"login?next={quote(after, safe='')}" if after else "login")
