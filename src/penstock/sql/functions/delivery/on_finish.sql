@@ -1,6 +1,6 @@
--- Calling an app's on_finish callback when a job has finished. The transaction that finishes the job
--- writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it. The
--- process that calls the app deletes the row in the transaction in which the app writes: so the
+-- Calling an app's on_finish callback when a job has finished. The transaction that finishes the
+-- job writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it.
+-- The process that calls the app deletes the row in the transaction in which the app writes: so the
 -- callback takes effect once, and is called again later if its writes fail. A worker that finishes
 -- such a job does both in one transaction.
 
