@@ -45,7 +45,7 @@ select count(*) from penstock.submit_many(
 _FINISHED = """
 insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority, attempt,
   failures, deferrals, crashes, max_attempts, version, created_at, run_at, started_at, finished_at,
-  ended_in_start, error, payload)
+  finished_by_attempt, error, payload)
 select penstock.new_id(t.at), case when t.n % 50 = 0 then q.failed_class else q.succeeded_class end,
   (case when t.n % 50 = 0 then 'failed' else 'succeeded' end)::penstock.job_status,
   0, q.id, k.id, 0, 1, 0, 0, 0, 3, 3, t.at, t.at, t.at,

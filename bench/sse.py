@@ -129,7 +129,7 @@ class Jobs:
             *(self._worker, [job["id"]], [job["attempt"]], ["succeeded"]),
             *([{"round": self._told}], [None], [None]),
         )
-        await self._conn.execute("select penstock.tell_change()")
+        await self._conn.execute("select penstock.notify_change()")
         await watchers.until_all(times.had, HEAR_SECONDS)
         return [(at - began) * 1000 for at in times.had.values()]
 

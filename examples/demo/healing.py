@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from demo.children import Child, End
-from demo.looks import AWAY, Looks, Orphan
+from demo.looks import DATABASE_UNAVAILABLE, Looks, Orphan
 from demo.story import Line, Story
 
 LOOK_SECONDS = 0.1
@@ -65,7 +65,7 @@ class Healing:
     def _watch(self, part: str, work: Coroutine[Any, Any, None]) -> None:
         async def watched() -> None:
             # Where the database goes away as well, there is nothing more to be measured.
-            with suppress(*AWAY):
+            with suppress(*DATABASE_UNAVAILABLE):
                 await work
 
         if part in self._watching:

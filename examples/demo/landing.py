@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from demo import words
 from demo.about import ABOUT
 from demo.children import Child
-from demo.looks import AWAY, Row
+from demo.looks import DATABASE_UNAVAILABLE, Row
 from demo.stage import Stage
 from demo.systems import SYSTEMS
 from essays import session as essays
@@ -126,7 +126,7 @@ class Landing:
     async def _now(self, language: str) -> dict[str, Any]:
         try:
             found = await self._stage.looks.now()
-        except AWAY as error:
+        except DATABASE_UNAVAILABLE as error:
             raise Unavailable("the database does not answer") from error
         return {
             "systems": {one.key: self._figures(found.get(one.queue), language) for one in SYSTEMS},

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 NEWEST = 24
 # What it means when the database is gone.
-AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+DATABASE_UNAVAILABLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 # Several open pages are shown the same look.
 _FRESH_SECONDS = 0.5
 
@@ -64,14 +64,14 @@ class Looks:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self._looking = asyncio.Lock()
-        self._looked_at = -math.inf
+        self._page_scan_limit = -math.inf
         self._seen: dict[str, Row] = {}
 
     async def now(self) -> dict[str, Row]:
         """By queue; not older than half a second."""
         async with self._looking:
-            if time.monotonic() - self._looked_at > _FRESH_SECONDS:
-                self._looked_at = time.monotonic()
+            if time.monotonic() - self._page_scan_limit > _FRESH_SECONDS:
+                self._page_scan_limit = time.monotonic()
                 self._seen = await self._look()
             return self._seen
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import aiohttp
 
 from demo import texts
-from demo.looks import AWAY
+from demo.looks import DATABASE_UNAVAILABLE
 from feedback.pupils import class_of_fifty
 
 # Where more waits than this, nobody adds to it.
@@ -270,7 +270,14 @@ class People:
         """A site that is being started again, or a database: they come back later."""
         try:
             await work()
-        except (*AWAY, TimeoutError, aiohttp.ClientError, Unwell, ValueError, LookupError):
+        except (
+            *DATABASE_UNAVAILABLE,
+            TimeoutError,
+            aiohttp.ClientError,
+            Unwell,
+            ValueError,
+            LookupError,
+        ):
             await asyncio.sleep(_AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001  # the others go on
             # Once for each: they come every few seconds.

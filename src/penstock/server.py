@@ -27,7 +27,7 @@ from penstock.http.auth.caller import Auth
 from penstock.http.backend import Backend, Worked
 from penstock.http.live.hub import Hub
 from penstock.security.roots import read_roots
-from penstock.worker.maintenance.upkeep import Keeper
+from penstock.worker.maintenance.upkeep import UpkeepLoop
 from penstock.worker.reporting.on_finish import DueCallbacks
 from penstock.worker.worker import Options, Worker
 
@@ -114,7 +114,7 @@ class AppRunner:
     def leave(self) -> None:
         """The server stops: release the jobs that run."""
         for worker in self._working:
-            worker.stop_now()
+            worker.stop_at_once()
 
 
 async def _deliver(due: asyncio.Event, callbacks: DueCallbacks, pause: float | None) -> None:
@@ -173,7 +173,7 @@ def api(
             on_leave=[runner.leave, live.close],
             may_notify_in_commit=app.may_ride,
             wake=app.wake,
-            tell_app=due.set,
+            notify_app=due.set,
         )
         live.start()
         loops = Supervisor(_log)
@@ -181,7 +181,7 @@ def api(
         if standing:
             loops.start("the watch of driven queues", drives.poll)
         if standing and not worker:
-            loops.start("upkeep", Keeper(await app.dsn(), engine, app.queues).run)
+            loops.start("upkeep", UpkeepLoop(await app.dsn(), engine, app.queues).run)
         working = await _begin_worker(app, api) if worker else None
         try:
             yield
@@ -240,7 +240,7 @@ def leave_now(api: Starlette) -> None:
     leave(api)
     worker: Worker | None = getattr(api.state, "worker", None)
     if worker is not None:
-        worker.stop_now()
+        worker.stop_at_once()
 
 
 async def _begin_worker(app: Penstock, api: Starlette) -> "asyncio.Task[object]":

@@ -115,7 +115,7 @@ async def test_what_is_declared_of_a_kind_reaches_the_database(
             "timeout_seconds": 90,
             "attempts": 7,
         },
-        "other": {"queue": "q", "computed": ["dedupe", "account"], "hooked": True},
+        "other": {"queue": "q", "computed": ["dedupe", "account"], "has_on_finish": True},
     }
     await app.close()
 

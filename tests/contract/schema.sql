@@ -92,7 +92,7 @@ CREATE TABLE penstock.circuit (
     answered_start timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     address text,
     reachable boolean DEFAULT false NOT NULL,
-    looked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    checked_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
     CONSTRAINT counts_are_not_negative CHECK (((tries >= 0) AND (in_row >= 0) AND (resume >= 1))),
     CONSTRAINT open_has_a_next CHECK (((state <> 'open'::text) OR ((next_at IS NULL) = (class IS NULL)))),
     CONSTRAINT probe_is_whole CHECK (((probe_job IS NULL) = (probe_attempt IS NULL))),
@@ -108,6 +108,10 @@ CREATE FUNCTION penstock._after_answer(p_circuit penstock.circuit, p_started_at 
 
 CREATE FUNCTION penstock._answered_lately(p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE sql IMMUTABLE;
+
+CREATE FUNCTION penstock._apply_outcomes_to_circuits(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._attempt_json(p_attempt integer, p_worker text, p_started_at timestamp with time zone, p_ended_at timestamp with time zone, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql STABLE;
@@ -158,17 +162,17 @@ CREATE TABLE penstock.job (
     deferrals integer DEFAULT 0 NOT NULL,
     crashes integer DEFAULT 0 NOT NULL,
     losses integer DEFAULT 0 NOT NULL,
-    holds smallint DEFAULT 0 NOT NULL,
+    slots_held smallint DEFAULT 0 NOT NULL,
     provisional smallint DEFAULT 0 NOT NULL,
-    refunds smallint DEFAULT 0 NOT NULL,
-    spared smallint DEFAULT 0 NOT NULL,
+    withdrawn_failures smallint DEFAULT 0 NOT NULL,
+    uncounted_failures smallint DEFAULT 0 NOT NULL,
     isolated smallint DEFAULT 0 NOT NULL,
-    alone boolean DEFAULT false NOT NULL,
+    only_suspect boolean DEFAULT false NOT NULL,
     blocks boolean DEFAULT false NOT NULL,
-    benched boolean DEFAULT false NOT NULL,
-    parked boolean DEFAULT false NOT NULL,
+    deferred_probe boolean DEFAULT false NOT NULL,
+    failure_pending boolean DEFAULT false NOT NULL,
     first_job boolean DEFAULT false NOT NULL,
-    priority_said boolean DEFAULT false NOT NULL,
+    priority_given boolean DEFAULT false NOT NULL,
     worker_id bigint,
     started_at timestamp with time zone,
     timeout_at timestamp with time zone,
@@ -196,14 +200,14 @@ CREATE TABLE penstock.job (
     CONSTRAINT attempts_are_left CHECK ((failures < max_attempts)),
     CONSTRAINT awaiting_has_callback CHECK (((status = 'awaiting'::penstock.job_status) = (callback_hash IS NOT NULL))),
     CONSTRAINT counters_are_not_negative CHECK (((attempt >= 0) AND (failures >= 0) AND (deferrals >= 0) AND (crashes >= 0))),
+    CONSTRAINT failure_pending_is_scheduled CHECK (((NOT failure_pending) OR (status = 'scheduled'::penstock.job_status))),
     CONSTRAINT lane_is_the_accounts CHECK (((lane = '-1'::integer) OR (lane = account_id))),
     CONSTRAINT live_only CHECK ((status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status, 'running'::penstock.job_status, 'awaiting'::penstock.job_status]))),
-    CONSTRAINT parked_is_scheduled CHECK (((NOT parked) OR (status = 'scheduled'::penstock.job_status))),
     CONSTRAINT priced_has_account CHECK (((reserved = 0) OR ((reserved > 0) AND (account_id <> 0)))),
     CONSTRAINT priority_in_range CHECK (((priority >= '-1000'::integer) AND (priority <= 1000))),
     CONSTRAINT running_has_worker CHECK (((status = 'running'::penstock.job_status) = (worker_id IS NOT NULL))),
     CONSTRAINT started_has_deadline CHECK (((status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status])) = (deadline_at IS NOT NULL))),
-    CONSTRAINT waiting_holds_nothing CHECK (((holds = 0) OR (status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status]))))
+    CONSTRAINT waiting_has_no_slots CHECK (((slots_held = 0) OR (status = ANY (ARRAY['running'::penstock.job_status, 'awaiting'::penstock.job_status]))))
 )
 WITH (fillfactor='80', toast_tuple_target='512', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_analyze_scale_factor='0.1', autovacuum_vacuum_cost_delay='0');
 
@@ -376,7 +380,7 @@ CREATE FUNCTION penstock._counted_at_submit() RETURNS integer
 CREATE FUNCTION penstock._counted_attempts() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._counted_places() RETURNS integer
+CREATE FUNCTION penstock._counted_positions() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._deadline(p_status penstock.job_status, p_timeout_at timestamp with time zone, p_stuck_after interval, p_now timestamp with time zone) RETURNS timestamp with time zone
@@ -426,9 +430,6 @@ CREATE FUNCTION penstock._due_hosts(p_now timestamp with time zone, p_after text
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._elapsed(p_length interval) RETURNS interval
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
-CREATE FUNCTION penstock._end_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._enforce_limits(p_accounts bigint[]) RETURNS void
@@ -498,7 +499,7 @@ CREATE FUNCTION penstock._extend_snapshots(p_queue integer, p_kinds integer[]) R
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._fail_parked(p_now timestamp with time zone, p_limit integer) RETURNS void
+CREATE FUNCTION penstock._fail_pending(p_now timestamp with time zone, p_limit integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -516,13 +517,8 @@ CREATE FUNCTION penstock._fair_step(p_weight integer) RETURNS bigint
 CREATE FUNCTION penstock._faults(p_jobs penstock.new_job[], p_now timestamp with time zone, p_own boolean) RETURNS TABLE(ordinal bigint, fault text)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._feel_ends(p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._feel_told(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
+CREATE FUNCTION penstock._final_error(p_final penstock.job_status, p_outcome text, p_error jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._final_status(p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer, p_recovery integer, p_cancel_requested boolean) RETURNS penstock.job_status
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
@@ -550,7 +546,7 @@ CREATE TABLE penstock.kind (
     price jsonb,
     split_field text,
     split_most integer,
-    hooked boolean DEFAULT false NOT NULL,
+    has_on_finish boolean DEFAULT false NOT NULL,
     webhook text,
     computed text[] DEFAULT '{}'::text[] NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -595,16 +591,8 @@ CREATE FUNCTION penstock._free_slots(p_gates integer[], p_accounts bigint[]) RET
 CREATE FUNCTION penstock._general_words(p_class text, p_reason text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._give_failures_back(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
-    LANGUAGE sql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._has_few_by_statistics(p_table regclass) RETURNS boolean
     LANGUAGE sql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._hold_account(p_account text) RETURNS penstock.account
-    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._hold_accounts(p_queue integer, p_kinds integer[], p_limit integer, OUT accounts bigint[], OUT heads bigint[], OUT running integer[], OUT limits integer[], OUT weights integer[]) RETURNS record
@@ -699,9 +687,9 @@ CREATE TABLE penstock.finished (
     crashes integer NOT NULL,
     losses integer DEFAULT 0 NOT NULL,
     class smallint NOT NULL,
-    ended_in_start boolean NOT NULL,
+    finished_by_attempt boolean NOT NULL,
     first_job boolean DEFAULT false NOT NULL,
-    priority_said boolean DEFAULT false NOT NULL,
+    priority_given boolean DEFAULT false NOT NULL,
     worker_id bigint,
     started_at timestamp with time zone,
     timeout_at timestamp with time zone,
@@ -722,7 +710,7 @@ CREATE TABLE penstock.finished (
     result jsonb,
     CONSTRAINT failed_says_why CHECK (((status <> 'failed'::penstock.job_status) OR (error IS NOT NULL))),
     CONSTRAINT finished_only CHECK ((status = ANY (ARRAY['succeeded'::penstock.job_status, 'failed'::penstock.job_status, 'cancelled'::penstock.job_status]))),
-    CONSTRAINT success_had_a_start CHECK (((status <> 'succeeded'::penstock.job_status) OR ended_in_start))
+    CONSTRAINT success_had_an_attempt CHECK (((status <> 'succeeded'::penstock.job_status) OR finished_by_attempt))
 )
 PARTITION BY LIST (class);
 
@@ -795,6 +783,10 @@ CREATE FUNCTION penstock._list_stuck(p_limit integer) RETURNS SETOF jsonb
 CREATE FUNCTION penstock._live_workers(p_now timestamp with time zone) RETURNS TABLE(queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamp with time zone, started_at timestamp with time zone, locks boolean)
     LANGUAGE sql STABLE PARALLEL SAFE;
 
+CREATE FUNCTION penstock._lock_account(p_account text) RETURNS penstock.account
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE TABLE penstock.plan (
     name text NOT NULL,
     declared jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -827,9 +819,6 @@ CREATE FUNCTION penstock._lock_queue_limits(p_queue integer) RETURNS void
 CREATE FUNCTION penstock._lock_slots(p_jobs uuid[], p_accounts bigint[], p_wait interval DEFAULT NULL::interval) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock._looked_at() RETURNS integer
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._mark_blocker(p_job uuid, p_attempt integer, p_seconds double precision) RETURNS void
     LANGUAGE sql
@@ -918,6 +907,9 @@ CREATE FUNCTION penstock._page_of(p_table regclass, p_status penstock.job_status
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off';
 
+CREATE FUNCTION penstock._page_scan_limit() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION penstock._parse_rate(p_rate jsonb, OUT rate_count integer, OUT rate_period interval) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -974,6 +966,10 @@ CREATE FUNCTION penstock._public_error(p_error jsonb) RETURNS jsonb
 
 CREATE FUNCTION penstock._public_job(p_job jsonb) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._publish_circuit(p_queue text, p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._quantile_seconds(p_upto bigint[], p_share double precision) RETURNS double precision
@@ -1090,6 +1086,10 @@ CREATE FUNCTION penstock._refuse_unknown_key(p_id text) RETURNS void
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock._release_deferred_probes(p_queue integer, p_now timestamp with time zone, p_most integer) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock._request_cancel(p_jobs uuid[]) RETURNS SETOF uuid
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1138,7 +1138,7 @@ CREATE FUNCTION penstock._settle_hour(p_state penstock.rollup, p_now timestamp w
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_feel boolean DEFAULT true, p_wait interval DEFAULT NULL::interval, p_effects text[] DEFAULT NULL::text[], p_retry_afters interval[] DEFAULT NULL::interval[], p_addresses text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
+CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[], p_usages jsonb[] DEFAULT NULL::jsonb[], p_units bigint[] DEFAULT NULL::bigint[], p_update_circuits boolean DEFAULT true, p_wait interval DEFAULT NULL::interval, p_effects text[] DEFAULT NULL::text[], p_retry_afters interval[] DEFAULT NULL::interval[], p_addresses text[] DEFAULT NULL::text[]) RETURNS TABLE(job_id uuid, verdict text, status penstock.job_status)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1151,15 +1151,15 @@ CREATE FUNCTION penstock._settle_jobs(p_worker bigint, p_callback bytea, p_jobs 
 CREATE FUNCTION penstock._share(p_ranks bigint[], p_slice integer, p_rank bigint) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
-CREATE FUNCTION penstock._share_in_words(p_share double precision) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
-
 CREATE FUNCTION penstock._share_of_pages(p_table regclass, p_pages integer) RETURNS double precision
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._share_queue_lock(p_lock integer, p_queue integer) RETURNS boolean
     LANGUAGE sql;
+
+CREATE FUNCTION penstock._share_text(p_share double precision) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE;
 
 CREATE FUNCTION penstock._short_json(j penstock.job, f penstock.finished, p_kind text, p_queue text, p_account text, p_charged bigint, p_refunded bigint, p_waiting_for text) RETURNS jsonb
     LANGUAGE sql STABLE;
@@ -1238,10 +1238,6 @@ CREATE FUNCTION penstock._take_snapshots(p_queue integer, p_ordering text, p_kin
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock._tell_circuit(p_queue text, p_circuit penstock.circuit, p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
 CREATE FUNCTION penstock._time_words(p_length interval) RETURNS text
     LANGUAGE sql IMMUTABLE;
 
@@ -1259,7 +1255,7 @@ CREATE FUNCTION penstock._try_lock_account(p_account bigint) RETURNS boolean
 CREATE FUNCTION penstock._typical_pace(p_queue integer) RETURNS TABLE(seconds double precision, mixed boolean)
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._unbench(p_queue integer, p_now timestamp with time zone, p_most integer) RETURNS void
+CREATE FUNCTION penstock._uncount_failures(p_queue integer, p_opened_at timestamp with time zone, p_now timestamp with time zone, p_jobs uuid[]) RETURNS void
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1269,6 +1265,10 @@ CREATE FUNCTION penstock._unlocked_workers() RETURNS bigint[]
 
 CREATE FUNCTION penstock._unsound_lanes(p_accounts bigint[]) RETURNS TABLE(subject text, queue_id integer, account_id bigint, kind_id integer, was_waiting integer, was_head bigint, was_open boolean, waiting integer, head bigint, open boolean)
     LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock._update_circuits(p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[], p_queues integer[], p_started_ats timestamp with time zone[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock._usage_json(p_job uuid) RETURNS jsonb
@@ -1289,7 +1289,7 @@ CREATE FUNCTION penstock._waiting(p_job penstock.job, p_most integer, OUT place 
 CREATE FUNCTION penstock._waiting_for(p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer, p_limit integer, p_ahead bigint, p_now timestamp with time zone) RETURNS text
     LANGUAGE sql STABLE;
 
-CREATE FUNCTION penstock._waiting_simply(p_job uuid, p_now timestamp with time zone, OUT simple boolean, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
+CREATE FUNCTION penstock._waiting_if_simple(p_job uuid, p_now timestamp with time zone, OUT simple boolean, OUT place bigint, OUT eta_seconds double precision, OUT waiting_for text) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1334,7 +1334,7 @@ CREATE FUNCTION penstock.any_delivery_due() RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.anyone_silent() RETURNS boolean
+CREATE FUNCTION penstock.any_lease_expired() RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1348,12 +1348,6 @@ CREATE FUNCTION penstock.append_chunks(p_worker bigint, p_jobs uuid[], p_attempt
 CREATE FUNCTION penstock.beat_worker(p_worker bigint, p_accepting text[] DEFAULT NULL::text[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
 
 CREATE FUNCTION penstock.begin_drive(p_queue text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
@@ -1467,11 +1461,11 @@ CREATE FUNCTION penstock.driven_queues(p_kinds text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.due_drives(p_kinds text[] DEFAULT NULL::text[]) RETURNS SETOF text
+CREATE FUNCTION penstock.due_checks(p_queues text[]) RETURNS TABLE(queue text, address text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.due_looks(p_queues text[]) RETURNS TABLE(queue text, address text)
+CREATE FUNCTION penstock.due_drives(p_kinds text[] DEFAULT NULL::text[]) RETURNS SETOF text
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1518,7 +1512,7 @@ CREATE FUNCTION penstock.find_accounts(p_prefix text, p_limit integer DEFAULT 10
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.find_by_end(p_end text, p_limit integer DEFAULT 10) RETURNS SETOF jsonb
+CREATE FUNCTION penstock.find_by_outcome(p_end text, p_limit integer DEFAULT 10) RETURNS SETOF jsonb
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -1546,7 +1540,7 @@ CREATE FUNCTION penstock.find_key(p_id text) RETURNS TABLE(id text, kind text, a
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.find_recent(p_topics text[], p_accounts text[], p_since interval, p_most integer) RETURNS TABLE(n bigint, ids uuid[], more boolean)
+CREATE FUNCTION penstock.find_recently_finished(p_topics text[], p_accounts text[], p_since interval, p_most integer) RETURNS TABLE(n bigint, ids uuid[], more boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -1572,12 +1566,6 @@ CREATE FUNCTION penstock.grant_rights() RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.hand_over_jobs(p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]) RETURNS TABLE(job_id uuid, verdict text)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock.hold_end(p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1665,44 +1653,16 @@ CREATE FUNCTION penstock.lock_worker(p_worker bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.look_at_batches(p_ids uuid[]) RETURNS TABLE(id uuid, print bigint)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock.look_at_jobs(p_ids uuid[], p_versions integer[]) RETURNS TABLE(id uuid, version integer)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock.look_at_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET jit TO 'off';
-
-CREATE FUNCTION penstock.look_at_started(p_topics text[], p_accounts text[]) RETURNS TABLE(n bigint, id uuid, version integer)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off';
-
 CREATE FUNCTION penstock.make_partitions() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '1s';
+
+CREATE FUNCTION penstock.mark_only_suspect(p_worker bigint, p_job uuid, p_attempt integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.may_watch(p_kinds text[], p_names text[], p_accounts text[], p_topics text[]) RETURNS TABLE(n bigint, seen boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1720,6 +1680,10 @@ CREATE FUNCTION penstock.new_id(p_at timestamp with time zone) RETURNS uuid
 
 CREATE FUNCTION penstock.next_kind(p_queue text, p_kinds text[] DEFAULT NULL::text[]) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.notify_change() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.open_circuit(p_name text, p_reason text DEFAULT NULL::text) RETURNS void
@@ -1749,18 +1713,58 @@ CREATE FUNCTION penstock.pause_queue(p_name text, p_reason text DEFAULT NULL::te
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '2s';
 
-CREATE FUNCTION penstock.postpone_starts(p_worker bigint, p_by interval, p_before timestamp with time zone) RETURNS integer
+CREATE FUNCTION penstock.poll_batches(p_ids uuid[]) RETURNS TABLE(id uuid, print bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.poll_jobs(p_ids uuid[], p_versions integer[]) RETURNS TABLE(id uuid, version integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.poll_scopes(p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer) RETURNS TABLE(n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.poll_started(p_topics text[], p_accounts text[]) RETURNS TABLE(n bigint, id uuid, version integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
+
+CREATE FUNCTION penstock.postpone_deadlines(p_worker bigint, p_by interval, p_before timestamp with time zone) RETURNS integer
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.postpone_on_finish(p_job uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
+CREATE FUNCTION penstock.preview_finish(p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off';
 
 CREATE FUNCTION penstock.prune_history(p_rows integer DEFAULT 5000) RETURNS TABLE(what text, rows bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '50ms';
-
-CREATE FUNCTION penstock.put_off_hook(p_job uuid) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.queues_of(p_kinds text[]) RETURNS SETOF text
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1867,7 +1871,7 @@ CREATE FUNCTION penstock.read_rows(p_ids uuid[]) RETURNS SETOF jsonb
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.read_starts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
+CREATE FUNCTION penstock.read_running_attempts(p_worker bigint, p_older interval) RETURNS TABLE(job_id uuid, attempt integer, slot_account bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -1903,6 +1907,10 @@ CREATE FUNCTION penstock.register_worker(p_name text, p_lease interval DEFAULT '
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
+CREATE FUNCTION penstock.release_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval, p_effect text DEFAULT NULL::text, p_retry_after interval DEFAULT NULL::interval, p_address text DEFAULT NULL::text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp';
+
 CREATE FUNCTION penstock.remember_callback(p_signature bytea) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
@@ -1917,11 +1925,11 @@ CREATE FUNCTION penstock.report_blocked_loop(p_worker bigint, p_number integer, 
     SET enable_seqscan TO 'off'
     SET jit TO 'off';
 
-CREATE FUNCTION penstock.report_delivery(p_id uuid, p_try integer, p_taken boolean, p_status integer DEFAULT NULL::integer, p_error text DEFAULT NULL::text, p_over boolean DEFAULT false, p_after interval DEFAULT NULL::interval) RETURNS text
+CREATE FUNCTION penstock.report_check(p_queue text, p_reachable boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.report_look(p_queue text, p_reachable boolean) RETURNS void
+CREATE FUNCTION penstock.report_delivery(p_id uuid, p_try integer, p_taken boolean, p_status integer DEFAULT NULL::integer, p_error text DEFAULT NULL::text, p_over boolean DEFAULT false, p_after interval DEFAULT NULL::interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
@@ -2015,16 +2023,8 @@ CREATE FUNCTION penstock.sweep_uploads(p_most integer DEFAULT 500) RETURNS integ
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
-CREATE FUNCTION penstock.take_back_job(p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb, p_delay interval DEFAULT NULL::interval, p_wait interval DEFAULT NULL::interval, p_effect text DEFAULT NULL::text, p_retry_after interval DEFAULT NULL::interval, p_address text DEFAULT NULL::text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock.take_hook(p_kinds text[], p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
+CREATE FUNCTION penstock.take_on_finish(p_kinds text[], p_job uuid DEFAULT NULL::uuid) RETURNS TABLE(id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb, metadata jsonb, result jsonb, error jsonb, created_at timestamp with time zone, finished_at timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp';
-
-CREATE FUNCTION penstock.tell_change() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp';
 
 CREATE FUNCTION penstock.touch_keys(p_ids text[]) RETURNS void
@@ -2115,7 +2115,7 @@ UNION ALL
     f.error,
     f.usage
    FROM penstock.finished f
-  WHERE f.ended_in_start;
+  WHERE f.finished_by_attempt;
 
 CREATE TABLE penstock.batch (
     id uuid NOT NULL,
@@ -2192,13 +2192,6 @@ CREATE TABLE penstock.flow (
 )
 WITH (fillfactor='50');
 
-CREATE TABLE penstock.hook (
-    job_id uuid NOT NULL,
-    kind_id integer NOT NULL,
-    tries integer DEFAULT 0 NOT NULL,
-    next_at timestamp with time zone NOT NULL
-);
-
 CREATE VIEW penstock.hourly AS
  SELECT b.hour,
     q.name AS queue,
@@ -2247,6 +2240,27 @@ CREATE TABLE penstock.lane (
     CONSTRAINT waiting_is_not_negative CHECK ((waiting >= 0))
 )
 WITH (fillfactor='50');
+
+CREATE TABLE penstock.late_result (
+    id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    worker_id bigint,
+    arrived_at timestamp with time zone NOT NULL,
+    attempt integer NOT NULL,
+    outcome text NOT NULL,
+    result jsonb,
+    error jsonb,
+    usage jsonb
+);
+
+ALTER TABLE penstock.late_result ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME penstock.late_result_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE penstock.ledger (
     account_id bigint NOT NULL,
@@ -2384,27 +2398,6 @@ CREATE VIEW penstock.my_ledger WITH (security_invoker='true') AS
     balance_after
    FROM penstock.ledger l;
 
-CREATE TABLE penstock.orphan (
-    id bigint NOT NULL,
-    job_id uuid NOT NULL,
-    worker_id bigint,
-    arrived_at timestamp with time zone NOT NULL,
-    attempt integer NOT NULL,
-    outcome text NOT NULL,
-    result jsonb,
-    error jsonb,
-    usage jsonb
-);
-
-ALTER TABLE penstock.orphan ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME penstock.orphan_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-
 CREATE TABLE penstock.pace (
     kind_id integer NOT NULL,
     seconds double precision NOT NULL,
@@ -2412,6 +2405,13 @@ CREATE TABLE penstock.pace (
     newest_at timestamp with time zone NOT NULL,
     CONSTRAINT samples_are_positive CHECK ((samples >= 1)),
     CONSTRAINT seconds_are_not_negative CHECK ((seconds >= (0)::double precision))
+);
+
+CREATE TABLE penstock.pending_on_finish (
+    job_id uuid NOT NULL,
+    kind_id integer NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    next_at timestamp with time zone NOT NULL
 );
 
 ALTER TABLE penstock.queue ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -2628,9 +2628,6 @@ ALTER TABLE ONLY penstock.flow
 ALTER TABLE ONLY penstock.gate
     ADD CONSTRAINT gate_pkey PRIMARY KEY (queue_id);
 
-ALTER TABLE ONLY penstock.hook
-    ADD CONSTRAINT hook_pkey PRIMARY KEY (job_id);
-
 ALTER TABLE ONLY penstock.hourly_bucket
     ADD CONSTRAINT hourly_bucket_pkey PRIMARY KEY (hour, queue_id, kind_id, outcome, class);
 
@@ -2655,6 +2652,9 @@ ALTER TABLE ONLY penstock.kind
 ALTER TABLE ONLY penstock.lane
     ADD CONSTRAINT lane_pkey PRIMARY KEY (account_id, queue_id, kind_id);
 
+ALTER TABLE ONLY penstock.late_result
+    ADD CONSTRAINT late_result_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY penstock.ledger
     ADD CONSTRAINT ledger_pkey PRIMARY KEY (account_id, id);
 
@@ -2664,11 +2664,11 @@ ALTER TABLE ONLY penstock.measured
 ALTER TABLE ONLY penstock.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
 
-ALTER TABLE ONLY penstock.orphan
-    ADD CONSTRAINT orphan_pkey PRIMARY KEY (id);
-
 ALTER TABLE ONLY penstock.pace
     ADD CONSTRAINT pace_pkey PRIMARY KEY (kind_id);
+
+ALTER TABLE ONLY penstock.pending_on_finish
+    ADD CONSTRAINT pending_on_finish_pkey PRIMARY KEY (job_id);
 
 ALTER TABLE ONLY penstock.plan
     ADD CONSTRAINT plan_pkey PRIMARY KEY (name);
@@ -2760,15 +2760,11 @@ CREATE INDEX finished_topic_idx ON ONLY penstock.finished USING btree (topic, id
 
 CREATE INDEX finished_unsuccessful_idx ON ONLY penstock.finished USING btree (id) WHERE (status <> 'succeeded'::penstock.job_status);
 
-CREATE INDEX hook_next_idx ON penstock.hook USING btree (kind_id, next_at);
-
 CREATE INDEX idempotency_created_idx ON penstock.idempotency USING btree (created_at);
 
 CREATE INDEX job_account_idx ON penstock.job USING btree (account_id, id) WHERE (account_id <> 0);
 
 CREATE INDEX job_batch_idx ON penstock.job USING btree (batch_id, id) WHERE (batch_id IS NOT NULL);
-
-CREATE INDEX job_benched_idx ON penstock.job USING btree (queue_id, run_at) WHERE benched;
 
 CREATE INDEX job_cancel_idx ON penstock.job USING btree (cancel_requested_at) WHERE (cancel_requested_at IS NOT NULL);
 
@@ -2776,11 +2772,13 @@ CREATE INDEX job_deadline_idx ON penstock.job USING btree (deadline_at) WHERE (d
 
 CREATE UNIQUE INDEX job_dedupe_idx ON penstock.job USING btree (kind_id, account_id, dedupe_key) WHERE (dedupe_key IS NOT NULL);
 
+CREATE INDEX job_deferred_probe_idx ON penstock.job USING btree (queue_id, run_at) WHERE deferred_probe;
+
 CREATE INDEX job_due_idx ON penstock.job USING btree (queue_id, run_at) WHERE (status = 'scheduled'::penstock.job_status);
 
 CREATE INDEX job_expires_idx ON penstock.job USING btree (queue_id, expires_at) WHERE ((expires_at IS NOT NULL) AND (status = ANY (ARRAY['scheduled'::penstock.job_status, 'queued'::penstock.job_status])));
 
-CREATE INDEX job_parked_idx ON penstock.job USING btree (run_at) WHERE parked;
+CREATE INDEX job_failure_pending_idx ON penstock.job USING btree (run_at) WHERE failure_pending;
 
 CREATE INDEX job_provisional_idx ON penstock.job USING btree (queue_id, provisional_at) WHERE (provisional_at IS NOT NULL);
 
@@ -2792,11 +2790,13 @@ CREATE INDEX job_topic_idx ON penstock.job USING btree (topic, id) WHERE (topic 
 
 CREATE INDEX lane_open_idx ON penstock.lane USING btree (queue_id, kind_id, head) WHERE (open AND (waiting > 0));
 
+CREATE INDEX late_result_arrived_idx ON penstock.late_result USING btree (arrived_at);
+
+CREATE INDEX late_result_job_idx ON penstock.late_result USING btree (job_id);
+
 CREATE UNIQUE INDEX ledger_ref_idx ON penstock.ledger USING btree (account_id, ref, kind) WHERE (ref IS NOT NULL);
 
-CREATE INDEX orphan_arrived_idx ON penstock.orphan USING btree (arrived_at);
-
-CREATE INDEX orphan_job_idx ON penstock.orphan USING btree (job_id);
+CREATE INDEX pending_on_finish_next_idx ON penstock.pending_on_finish USING btree (kind_id, next_at);
 
 CREATE UNIQUE INDEX plan_default_idx ON penstock.plan USING btree (is_default) WHERE is_default;
 

@@ -219,8 +219,8 @@ SPOILT: dict[str, set[tuple[str, str]]] = {
     "alter view penstock.my_ledger reset (security_invoker)": {
         ("a view that tenants read is read with its owner's rights", "penstock.my_ledger")
     },
-    "grant insert on penstock.orphan to public": {
-        ("a table, view or sequence is granted to everyone", "penstock.orphan")
+    "grant insert on penstock.late_result to public": {
+        ("a table, view or sequence is granted to everyone", "penstock.late_result")
     },
     "grant select (name) on penstock.worker to public": {
         ("a table, view or sequence is granted to everyone", "penstock.worker.name")

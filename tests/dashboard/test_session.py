@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from penstock.dashboard import session
-from penstock.dashboard.session import Doors
+from penstock.dashboard.session import SignInTokens
 from penstock.engine.accounts.keys import parts
 from penstock.http.auth import caller
 from penstock.security.roots import Roots
@@ -17,7 +17,7 @@ from support.http.site import SECRET, Site
 from support.signing import NEXT_SECRET
 from support.waiting import eventually
 
-OURS = Doors(Roots((SECRET,)))
+OURS = SignInTokens(Roots((SECRET,)))
 
 
 async def is_in(visitor: Visitor) -> bool:
@@ -230,7 +230,7 @@ async def test_a_forged_cookie_opens_nothing(visitor: Visitor) -> None:
     _, cookie = OURS.open(None)
     body, mac = cookie.split(".")
     forged = {
-        "another secret": Doors(Roots(("another-secret-of-16",))).open(None)[1],
+        "another secret": SignInTokens(Roots(("another-secret-of-16",))).open(None)[1],
         "a changed body": f"{body[:-2]}AA.{mac}",
         "a changed mac": f"{body}.{mac[:-2]}{'AA' if mac[-2:] != 'AA' else 'BB'}",
         "no mac": body,

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from browser.scene import Scene
-from penstock.dashboard.session import Doors
+from penstock.dashboard.session import SignInTokens
 from penstock.security.roots import Roots
 from support.dashboard.visitor import ACCEPT, Visitor, token_of
 from support.dashboard.walk import STREAM, Things, routes
@@ -16,7 +16,7 @@ from support.http.serving import Served
 from support.http.site import Site, problem
 from support.signing import SECRET
 
-NAME = Doors(Roots((SECRET,))).cookie
+NAME = SignInTokens(Roots((SECRET,))).cookie
 ID = "0199c2f0-7c1e-7b3a-9d52-5f7a3c1e8b44"
 THINGS = Things(job_id=ID, batch_id=ID, upload_id=ID, queue="q", account="a", plan="p", key_id="k")
 

@@ -12,7 +12,7 @@ from deploy.files import DEPLOY, TOML, check, compose, instruction, known_variab
 from penstock.base.settings import Settings, duration
 from penstock.cli.serving.processes import _LEAVE_SECONDS
 from penstock.cli.serving.serving import GRACEFUL_SECONDS
-from penstock.worker.worker import LAST_WORDS_SECONDS, STOP_SECONDS, Options
+from penstock.worker.worker import LAST_WRITES_SECONDS, STOP_SECONDS, Options
 from support.signing import SECRET
 
 OURS = ("migrate", "api", "worker")
@@ -116,7 +116,7 @@ def test_it_may_do_little(name: str) -> None:
 
 
 def test_who_is_told_to_stop_has_the_time_it_takes() -> None:
-    drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WORDS_SECONDS
+    drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WRITES_SECONDS
     assert _seconds(SERVICES["worker"]["stop_grace_period"]) >= drain + 5
     needs = max(GRACEFUL_SECONDS, _LEAVE_SECONDS)
     assert _seconds(SERVICES["api"]["stop_grace_period"]) >= needs + 5

@@ -23,7 +23,7 @@ from deploy.files import (
 from penstock.cli.serving.processes import _LEAVE_SECONDS
 from penstock.cli.serving.serving import GRACEFUL_SECONDS
 from penstock.http.routes import operations
-from penstock.worker.worker import LAST_WORDS_SECONDS, STOP_SECONDS, Options
+from penstock.worker.worker import LAST_WRITES_SECONDS, STOP_SECONDS, Options
 
 # The first with `sleep` in a hook, and the newest that we have the schemas of.
 VERSIONS = ("1.30", "1.37")
@@ -172,7 +172,7 @@ def test_a_database_that_is_away_ends_nobody() -> None:
 
 
 def test_who_is_told_to_stop_has_the_time_it_takes() -> None:
-    drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WORDS_SECONDS
+    drain = Options(name="w").drain.total_seconds() + STOP_SECONDS + LAST_WRITES_SECONDS
     assert PODS["penstock-worker"]["terminationGracePeriodSeconds"] >= drain + 5
     before = main("penstock-api")["lifecycle"]["preStop"]["sleep"]["seconds"]
     needs = before + max(GRACEFUL_SECONDS, _LEAVE_SECONDS)

@@ -82,7 +82,7 @@ async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
             gate = on.crew.gate()
             ran_on = await submit_many(on.conn, "hold", 5, {"gate": str(gate)})
             await on.crew.until_noted("start", 5)
-            hooked = await _webhooks(on)
+            has_on_finish = await _webhooks(on)
             backup = Postmaster(
                 on.server.folder.parent / "two", on.server.port, settings=on.server.settings
             )
@@ -114,7 +114,7 @@ async def test_a_restored_database_is_sound_and_late_workers_harm_nothing(
                 # Those run a second time beside the first, in the same worker.
                 await on.crew.until_noted("start", 5 + 2 * len(twice) + len(gone), seconds=30)
                 gate.touch()
-                await _all_end(conn, [*ran_on, *hooked, *waiting, *twice])
+                await _all_end(conn, [*ran_on, *has_on_finish, *waiting, *twice])
                 left = "select count(*) from penstock.finished where id = any($1)"
                 assert await conn.fetchval(left, gone) == 0
                 lost = [key for key in on.acked if key not in before]

@@ -134,7 +134,8 @@ ENDED = "update penstock.finished"
 FINISHED = f"penstock.finished where {of('o1')}"
 LIVE = "select penstock.submit_job('quick', '{\"tag\": \"d2\"}')"
 UNTOLD = f"""
-insert into penstock.hook (job_id, kind_id, next_at) select id, kind_id, now() from {FINISHED}
+insert into penstock.pending_on_finish (job_id, kind_id, next_at)
+select id, kind_id, now() from {FINISHED}
 """
 ONE_MORE = f"""
 insert into penstock.attempt (job_id, attempt, started_at, ended_at, outcome)

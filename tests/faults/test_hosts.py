@@ -158,7 +158,7 @@ async def takeover(crew: Crew, net: Net, way: str) -> float:
 async def _refused(conn: asyncpg.Connection, jobs: Collection[UUID]) -> bool:
     """Each once, and not more than it has."""
     rows = await conn.fetch(
-        "select job_id, attempt from penstock.orphan where outcome = 'succeeded'"
+        "select job_id, attempt from penstock.late_result where outcome = 'succeeded'"
         " and job_id = any($1)",
         jobs,
     )

@@ -23,7 +23,8 @@ CLIENTS_SECONDS = 90.0
 
 # What has not come to its end: jobs, ends that an app was not told of, messages not taken.
 _LEFT = """
-select (select count(*) from penstock.job) as jobs, (select count(*) from penstock.hook) as hooks,
+select (select count(*) from penstock.job) as jobs,
+  (select count(*) from penstock.pending_on_finish) as hooks,
   (select count(*) from penstock.delivery where delivered_at is null) as deliveries
 """
 _WAITING = """

@@ -23,13 +23,13 @@ class Job:
     status: str
     live: bool
     attempt: int
-    ended_in_start: bool
+    finished_by_attempt: bool
     retry_of: str | None
     created_at: float
     finished_at: float
     recovery: int  # how many crashes its queue allows
     fails: bool  # on purpose
-    hooked: bool  # its kind has a webhook
+    has_on_finish: bool  # its kind has a webhook
     images: int | None  # ordered, of a job that is paid by the image
     reserved: int
     charged: int | None  # None: it was not resolved
@@ -185,8 +185,8 @@ async def read(folder: Path, conn: asyncpg.Connection) -> Record:
             deliveries=[Delivery(**dict(row)) for row in await conn.fetch(_DELIVERIES)],
             grants=[Grant(**dict(row)) for row in await conn.fetch(_GRANTS)],
             done=await _done(conn),
-            hooks=await conn.fetchval("select count(*) from penstock.hook"),
-            orphans=await conn.fetchval("select count(*) from penstock.orphan"),
+            hooks=await conn.fetchval("select count(*) from penstock.pending_on_finish"),
+            orphans=await conn.fetchval("select count(*) from penstock.late_result"),
             plain_calls=sum(call.start is None for call in calls),
         )
 
@@ -207,18 +207,20 @@ async def _done(conn: asyncpg.Connection) -> list[Start]:
 
 _JOBS = """
 select j.id::text, j.payload ->> 'tag' as tag, k.name as kind, q.name as queue,
-  j.status::text, j.live, j.attempt, j.ended_in_start, j.retry_of::text,
+  j.status::text, j.live, j.attempt, j.finished_by_attempt, j.retry_of::text,
   extract(epoch from j.created_at)::float8 as created_at,
   coalesce(extract(epoch from j.finished_at)::float8, 0) as finished_at, q.recovery,
-  coalesce((j.payload ->> 'fails')::boolean, false) as fails, k.webhook is not null as hooked,
+  coalesce((j.payload ->> 'fails')::boolean, false) as fails,
+  k.webhook is not null as has_on_finish,
   (j.payload ->> 'images')::integer as images, j.reserved, r.charged, j.error, j.result
 from (
   select id, payload, kind_id, queue_id, status, attempt, retry_of, error, created_at, reserved,
-    true as live, false as ended_in_start, null::timestamptz as finished_at, null::jsonb as result
+    true as live, false as finished_by_attempt, null::timestamptz as finished_at,
+    null::jsonb as result
   from penstock.job
   union all
   select id, payload, kind_id, queue_id, status, attempt, retry_of, error, created_at, reserved,
-    false, ended_in_start, finished_at, result
+    false, finished_by_attempt, finished_at, result
   from penstock.finished
 ) j
 join penstock.queue q on q.id = j.queue_id

@@ -8,7 +8,7 @@ import signal
 from fire.app import FOLDER, app
 from fire.clients.wanted import Wanted, wanted
 from fire.logs import Ack, Fate, Log
-from penstock.db.connections.listener import AWAY
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 from penstock.errors import Refused
 
 NAME = "submitter"
@@ -51,7 +51,7 @@ async def _submit(one: Wanted, chance: random.Random, stop: asyncio.Event) -> No
                 continue
             fate, code = "doubt" if doubt else "refused", refusal.code
             break
-        except AWAY:
+        except DATABASE_UNAVAILABLE:
             doubt = True
             await asyncio.sleep(chance.uniform(*PAUSE))
             continue

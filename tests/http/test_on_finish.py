@@ -86,7 +86,7 @@ async def test_what_the_app_could_not_take_is_told_later(
 
     await eventually(is_put_off, "the app could not take it")
     # It is said before it is written.
-    put_off = "select tries = 1 from penstock.hook"
+    put_off = "select tries = 1 from penstock.pending_on_finish"
     await eventually(lambda: conn.fetchval(put_off), "and is told later")
     assert told.ends == []
     await site.clock.advance(60)

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from penstock import server
-from penstock.worker.maintenance.upkeep import Keeper
+from penstock.worker.maintenance.upkeep import UpkeepLoop
 from support import factory
 from support.clock import Clock
 from support.http.site import Site
@@ -19,14 +19,14 @@ async def test_what_awaits_a_callback_is_postponed_where_there_is_no_worker(
     site: Site, conn: asyncpg.Connection, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R-F10: an API alone is all the upkeep that jobs outside may have."""
-    keepers: list[Keeper] = []
+    keepers: list[UpkeepLoop] = []
 
-    class Noted(Keeper):
+    class Noted(UpkeepLoop):
         async def run(self) -> None:
             keepers.append(self)
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(server, "Keeper", Noted)
+    monkeypatch.setattr(server, "UpkeepLoop", Noted)
     await factory.queue(conn, timeout_seconds=60)
     await factory.submit(conn)
     worker = await factory.worker(conn)

@@ -104,7 +104,10 @@ async def _until_all_ended(conn: asyncpg.Connection) -> None:
     """And the app has been told of each end."""
 
     async def ended() -> bool:
-        left = "select exists (select from penstock.job) or exists (select from penstock.hook)"
+        left = (
+            "select exists (select from penstock.job)"
+            " or exists (select from penstock.pending_on_finish)"
+        )
         return not await conn.fetchval(left)
 
     # Not by the pages, which would take their time from those who draw.

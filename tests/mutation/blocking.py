@@ -49,10 +49,10 @@ async def who_could_not_end_is_released_and_who_blocks_is_over_its_time(s: Scene
     assert (shown["status"], shown["failures"], shown["recovery"]["count"]) == ("queued", 0, 0)
 
 
-@catches("_recoverable: alone in loop", replace=("and not j.alone", ""))
+@catches("_recoverable: alone in loop", replace=("and not j.only_suspect", ""))
 async def what_blocks_unseen_is_charged_when_it_runs_alone(s: Scene) -> None:
     worker, [row] = await blocked(s, jobs=1)
-    await s.conn.execute("select penstock.begin_alone($1, $2, 1)", worker, row["id"])
+    await s.conn.execute("select penstock.mark_only_suspect($1, $2, 1)", worker, row["id"])
     await s.clock.advance("70s")
     await report(s, worker, 20)
     assert await recovered(s) == {row["id"]: "stuck"}

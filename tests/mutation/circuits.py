@@ -172,7 +172,7 @@ async def the_next_probe_is_another_limited_account_s(s: Scene) -> None:
     assert probe["account"] == "good"
 
 
-@catches("_feel_ends: half up")
+@catches("_apply_outcomes_to_circuits: half up")
 async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
@@ -181,7 +181,7 @@ async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
 
 
 @catches(
-    "_feel_ends: odd",
+    "_apply_outcomes_to_circuits: odd",
     replace=("case when penstock._is_half_up(v_was.refused) then 100 else 10 end", "10"),
 )
 async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> None:
@@ -193,7 +193,7 @@ async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> N
     assert await _failures(s, first[0]) == 0
 
 
-@catches("_feel_told: nobody waits", replace=("skip locked", ""))
+@catches("_update_circuits: nobody waits", replace=("skip locked", ""))
 async def an_answer_does_not_wait_for_a_circuit_that_is_changed(s: Scene) -> None:
     worker = await _ready(s)
     first = await s.start(worker)
@@ -213,7 +213,7 @@ async def what_was_under_way_does_not_close_the_circuit(s: Scene) -> None:
     assert await _state(s) == "open"
 
 
-@catches("_feel_ends: circuit locked", replace=("for no key update", ""))
+@catches("_apply_outcomes_to_circuits: circuit locked", replace=("for no key update", ""))
 async def two_failures_at_once_are_two_in_a_row(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
@@ -226,7 +226,7 @@ async def two_failures_at_once_are_two_in_a_row(s: Scene) -> None:
     assert await _state(s) == "open"
 
 
-@catches("_feel_ends: an outage")
+@catches("_apply_outcomes_to_circuits: an outage")
 async def a_queue_that_has_to_wait_gives_no_failure_back(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
@@ -235,7 +235,7 @@ async def a_queue_that_has_to_wait_gives_no_failure_back(s: Scene) -> None:
     assert await _failures(s, first) == 1
 
 
-@catches("_give_failures_back: of the last minute")
+@catches("_uncount_failures: of the last minute")
 async def a_failure_of_long_ago_was_no_outage(s: Scene) -> None:
     worker = await _ready(s)
     first, second = await s.start(worker, limit=2)
@@ -245,12 +245,14 @@ async def a_failure_of_long_ago_was_no_outage(s: Scene) -> None:
     assert await _failures(s, first) == 1
 
 
-@catches("_give_failures_back: three times", "_give_failures_back: these")
+@catches("_uncount_failures: three times", "_uncount_failures: these")
 async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
     """Nor does it get away with it when another one's failure comes in late."""
     worker = await _ready(s)
     poison, late, other = await s.start(worker, limit=3)
-    await s.conn.execute("update penstock.job set refunds = 3 where id = $1", poison["id"])
+    await s.conn.execute(
+        "update penstock.job set withdrawn_failures = 3 where id = $1", poison["id"]
+    )
     await end(s.conn, worker, [poison], "interrupted")
     await end(s.conn, worker, [other], "unavailable")
     assert await _failures(s, poison) == 1
@@ -258,10 +260,10 @@ async def a_job_that_was_given_back_three_times_pays(s: Scene) -> None:
     assert (await _failures(s, poison), await _failures(s, late)) == (1, 0)
 
 
-@catches("_give_failures_back: a hundred times")
+@catches("_uncount_failures: a hundred times")
 async def a_job_that_was_spared_a_hundred_times_pays(s: Scene) -> None:
     worker = await _ready(s)
-    await s.conn.execute("update penstock.job set spared = 100")
+    await s.conn.execute("update penstock.job set uncounted_failures = 100")
     late = await s.start(worker)
     await noticed(s.conn)
     await fail(s.conn, worker, "unavailable")
@@ -369,21 +371,22 @@ async def the_late_end_of_an_older_start_is_not_the_probe_s(s: Scene) -> None:
     assert told == ["timed_out"]
 
 
-@catches("due_looks: once a second")
+@catches("due_checks: once a second")
 async def a_provider_is_looked_at_once_a_second(s: Scene) -> None:
     await opened(s.conn)
     looks = [
-        await s.value("select address from penstock.due_looks('{q}')") is not None for _ in range(2)
+        await s.value("select address from penstock.due_checks('{q}')") is not None
+        for _ in range(2)
     ]
     assert looks == [True, False]
 
 
-@catches("report_look: came back")
+@catches("report_check: came back")
 async def a_provider_that_only_takes_connections_gets_no_more_probes(s: Scene) -> None:
     worker = await opened(s.conn)
-    await s.conn.execute("select penstock.report_look('q', true)")
+    await s.conn.execute("select penstock.report_check('q', true)")
     await fail(s.conn, worker, "unavailable")
-    await s.conn.execute("select penstock.report_look('q', true)")
+    await s.conn.execute("select penstock.report_check('q', true)")
     assert await factory.claim(s.conn, worker) == []
 
 
@@ -405,7 +408,7 @@ async def only_the_last_failure_waits_for_an_outage(s: Scene) -> None:
     assert await s.status(job) == "queued"
 
 
-@catches("_fail_parked: its minute")
+@catches("_fail_pending: its minute")
 async def a_parked_job_has_a_minute(s: Scene) -> None:
     row = await _parked(s)
     await s.clock.advance("59s")
@@ -414,10 +417,10 @@ async def a_parked_job_has_a_minute(s: Scene) -> None:
 
 
 # As if each of them had no attempts left: or the finish leaves alone who has.
-OUT_OF_ATTEMPTS = Edit("_fail_parked", "'retry'", "'failed'")
+OUT_OF_ATTEMPTS = Edit("_fail_pending", "'retry'", "'failed'")
 
 
-@catches("_fail_parked: last failure", beside=[OUT_OF_ATTEMPTS])
+@catches("_fail_pending: last failure", beside=[OUT_OF_ATTEMPTS])
 async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     worker, row = await s.running()
     await end(s.conn, worker, [row], "interrupted", delay="30 seconds")
@@ -426,7 +429,7 @@ async def a_job_that_waits_for_its_next_attempt_is_not_failed(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_fail_parked: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
+@catches("_fail_pending: lane held", replace=("penstock._try_lock_account(j.account_id)", "true"))
 async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
     await factory.plan(s.conn, concurrency=1)
     row = await _parked(s, account="a")
@@ -441,7 +444,9 @@ async def a_parked_job_of_a_held_account_is_left_alone(s: Scene) -> None:
 
 
 @catches(
-    "stage_due_jobs: last failure", raises=asyncpg.CheckViolationError, match="parked_is_scheduled"
+    "stage_due_jobs: last failure",
+    raises=asyncpg.CheckViolationError,
+    match="failure_pending_is_scheduled",
 )
 async def a_parked_job_does_not_start_again(s: Scene) -> None:
     row = await _parked(s)
@@ -453,7 +458,7 @@ async def a_parked_job_does_not_start_again(s: Scene) -> None:
     assert await s.status(row["id"]) == "scheduled"
 
 
-@catches("_feel_told: fence")
+@catches("_update_circuits: fence")
 async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) -> None:
     worker = await _ready(s, jobs=1)
     await noticed(s.conn)
@@ -472,7 +477,7 @@ async def the_end_of_an_older_start_says_nothing_about_the_provider(s: Scene) ->
     assert await _state(s) == "closed"
 
 
-@catches("_feel_ends: other trouble")
+@catches("_apply_outcomes_to_circuits: other trouble")
 async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene) -> None:
     worker = await opened(s.conn)
     await s.clock.advance("1s")
@@ -480,12 +485,12 @@ async def an_operator_hears_that_a_provider_is_back_and_refuses_the_key(s: Scene
     assert await s.value("select class from penstock.alert") == "auth"
 
 
-@catches("report_look: may be gone")
+@catches("report_check: may be gone")
 async def a_busy_provider_is_given_the_time_it_asked_for(s: Scene) -> None:
     worker = await _ready(s)
     for _ in range(2):
         await fail(s.conn, worker, "overloaded", after=30)
-    await s.conn.execute("select penstock.report_look('q', true)")
+    await s.conn.execute("select penstock.report_check('q', true)")
     assert await factory.claim(s.conn, worker) == []
 
 

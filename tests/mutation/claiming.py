@@ -314,7 +314,7 @@ async def who_runs_or_stands_in_a_lane_does_not_join_one(s: Scene) -> None:
     await s.conn.execute("select penstock._enlane_jobs($1)", [started["id"], waiting, other])
 
 
-@catches("_count_running: runs", raises=asyncpg.CheckViolationError, match="waiting_holds_nothing")
+@catches("_count_running: runs", raises=asyncpg.CheckViolationError, match="waiting_has_no_slots")
 async def what_waits_takes_no_slot_when_a_limit_comes(s: Scene) -> None:
     await s.running(account="a")
     await factory.submit(s.conn, account="a")

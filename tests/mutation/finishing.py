@@ -217,7 +217,7 @@ async def two_starts_of_one_job_in_one_report_are_two(s: Scene) -> None:
     [second] = await s.start(worker)
     told = await factory.finish(s.conn, worker, [first, second])
     assert sorted(row["verdict"] for row in told) == ["done", "stale"]
-    assert await s.value("select array_agg(attempt) from penstock.orphan") == [1]
+    assert await s.value("select array_agg(attempt) from penstock.late_result") == [1]
 
 
 @catches("_settle_jobs: a result")
@@ -225,7 +225,7 @@ async def only_results_are_kept_aside(s: Scene) -> None:
     worker, row = await s.running()
     await s.settle(row["id"], 1, "timed_out")
     await factory.finish(s.conn, worker, [row], "retry")
-    assert await s.value("select count(*) from penstock.orphan") == 0
+    assert await s.value("select count(*) from penstock.late_result") == 0
 
 
 @catches("_settle_jobs: otherwise")
@@ -235,7 +235,7 @@ async def what_was_told_twice_or_made_up_is_not_kept_aside(s: Scene) -> None:
     await factory.finish(s.conn, worker, [row])
     unknown = await s.value("select gen_random_uuid()")
     assert await factory.call_back(s.conn, unknown, 1, SIGN) == "unknown"
-    assert await s.value("select count(*) from penstock.orphan") == 0
+    assert await s.value("select count(*) from penstock.late_result") == 0
 
 
 @catches("_settle_jobs: once")
@@ -244,7 +244,7 @@ async def a_late_result_is_kept_aside_once(s: Scene) -> None:
     await s.settle(row["id"], 1, "timed_out")
     for _ in range(3):
         await factory.finish(s.conn, worker, [row])
-    assert await s.value("select count(*) from penstock.orphan") == 1
+    assert await s.value("select count(*) from penstock.late_result") == 1
 
 
 @catches("_final_status: cancel asked")

@@ -218,7 +218,7 @@ async def a_webhook_waits_while_others_are_sent(s: Scene) -> None:
 async def _cancelled(s: Scene, kinds: list[str]) -> None:
     """The end of a job whose app wants to be called, and a worker with handlers for these kinds."""
     await factory.queue(s.conn)
-    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"has_on_finish": True})
     await standing(s.conn, kinds=kinds)
     job = await factory.submit(s.conn)
     await s.conn.execute("select penstock.cancel_job($1)", job)
@@ -236,7 +236,7 @@ async def a_callback_that_takes_long_is_not_due(s: Scene) -> None:
     await _cancelled(s, ["q"])
     app = await s.connect()
     async with app.transaction():
-        await app.execute("select * from penstock.take_hook('{q}')")
+        await app.execute("select * from penstock.take_on_finish('{q}')")
         assert await found(s.conn) == []
     # It is done.
     assert await found(s.conn) == []

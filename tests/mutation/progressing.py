@@ -91,11 +91,11 @@ async def nobody_emits_for_another_workers_start(s: Scene) -> None:
 
 async def _alone(conn: asyncpg.Connection, worker: int, row: Row, attempt: int = 1) -> Any:
     return await conn.fetchval(
-        "select penstock.begin_alone($1, $2, $3)", worker, row["id"], attempt
+        "select penstock.mark_only_suspect($1, $2, $3)", worker, row["id"], attempt
     )
 
 
-@catches("begin_alone: only one")
+@catches("mark_only_suspect: only one")
 async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
     worker, row = await s.running()
     await factory.submit(s.conn)
@@ -104,7 +104,7 @@ async def a_worker_runs_one_suspect_at_a_time(s: Scene) -> None:
     assert not await _alone(s.conn, worker, other)
 
 
-@catches("begin_alone: one by one", replace=("v_worker_is_locked", "false"))
+@catches("mark_only_suspect: one by one", replace=("v_worker_is_locked", "false"))
 async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
     worker, row = await s.running()
     await factory.submit(s.conn)
@@ -117,20 +117,20 @@ async def also_when_two_ask_at_the_same_moment(s: Scene) -> None:
     assert not await step
 
 
-@catches("begin_alone: fence")
+@catches("mark_only_suspect: fence")
 async def an_older_start_is_no_suspect(s: Scene) -> None:
     worker, row = await s.running()
     await _started_again(s, worker, row)
     assert not await _alone(s.conn, worker, row)
 
 
-@catches("begin_alone: owner")
+@catches("mark_only_suspect: owner")
 async def another_workers_start_is_not_ones_own_suspect(s: Scene) -> None:
     _, row = await s.running()
     assert not await _alone(s.conn, await s.worker(), row)
 
 
-@catches("_recoverable: suspect", replace=("and not j.alone", ""))
+@catches("_recoverable: suspect", replace=("and not j.only_suspect", ""))
 async def a_suspect_is_charged_although_others_died_with_it(s: Scene) -> None:
     await factory.queue(s.conn)
     worker = await s.worker(lease="15 seconds")
@@ -166,7 +166,7 @@ async def a_lost_worker_gets_no_key_that_counts(s: Scene) -> None:
 
 async def _hooked(s: Scene) -> None:
     await factory.queue(s.conn)
-    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
+    await s.conn.execute("select penstock.declare_kind('q', 'q', $1)", {"has_on_finish": True})
 
 
 @catches("_move_to_finished: callback wanted")
@@ -175,12 +175,12 @@ async def only_who_asked_is_told_of_an_end(s: Scene) -> None:
     await s.conn.execute("select penstock.declare_kind('other', 'q')")
     job = await factory.submit(s.conn, "other")
     await s.conn.execute("select penstock.cancel_job($1)", job)
-    assert await s.value("select count(*) from penstock.hook") == 0
+    assert await s.value("select count(*) from penstock.pending_on_finish") == 0
 
 
 async def _hold(s: Scene, worker: int, row: Row, outcome: str = "succeeded") -> list[Row]:
     rows: list[Row] = await s.conn.fetch(
-        "select * from penstock.hold_end($1, $2, $3, $4, '7', null)",
+        "select * from penstock.preview_finish($1, $2, $3, $4, '7', null)",
         worker,
         row["id"],
         row["attempt"],
@@ -189,7 +189,7 @@ async def _hold(s: Scene, worker: int, row: Row, outcome: str = "succeeded") -> 
     return rows
 
 
-@catches("hold_end: fence")
+@catches("preview_finish: fence")
 async def an_older_start_holds_no_end(s: Scene) -> None:
     """L3: the app would write what does not count."""
     worker, row = await s.running()
@@ -197,14 +197,14 @@ async def an_older_start_holds_no_end(s: Scene) -> None:
     assert await _hold(s, worker, row) == []
 
 
-@catches("hold_end: owner")
+@catches("preview_finish: owner")
 async def nobody_holds_the_end_of_another_workers_start(s: Scene) -> None:
     """L3"""
     _, row = await s.running()
     assert await _hold(s, await s.worker(), row) == []
 
 
-@catches("hold_end: ends")
+@catches("preview_finish: ends")
 async def a_job_that_goes_on_has_no_end_to_hold(s: Scene) -> None:
     worker, row = await s.running()
     assert await _hold(s, worker, row, "retry") == []
@@ -212,27 +212,27 @@ async def a_job_that_goes_on_has_no_end_to_hold(s: Scene) -> None:
     assert (held["status"], held["result"]) == ("succeeded", 7)
 
 
-@catches("read_starts: older")
+@catches("read_running_attempts: older")
 async def what_was_claimed_a_moment_ago_is_not_forgotten(s: Scene) -> None:
     worker, row = await s.running()
-    look = "select job_id from penstock.read_starts($1, '5 seconds')"
+    look = "select job_id from penstock.read_running_attempts($1, '5 seconds')"
     assert await s.conn.fetch(look, worker) == []
     await s.clock.advance("6s")
     assert [found["job_id"] for found in await s.conn.fetch(look, worker)] == [row["id"]]
 
 
-@catches("take_hook: due")
+@catches("take_on_finish: due")
 async def an_end_that_was_put_off_is_told_later(s: Scene) -> None:
     await _hooked(s)
     job = await factory.submit(s.conn)
     await s.conn.execute("select penstock.cancel_job($1)", job)
-    await s.conn.execute("select penstock.put_off_hook($1)", job)
-    assert await s.conn.fetch("select * from penstock.take_hook(array['q'])") == []
+    await s.conn.execute("select penstock.postpone_on_finish($1)", job)
+    assert await s.conn.fetch("select * from penstock.take_on_finish(array['q'])") == []
     await s.clock.advance("2s")
-    assert len(await s.conn.fetch("select * from penstock.take_hook(array['q'])")) == 1
+    assert len(await s.conn.fetch("select * from penstock.take_on_finish(array['q'])")) == 1
 
 
-@catches("take_hook: taken once", replace=("for update of o skip locked", ""))
+@catches("take_on_finish: taken once", replace=("for update of o skip locked", ""))
 async def of_two_who_would_tell_one_does(s: Scene) -> None:
     """And the other one does not wait for it."""
     await _hooked(s)
@@ -240,8 +240,8 @@ async def of_two_who_would_tell_one_does(s: Scene) -> None:
     await s.conn.execute("select penstock.cancel_job($1)", job)
     first, second = await s.connect(), await s.connect()
     async with first.transaction():
-        assert len(await first.fetch("select * from penstock.take_hook(array['q'])")) == 1
-        call = second.fetch("select * from penstock.take_hook(array['q'])")
+        assert len(await first.fetch("select * from penstock.take_on_finish(array['q'])")) == 1
+        call = second.fetch("select * from penstock.take_on_finish(array['q'])")
         assert await s.does_not_wait(second, call) == []
 
 

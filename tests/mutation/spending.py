@@ -45,7 +45,7 @@ async def a_full_charge_writes_no_line(s: Scene) -> None:
     assert await s.value("select count(*) from penstock.ledger") == 2
 
 
-@catches("_hold_account: held", replace=("for no key update", ""))
+@catches("_lock_account: held", replace=("for no key update", ""))
 async def two_deductions_at_once_add_up(s: Scene) -> None:
     await s.conn.execute(GRANT, "u1", 100)
     one, two = await s.connect(), await s.connect()

@@ -50,27 +50,27 @@ async def a_message_that_waits_its_time_is_not_sent_early(s: Scene) -> None:
     assert await s.value("select next_at from penstock.delivery") == before
 
 
-@catches("postpone_starts: its own")
+@catches("postpone_deadlines: its own")
 async def a_worker_postpones_what_it_runs_and_nothing_else(s: Scene) -> None:
     await s.running()
     other = await s.worker()
     assert await s.value(_POSTPONE, other) == 0
 
 
-@catches("postpone_starts: from before")
+@catches("postpone_deadlines: from before")
 async def what_began_after_the_step_has_its_time(s: Scene) -> None:
     worker, _ = await s.running()
     await s.conn.execute(BACK)
     assert await s.value(_POSTPONE, worker) == 0
 
 
-@catches("postpone_starts: outside")
+@catches("postpone_deadlines: outside")
 async def what_another_worker_runs_is_its_own_to_postpone(s: Scene) -> None:
     await s.running()
     assert await s.value(_POSTPONE, None) == 0
 
 
-@catches("postpone_starts: outside, from before")
+@catches("postpone_deadlines: outside, from before")
 async def what_began_after_the_step_and_is_over_stays_over(s: Scene) -> None:
     before = await s.clock.now()
     await s.clock.advance("1h")
@@ -81,14 +81,14 @@ async def what_began_after_the_step_and_is_over_stays_over(s: Scene) -> None:
     assert await s.value(_POSTPONE_SINCE, before) == 0
 
 
-@catches("postpone_starts: not over")
+@catches("postpone_deadlines: not over")
 async def what_was_over_before_the_step_stays_over(s: Scene) -> None:
     await s.awaiting()
     await s.clock.advance("1d")
     assert await s.value(_POSTPONE, None) == 0
 
 
-@catches("postpone_starts: once")
+@catches("postpone_deadlines: once")
 async def a_second_keeper_finds_nothing_to_postpone(s: Scene) -> None:
     await s.awaiting()
     before = await s.clock.now()
@@ -96,5 +96,5 @@ async def a_second_keeper_finds_nothing_to_postpone(s: Scene) -> None:
     assert [await s.value(_POSTPONE_SINCE, before) for _ in range(2)] == [1, 0]
 
 
-_POSTPONE = "select penstock.postpone_starts($1, '1 hour', penstock.clock())"
-_POSTPONE_SINCE = "select penstock.postpone_starts(null, '1 hour', $1)"
+_POSTPONE = "select penstock.postpone_deadlines($1, '1 hour', penstock.clock())"
+_POSTPONE_SINCE = "select penstock.postpone_deadlines(null, '1 hour', $1)"

@@ -46,10 +46,10 @@ EMPTY = """
 delete from penstock.job;
 delete from penstock.finished;
 delete from penstock.attempt;
-delete from penstock.orphan;
+delete from penstock.late_result;
 delete from penstock.step;
 delete from penstock.chunk;
-delete from penstock.hook;
+delete from penstock.pending_on_finish;
 delete from penstock.delivery;
 delete from penstock.job_webhook;
 delete from penstock.idempotency;

@@ -209,9 +209,9 @@ class Outages(RuleBasedStateMachine):
             "open": "penstock.open_circuit(%s)",
             "close": "penstock.close_circuit(%s)",
             "resume": "penstock.resume_queue(%s)",
-            "there": "penstock.report_look(%s, true)",
-            "away": "penstock.report_look(%s, false)",
-            "look": "penstock.due_looks(array[%s::text])",
+            "there": "penstock.report_check(%s, true)",
+            "away": "penstock.report_check(%s, false)",
+            "look": "penstock.due_checks(array[%s::text])",
         }[what]
         self.world.run(f"select {call}", queue)
         self.assert_nothing_charged()
@@ -220,9 +220,9 @@ class Outages(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5, 30, 61, 61, 1000]))
     def tidy(self, seconds: int) -> None:
-        """Time goes by, and upkeep fails what was parked for its minute."""
+        """Time goes by, and upkeep fails what was failure_pending for its minute."""
         due = self.now + timedelta(seconds=seconds)
-        gone = {job.id for job in self.jobs.values() if job.parked and job.run_at <= due}
+        gone = {job.id for job in self.jobs.values() if job.failure_pending and job.run_at <= due}
         before = {job.id for job in self.jobs.values() if job.status == "scheduled"}
         self.move(timedelta(seconds=seconds))
         self.world.run("select * from penstock.recover_jobs()")
@@ -242,8 +242,8 @@ class Outages(RuleBasedStateMachine):
         assert faults == [], faults
         for job in self.jobs.values():
             assert job.failures < job.max_attempts, "L7"
-            assert job.refunds <= 3
-            assert not job.parked or job.provisional_at or job.isolated > ISOLATED
+            assert job.withdrawn_failures <= 3
+            assert not job.failure_pending or job.provisional_at or job.isolated > ISOLATED
         started = {(job.id, job.attempt) for job in self.running()}
         for name, row in self.circuits.items():
             assert len(self.probes.get((name, row.changed_at), set()) & started) <= 1, "two probes"

@@ -30,7 +30,7 @@ select md5(string_agg(row, '|' order by row)) from (
 """
 
 _LIVE = """
-select j.id, k.name as kind, q.name as queue, a.name as account, j.lane, j.holds, j.rank,
+select j.id, k.name as kind, q.name as queue, a.name as account, j.lane, j.slots_held, j.rank,
   j.status::text, j.attempt, j.failures, j.deferrals, j.crashes, j.max_attempts, j.priority,
   j.worker_id as worker, j.dedupe_key as key, j.run_at, j.expires_at, j.timeout_at, j.deadline_at,
   j.cancel_requested_at as cancel_at, j.retry_of, j.version, j.reserved
@@ -57,7 +57,7 @@ join penstock.account a on a.id = l.account_id
 """
 
 _ENDED = "select job_id, attempt, outcome from penstock.attempts"
-_ORPHANS = "select job_id, attempt from penstock.orphan"
+_ORPHANS = "select job_id, attempt from penstock.late_result"
 _BALANCES = "select name, balance from penstock.account where id <> 0"
 _CHARGED = "select job_id, charged from penstock.resolution"
 
@@ -65,7 +65,7 @@ _EMPTY = """
 delete from penstock.job;
 delete from penstock.finished;
 delete from penstock.attempt;
-delete from penstock.orphan;
+delete from penstock.late_result;
 delete from penstock.idempotency;
 delete from penstock.lane;
 delete from penstock.worker;

@@ -32,10 +32,10 @@ ONE_JOB = {
     "read by its owner": "select * from penstock.read_jobs_of('{{{job}}}', '{{a}}')",
     "inspected": "select penstock.inspect_job('{job}')",
     "cancelled": "select penstock.cancel_job('{job}')",
-    "begun alone": "select penstock.begin_alone({worker}, '{job}', 1)",
+    "begun alone": "select penstock.mark_only_suspect({worker}, '{job}', 1)",
     "found by its callback": "select * from penstock.find_callbacks('{{{job}}}')",
     "held to its end": (
-        "select * from penstock.hold_end({worker}, '{job}', 1, 'succeeded', '{{}}', null)"
+        "select * from penstock.preview_finish({worker}, '{job}', 1, 'succeeded', '{{}}', null)"
     ),
 }
 # What is done with as many as there are.

@@ -74,7 +74,7 @@ async def test_an_app_reaches_nothing_else(
         "insert into penstock.setting default values",
         "update penstock.account set balance = 1000000",
         "delete from penstock.finished",
-        "truncate penstock.orphan",
+        "truncate penstock.late_result",
         "create table penstock.mine ()",
         "select penstock.submit_many(array['q'], array['{}'::jsonb])",
         "select * from penstock.claim_jobs(1, 'q', 1)",

@@ -505,7 +505,7 @@ create function pg_temp.current_setting(text, boolean) returns text return 'u2';
 create function pg_temp.length(text) returns integer return 5;
 create function pg_temp.abs(bigint) returns bigint return 0;
 create function pg_temp.clock() returns timestamptz return now();
-create function pg_temp._hold_account(text) returns bigint return 2;
+create function pg_temp._lock_account(text) returns bigint return 2;
 create function pg_temp._price(jsonb, jsonb) returns bigint return 0;
 create function pg_temp._refuse(integer, text, text) returns integer return 0;
 set search_path = pg_temp, penstock, pg_catalog;

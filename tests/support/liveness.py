@@ -18,7 +18,7 @@ RULES = {
     "gone": "jobs of a worker that is gone are settled",
     "asked": "a job that was asked to end has ended",
     "expired": "a job that was not started in time has ended",
-    "parked": "a last failure that may be the provider's is decided",
+    "failure_pending": "a last failure that may be the provider's is decided",
     "ramp": "a ramp comes to its end",
     "webhook": "a webhook is sent when it is due",
     "callback": "an on_finish callback runs when it is due",

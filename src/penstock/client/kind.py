@@ -61,8 +61,8 @@ class Kind(Submission, Generic[P, R]):
     @property
     def declared(self) -> dict[str, Any]:
         """Its options as `declare_kind` takes them."""
-        hooked = {"hooked": True} if self.handler.on_finish is not None else {}
-        return {**self._declared, **hooked}
+        has_on_finish = {"has_on_finish": True} if self.handler.on_finish is not None else {}
+        return {**self._declared, **has_on_finish}
 
     @property
     def inline(self) -> bool:

@@ -47,7 +47,7 @@ class Session:
         return hashlib.sha256(self.nonce.encode()).hexdigest()[:_ID_LENGTH]
 
 
-class Doors:
+class SignInTokens:
     """Makes and reads what opens the dashboard: cookies, tokens of forms, one-time links."""
 
     def __init__(self, roots: Roots) -> None:
@@ -122,11 +122,11 @@ def fits_visit(cookie: str, given: str) -> bool:
     )
 
 
-def doors(request: Request) -> Doors:
+def doors(request: Request) -> SignInTokens:
     state = request.app.state
     if not hasattr(state, "doors"):
-        state.doors = Doors(state.backend.roots)
-    kept: Doors = state.doors
+        state.doors = SignInTokens(state.backend.roots)
+    kept: SignInTokens = state.doors
     return kept
 
 

@@ -74,9 +74,9 @@ class Upkeep(Statements):
             for job, outcome, verdict, status in rows
         ]
 
-    async def anyone_silent(self) -> bool:
+    async def any_lease_expired(self) -> bool:
         """Whether there is a worker to be given up, for who may not judge yet."""
-        return await self._value(bool, "select penstock.anyone_silent()")
+        return await self._value(bool, "select penstock.any_lease_expired()")
 
     async def server_time(self) -> datetime:
         """What the server's own clock says."""

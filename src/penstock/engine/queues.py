@@ -89,14 +89,14 @@ class Circuits(Statements):
         refuse_nuls(queue=queue)
         await self._fetch("select penstock.close_circuit($1)", (queue,))
 
-    async def due_looks(self, queues: Sequence[str]) -> list[tuple[str, str | None]]:
+    async def due_checks(self, queues: Sequence[str]) -> list[tuple[str, str | None]]:
         """Queues with an unavailable provider; its host:port where the caller is to check it."""
-        sql = "select queue, address from penstock.due_looks($1)"
+        sql = "select queue, address from penstock.due_checks($1)"
         return list((await self._pairs(sql, list(queues))).items())
 
-    async def report_look(self, queue: str, *, reachable: bool) -> None:
+    async def report_check(self, queue: str, *, reachable: bool) -> None:
         """Whether it took a connection."""
-        await self._fetch("select penstock.report_look($1, $2)", (queue, reachable))
+        await self._fetch("select penstock.report_check($1, $2)", (queue, reachable))
 
     async def alerts(self) -> list[Answer]:
         """What an operator has to know now, the oldest first."""

@@ -69,7 +69,7 @@ class Workers(Statements):
 
     async def running(self, worker: int, *, older: timedelta) -> list[tuple[UUID, int, int | None]]:
         """What it is taken to be running for longer than that: job, attempt, slot's account."""
-        sql = "select job_id, attempt, slot_account from penstock.read_starts($1, $2)"
+        sql = "select job_id, attempt, slot_account from penstock.read_running_attempts($1, $2)"
         return await self._rows(as_row, sql, worker, older)
 
     async def postpone(self, worker: int | None, *, by: timedelta, before: datetime) -> int:
@@ -78,13 +78,13 @@ class Workers(Statements):
         And what awaits a callback, where nobody else has done so.
         """
         return await self._value(
-            int, "select penstock.postpone_starts($1, $2, $3)", worker, by, before
+            int, "select penstock.postpone_deadlines($1, $2, $3)", worker, by, before
         )
 
-    async def begin_alone(self, worker: int, job_id: UUID, attempt: int) -> bool:
+    async def mark_only_suspect(self, worker: int, job_id: UUID, attempt: int) -> bool:
         """Begin a suspect job; False while the worker runs another one."""
         return await self._value(
-            bool, "select penstock.begin_alone($1, $2, $3)", worker, job_id, attempt
+            bool, "select penstock.mark_only_suspect($1, $2, $3)", worker, job_id, attempt
         )
 
     async def blocks_loops(self, job_id: UUID) -> bool:

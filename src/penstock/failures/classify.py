@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from penstock.base.safe_read import read
+from penstock.base.safe_access import read
 from penstock.errors import JobFailed, PenstockError
 from penstock.failures.exceptions import address, sight
 from penstock.failures.origin import client_of, is_elsewhere

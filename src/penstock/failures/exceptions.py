@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.base.safe_read import is_a, module_of, read, roots
+from penstock.base.safe_access import is_a, module_of, read, roots
 from penstock.errors import PenstockError
 from penstock.failures.origin import client_of, of_a_store, raised_in_a_store, url_of
 from penstock.failures.sdk_names import FAMILIES, KINDS, STOPS, WRAPPERS

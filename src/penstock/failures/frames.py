@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from penstock.base.safe_read import is_a, read
+from penstock.base.safe_access import is_a, read
 
 MOST = 20
 LONGEST = 300  # characters of one frame

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Literal
 
-from penstock.base.safe_read import is_a, module_of, read
+from penstock.base.safe_access import is_a, module_of, read
 from penstock.failures.sdk_names import (
     HTTP_CLIENTS,
     MODEL_CLIENTS,

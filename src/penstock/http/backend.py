@@ -90,7 +90,7 @@ class Backend:
     """Whether the next commit may send the notification for a queue's workers itself."""
     wake: Callable[[str], None] = lambda _: None
     """Notify a queue's workers, after a commit; returns at once."""
-    tell_app: Callable[[], None] = lambda: None
+    notify_app: Callable[[], None] = lambda: None
     """Jobs have ended here: the app's on_finish is due; after commit, comes back at once."""
 
     def __post_init__(self) -> None:

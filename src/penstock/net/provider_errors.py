@@ -1,6 +1,6 @@
 """What our own handlers raise when a provider does not do what it was asked."""
 
-from penstock.base.safe_read import read
+from penstock.base.safe_access import read
 from penstock.errors import PenstockError
 from penstock.net.signal import Signal
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY, back_soon
+from penstock.base.error_location import error_location
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE, wait_before_reconnect
 from penstock.engine.engine import Engine
 from penstock.engine.states import JobStatus
 from penstock.models.handlers.handler import Handler
 from penstock.worker.attempts.open_attempts import OpenAttempts
 from penstock.worker.claiming.claims import BATCH, Claims
-from penstock.worker.maintenance.upkeep import GRACE, Keeper
+from penstock.worker.maintenance.upkeep import GRACE, UpkeepLoop
 
 # What takes longer than any run could only begin at the beginning of one.
 BEGINNING = 0.9
@@ -100,10 +100,10 @@ class BoundedRun:
                 if not attempts and (end := await self._end(queue)):
                     return end
                 tries = 0
-            except AWAY as error:
-                _log.info("no claim: %s", error_place(error))
+            except DATABASE_UNAVAILABLE as error:
+                _log.info("no claim: %s", error_location(error))
                 tries += 1
-                await back_soon(tries)
+                await wait_before_reconnect(tries)
                 continue
             await wake_up.wait(min(REST_SECONDS, self.left))
         return "time"
@@ -115,7 +115,7 @@ class BoundedRun:
             return None
         if state.due == 0:
             # Somebody who died may have left something to do: the keeper beside settles it soon.
-            return None if await self._engine.upkeep.anyone_silent() else "idle"
+            return None if await self._engine.upkeep.any_lease_expired() else "idle"
         if state.held:
             return "held"
         return "time" if self._full else None
@@ -144,7 +144,7 @@ class BoundedRun:
 
 
 async def run_until_idle(
-    engine: Engine, claims: Claims, attempts: OpenAttempts, keeper: Keeper
+    engine: Engine, claims: Claims, attempts: OpenAttempts, keeper: UpkeepLoop
 ) -> None:
     """Run what is due, and what becomes due by that, until there is nothing."""
     upkeep = engine.upkeep
@@ -153,15 +153,15 @@ async def run_until_idle(
         try:
             if await _anything_due(claims, attempts):
                 continue
-            if judged or not await upkeep.anyone_silent():
+            if judged or not await upkeep.any_lease_expired():
                 break
             await asyncio.sleep(GRACE.total_seconds())
             await keeper.recover(upkeep)
             judged = True
-        except AWAY as error:
-            _log.info("no claim: %s", error_place(error))
+        except DATABASE_UNAVAILABLE as error:
+            _log.info("no claim: %s", error_location(error))
             tries += 1
-            await back_soon(tries)
+            await wait_before_reconnect(tries)
 
 
 async def _anything_due(claims: Claims, attempts: OpenAttempts) -> bool:
@@ -193,6 +193,6 @@ async def run_only(engine: Engine, claims: Claims, attempts: OpenAttempts, job: 
             # Nor does the caller wait for a provider to come back: a worker runs it then.
             if seen.status != JobStatus.QUEUED or seen.waiting_for in _STOPPED:
                 break
-        except AWAY as error:
-            _log.info("no claim: %s", error_place(error))
+        except DATABASE_UNAVAILABLE as error:
+            _log.info("no claim: %s", error_location(error))
         await asyncio.sleep(_TURN_POLL_SECONDS)

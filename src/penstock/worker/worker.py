@@ -18,9 +18,9 @@ from functools import partial
 from math import inf
 from uuid import UUID
 
-from penstock.base.error_place import error_place
+from penstock.base.error_location import error_location
 from penstock.db.connections.driver_errors import POOLED
-from penstock.db.connections.listener import AWAY, listen
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE, listen
 from penstock.db.connections.pooler import is_pooled
 from penstock.db.connections.supervisor import Supervisor, Work
 from penstock.engine.engine import Engine
@@ -36,7 +36,7 @@ from penstock.worker.event_loop.loop_watch import LoopWatch
 from penstock.worker.execution.processes import Processes
 from penstock.worker.execution.runner import Runner
 from penstock.worker.maintenance.provider_watch import ASK_SECONDS, ProviderWatch
-from penstock.worker.maintenance.upkeep import Keeper, tidy
+from penstock.worker.maintenance.upkeep import UpkeepLoop, tidy
 from penstock.worker.maintenance.webhooks import Webhooks
 from penstock.worker.membership.registration import CHANNELS, RENEW_SECONDS, Registration
 from penstock.worker.reporting.progress import ProgressWriter
@@ -51,7 +51,7 @@ POLLS_PER_CHECK = 5
 ANSWER_SOON_SECONDS = 2.5
 DELIVER_SECONDS = 1.0
 # What is left to write when the worker leaves may take this long; then the lease settles it.
-LAST_WORDS_SECONDS = 10.0
+LAST_WRITES_SECONDS = 10.0
 STOP_SECONDS = 2.0
 _WAIT_SECONDS = 0.02
 
@@ -140,7 +140,7 @@ class Worker:
         if self._claims is not None:
             self._claims.stop()
 
-    def stop_now(self) -> None:
+    def stop_at_once(self) -> None:
         """Release everything and leave."""
         self._now_requested = True
         self.stop()
@@ -206,7 +206,7 @@ class Worker:
             recycle_after=options.recycle_after,
             bounds=self._bounded,
         )
-        self._keeper = Keeper(
+        self._keeper = UpkeepLoop(
             self._dsn, engine, self._claims.queues, self._registration, self._attempts
         )
         self._providers = ProviderWatch(engine, self._claims.queues)
@@ -238,7 +238,7 @@ class Worker:
                 await self._webhooks.send_due()
         except BaseException:
             # Cancelled, as when the caller of an inline job has left: release everything.
-            self.stop_now()
+            self.stop_at_once()
             await asyncio.shield(self._wind_down(claims))
             raise
         finally:
@@ -338,13 +338,13 @@ class Worker:
             attempt.stop("stop")
         await self._while_running(lambda: STOP_SECONDS, at_once=False)
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(LAST_WRITES_SECONDS):
                 await self._runner.all_recorded()
                 await self._runner.callbacks.deliver()
                 await self._registration.end()
-        except (*AWAY, PenstockError) as error:
+        except (*DATABASE_UNAVAILABLE, PenstockError) as error:
             _log.warning(
-                "left without unregistering (%s): the lease settles it", error_place(error)
+                "left without unregistering (%s): the lease settles it", error_location(error)
             )
 
     async def _while_running(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:

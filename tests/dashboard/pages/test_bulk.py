@@ -18,7 +18,7 @@ async def test_ticked_jobs_are_cancelled_after_a_page_that_says_what_will_happen
     waiting = [await scene.queued(account="u1", price=2), await scene.scheduled()]
     running = await scene.running()
     ended = await scene.succeeded()
-    spared = await scene.queued()
+    uncounted_failures = await scene.queued()
     asked = await operator.post("/jobs/bulk", ticked("cancel", *waiting, running, ended))
     said = text(asked)
     assert "Cancel 4 jobs?" in said
@@ -34,7 +34,7 @@ async def test_ticked_jobs_are_cancelled_after_a_page_that_says_what_will_happen
     )
     assert [(await scene.read(one))["status"] for one in waiting] == ["cancelled"] * 2
     assert (await scene.read(running))["cancel_requested"]
-    assert (await scene.read(spared))["status"] == "queued"
+    assert (await scene.read(uncounted_failures))["status"] == "queued"
 
 
 async def test_retries_with_mixed_outcomes_do_what_can_be_done_and_say_the_rest(

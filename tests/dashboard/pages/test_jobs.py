@@ -243,7 +243,8 @@ async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_n
     await scene.many(60)
     assert "60 jobs" in await operator.read("/jobs")
     await scene.conn.execute(
-        "create or replace function penstock._looked_at() returns integer language sql immutable"
+        "create or replace function penstock._page_scan_limit() returns integer"
+        " language sql immutable"
         " as 'select 55'"
     )
     assert "At least 55 jobs" in await operator.read("/jobs?status=queued")

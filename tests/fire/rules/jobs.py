@@ -102,7 +102,7 @@ def _ended_once(job: Job, record: Record) -> Iterator[str]:
     if numbers != list(range(1, job.attempt + 1)):
         yield f"{job} has attempts {numbers}"
     ends = [row.attempt for row in rows if row.outcome in ENDS]
-    if ends != ([job.attempt] if job.ended_in_start else []):
+    if ends != ([job.attempt] if job.finished_by_attempt else []):
         yield f"{job} was ended by attempts {ends}"
     if isinstance(job.result, dict) and job.result.get("attempt", job.attempt) != job.attempt:
         yield f"{job} keeps the result of another start: {job.result}"

@@ -54,7 +54,7 @@ def webhooks(record: Record) -> Iterator[str]:
     deliveries = {one.id: one for one in record.deliveries}
     owed = Counter(one.job for one in record.deliveries)
     for job in record.rows:
-        if job.hooked and not job.live and not owed[job.id]:
+        if job.has_on_finish and not job.live and not owed[job.id]:
             yield f"{job} asked for a webhook, and none was left to be sent"
     taken = {
         message.id

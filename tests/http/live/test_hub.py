@@ -195,14 +195,14 @@ async def test_nothing_is_polled_without_watchers(
         return await really(*args, **named)
 
     monkeypatch.setattr(events, "changed_scopes", counted)
-    await conn.execute("select penstock.tell_change()")
+    await conn.execute("select penstock.notify_change()")
     async with listening(plain.admin, TOPIC) as one:
         await in_topic(conn)
         await one.status("queued")
     assert plain.api.state.backend.live.count() == 0
     before = polls
     for _ in range(3):
-        await conn.execute("select penstock.tell_change()")
+        await conn.execute("select penstock.notify_change()")
     await asyncio.sleep(0)
     assert polls == before
 

@@ -269,7 +269,7 @@ async def test_an_older_attempt_is_stale_and_kept_for_people(
     await jobs.start(job)
     assert await jobs.say(job, 1, status="succeeded", result="old") == "stale"
     assert (await jobs.read(job))["status"] == "awaiting"
-    kept = await conn.fetchval("select result from penstock.orphan where job_id = $1", job)
+    kept = await conn.fetchval("select result from penstock.late_result where job_id = $1", job)
     assert kept == "old"
     assert await jobs.say(job, 2, status="succeeded", result="new") == "accepted"
     assert await jobs.say(job, 2, status="succeeded", result="newer") == "duplicate"

@@ -211,7 +211,8 @@ async def test_no_filter_reads_more_of_history_than_a_page_may(
 
 async def look_at_1000(conn: asyncpg.Connection) -> None:
     await conn.execute(
-        "create or replace function penstock._looked_at() returns integer language sql immutable"
+        "create or replace function penstock._page_scan_limit() returns integer"
+        " language sql immutable"
         " parallel safe as 'select 1000'"
     )
 
@@ -232,7 +233,7 @@ async def fill(conn: asyncpg.Connection, many: int) -> None:
     await conn.execute(
         "insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,"
         " attempt, failures, deferrals, crashes, max_attempts, version, created_at, run_at,"
-        " started_at, finished_at, ended_in_start, topic, payload, worker_id)"
+        " started_at, finished_at, finished_by_attempt, topic, payload, worker_id)"
         " select penstock.new_id(penstock.clock()), (select min(id) from penstock.retention_class),"
         " 'succeeded', coalesce((select id from"
         " penstock.account where name = 'u1'), 0), k.queue_id, k.id, 0, 1, 0, 0, 0, 3, 1,"

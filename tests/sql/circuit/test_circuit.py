@@ -382,17 +382,17 @@ async def test_a_provider_that_takes_connections_again_is_probed_at_once_and_onl
     for _ in range(5):
         await conn.execute("update penstock.circuit set tries = 6, next_at = penstock.clock()")
         await fail(conn, worker, "unavailable", address="10.0.0.1:80")
-    looks = "select address from penstock.due_looks('{q}')"
+    looks = "select address from penstock.due_checks('{q}')"
     assert await conn.fetchval(looks) == "10.0.0.1:80"
     assert await conn.fetchval(looks) is None, "once a second"
-    await conn.execute("select penstock.report_look('q', true)")
+    await conn.execute("select penstock.report_check('q', true)")
     await fail(conn, worker, "unavailable")
     for _ in range(30):
         await clock.advance("1s")
-        await conn.execute("select penstock.report_look('q', true)")
+        await conn.execute("select penstock.report_check('q', true)")
         assert await factory.claim(conn, worker) == []
-    await conn.execute("select penstock.report_look('q', false)")
-    await conn.execute("select penstock.report_look('q', true)")
+    await conn.execute("select penstock.report_check('q', false)")
+    await conn.execute("select penstock.report_check('q', true)")
     assert len(await factory.claim(conn, worker)) == 1
 
 

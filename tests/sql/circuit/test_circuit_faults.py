@@ -216,5 +216,5 @@ async def test_a_look_does_not_shorten_the_wait_that_a_busy_provider_asked_for(
     busy = await factory.claim(conn, worker, limit=2)
     await end(conn, worker, busy, "overloaded", after=30, address="10.0.0.1:80")
     assert (await circuit(conn))["state"] == "open"
-    await conn.execute("select penstock.report_look('q', true)")
+    await conn.execute("select penstock.report_check('q', true)")
     assert await factory.claim(conn, worker) == []

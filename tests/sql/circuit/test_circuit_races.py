@@ -48,7 +48,7 @@ async def test_two_finishes_that_open_one_circuit_make_one_alert_and_give_back_o
     await later
     assert await conn.fetchval("select count(*) from penstock.alert") == 1
     assert await cost(conn, hurt["id"]) == (0, 1)
-    assert await conn.fetchval("select max(refunds) from penstock.job") == 1
+    assert await conn.fetchval("select max(withdrawn_failures) from penstock.job") == 1
     assert (await circuit(conn))["in_row"] == 4
 
 
@@ -68,7 +68,7 @@ async def test_a_failure_under_way_while_another_opens_the_circuit_gives_its_own
     await opens
     await fails
     assert await cost(conn, hurt["id"]) == (0, 1)
-    assert await conn.fetchval("select count(*) from penstock.job where parked") == 0
+    assert await conn.fetchval("select count(*) from penstock.job where failure_pending") == 0
 
 
 async def test_a_probe_and_a_finish_of_an_older_start_both_leave_their_mark(
@@ -110,10 +110,10 @@ async def test_a_look_and_a_claim_of_the_probe_both_leave_their_mark(
     one, other = await connect(), await connect()
     async with one.transaction():
         [probe] = await factory.claim(one, worker)
-        looks = Step(other, other.fetch("select address from penstock.due_looks('{q}')"))
+        looks = Step(other, other.fetch("select address from penstock.due_checks('{q}')"))
         assert not await looks.waits(conn)
         assert all(row["address"] is None for row in await looks)
-        report = Step(other, other.execute("select penstock.report_look('q', true)"))
+        report = Step(other, other.execute("select penstock.report_check('q', true)"))
         assert await report.waits(conn)
     await report
     row = await circuit(conn)
@@ -128,7 +128,7 @@ async def test_a_look_that_is_reported_while_a_probe_is_claimed(
     await clock.advance("1s")
     one, other = await connect(), await connect()
     async with one.transaction():
-        await one.execute("select penstock.report_look('q', true)")
+        await one.execute("select penstock.report_check('q', true)")
         claim = Step(other, factory.claim(other, worker))
         assert await claim.waits(conn)
     [probe] = await claim
@@ -170,8 +170,8 @@ async def test_a_parked_job_that_is_being_failed_is_neither_claimed_nor_given_ba
     conn: asyncpg.Connection, connect: Connect, clock: Clock, account: str | None
 ) -> None:
     await factory.plan(conn, concurrency=2)
-    worker, (parked, opener) = await started(conn, 2, account=account, attempts=1)
-    await end(conn, worker, [parked], "interrupted")
+    worker, (failure_pending, opener) = await started(conn, 2, account=account, attempts=1)
+    await end(conn, worker, [failure_pending], "interrupted")
     await clock.advance("60s")
     upkeep, claimer, other = [await connect() for _ in range(3)]
     async with upkeep.transaction():
@@ -182,7 +182,7 @@ async def test_a_parked_job_that_is_being_failed_is_neither_claimed_nor_given_ba
         opens = Step(other, end(other, worker, [opener], "unavailable"))
         assert not await opens.waits(conn)
         await opens
-    ended = await factory.read(conn, parked["id"])
+    ended = await factory.read(conn, failure_pending["id"])
     assert (ended["status"], ended["failures"], ended["deferrals"]) == ("failed", 1, 0)
 
 
@@ -191,8 +191,8 @@ async def test_a_parked_job_that_is_being_given_back_is_not_failed(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, account: str | None
 ) -> None:
     await factory.plan(conn, concurrency=2)
-    worker, (parked, opener) = await started(conn, 2, account=account, attempts=1)
-    await end(conn, worker, [parked], "interrupted")
+    worker, (failure_pending, opener) = await started(conn, 2, account=account, attempts=1)
+    await end(conn, worker, [failure_pending], "interrupted")
     await clock.advance("59s")
     one, upkeep = await connect(), await connect()
     async with one.transaction():
@@ -202,8 +202,8 @@ async def test_a_parked_job_that_is_being_given_back_is_not_failed(
         assert not await recovery.waits(conn)
         await recovery
     await factory.recover(conn)
-    assert await cost(conn, parked["id"]) == (0, 1)
-    assert await factory.status(conn, parked["id"]) == "scheduled"
+    assert await cost(conn, failure_pending["id"]) == (0, 1)
+    assert await factory.status(conn, failure_pending["id"]) == "scheduled"
 
 
 async def test_a_job_of_a_lane_that_is_being_given_back_is_waited_for_and_started(
@@ -217,7 +217,7 @@ async def test_a_job_of_a_lane_that_is_being_given_back_is_waited_for_and_starte
     async with one.transaction():
         # As an opener whose own start holds no slot of the account.
         await one.execute(
-            "select penstock._give_failures_back(queue_id, penstock.clock(), penstock.clock(),"
+            "select penstock._uncount_failures(queue_id, penstock.clock(), penstock.clock(),"
             " null)"
             " from penstock.circuit"
         )

@@ -191,18 +191,19 @@ async def test_dead_keys_are_told(conn: asyncpg.Connection, events: Events, cloc
 
 
 LOOKS = {
-    "jobs": "penstock.look_at_jobs($1::uuid[], array_fill(1, array[10]))",
-    "topic": "penstock.look_at_scopes(array['few'], array[null], array[null]::bigint[], '10 min',"
+    "jobs": "penstock.poll_jobs($1::uuid[], array_fill(1, array[10]))",
+    "topic": "penstock.poll_scopes(array['few'], array[null], array[null]::bigint[], '10 min',"
     " 1001), (select $1::uuid[]) a",
-    "account": "penstock.look_at_scopes(array[null], array['u1'], array[null]::bigint[], '10 min',"
+    "account": "penstock.poll_scopes(array[null], array['u1'], array[null]::bigint[], '10 min',"
     " 1001), (select $1::uuid[]) a",
-    "within": "penstock.look_at_scopes(array['many'], array['u1'], array[null]::bigint[],"
+    "within": "penstock.poll_scopes(array['many'], array['u1'], array[null]::bigint[],"
     " '10 min', 1001), (select $1::uuid[]) a",
-    "recent": "penstock.find_recent(array['few', null], array[null, 'u1'], '5 min', 1000),"
+    "recent": "penstock.find_recently_finished(array['few', null], array[null, 'u1'],"
+    " '5 min', 1000),"
     " (select $1::uuid[]) a",
     "watch": "penstock.may_watch(array['job'], array[($1::uuid[])[1]::text], array['u1'],"
     " array[null])",
-    "batch": "penstock.look_at_batches($1)",
+    "batch": "penstock.poll_batches($1)",
 }
 
 

@@ -13,13 +13,13 @@ from support.clock import Clock
 End = Callable[[asyncpg.Connection, Clock, UUID], Awaitable[Any]]
 
 
-async def hooked(conn: asyncpg.Connection, **options: Any) -> None:
+async def has_on_finish(conn: asyncpg.Connection, **options: Any) -> None:
     await factory.queue(conn, **options)
-    await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
+    await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"has_on_finish": True})
 
 
 async def take(conn: asyncpg.Connection) -> list[tuple[UUID, str]]:
-    rows = await conn.fetch("select * from penstock.take_hook(array['q'])")
+    rows = await conn.fetch("select * from penstock.take_on_finish(array['q'])")
     return [(row["id"], row["status"]) for row in rows]
 
 
@@ -60,7 +60,7 @@ async def by_callback(conn: asyncpg.Connection, _: Clock, job: UUID) -> str:
 async def test_whoever_ends_a_job_leaves_word(
     conn: asyncpg.Connection, clock: Clock, end: End
 ) -> None:
-    await hooked(conn, attempts=1)
+    await has_on_finish(conn, attempts=1)
     job = await factory.submit(conn)
     assert await take(conn) == []
     status = await end(conn, clock, job)
@@ -69,7 +69,7 @@ async def test_whoever_ends_a_job_leaves_word(
 
 
 async def test_a_job_that_goes_on_has_not_ended(conn: asyncpg.Connection) -> None:
-    await hooked(conn)
+    await has_on_finish(conn)
     await factory.submit(conn)
     worker = await factory.worker(conn)
     await factory.finish(conn, worker, await factory.claim(conn, worker), "retry")
@@ -90,13 +90,13 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
     conn: asyncpg.Connection, outcome: str, reason: str | None
 ) -> None:
     """S3: the app that writes along with the end knows whose budget was spent."""
-    await hooked(conn, attempts=1, recovery=0)
+    await has_on_finish(conn, attempts=1, recovery=0)
     await factory.submit(conn)
     worker = await factory.worker(conn)
     [row] = await factory.claim(conn, worker)
     error = {"class": "stalled", "message": "no news", "retryable": True}
     held = await conn.fetchrow(
-        "select * from penstock.hold_end($1, $2, 1, $3, null, $4)",
+        "select * from penstock.preview_finish($1, $2, 1, $3, null, $4)",
         worker,
         row["id"],
         outcome,
@@ -104,7 +104,7 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
     )
     assert held is not None
     await factory.finish(conn, worker, [row], outcome, error=error)
-    told = await conn.fetchrow("select * from penstock.take_hook(array['q'])")
+    told = await conn.fetchrow("select * from penstock.take_on_finish(array['q'])")
     assert told is not None
     assert held["error"] == told["error"]
     assert (told["status"], told["error"]["reason"]) == (held["status"], reason)
@@ -113,14 +113,14 @@ async def test_before_the_end_it_is_told_as_history_will_have_it(
 async def test_what_was_taken_and_rolled_back_is_told_again(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    await hooked(conn)
+    await has_on_finish(conn)
     job = await factory.submit(conn)
     await by_cancel(conn, clock, job)
     undone = conn.transaction()
     await undone.start()
     assert len(await take(conn)) == 1
     await undone.rollback()
-    await conn.execute("select penstock.put_off_hook($1)", job)
+    await conn.execute("select penstock.postpone_on_finish($1)", job)
     assert await take(conn) == []
     await clock.advance("2s")
     assert len(await take(conn)) == 1
@@ -129,21 +129,21 @@ async def test_what_was_taken_and_rolled_back_is_told_again(
 async def test_the_wait_grows_and_is_an_hour_at_most(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    await hooked(conn)
+    await has_on_finish(conn)
     job = await factory.submit(conn)
     await by_cancel(conn, clock, job)
     now = await clock.freeze()
     waits = []
     for _ in range(15):
-        await conn.execute("select penstock.put_off_hook($1)", job)
-        next_at = await conn.fetchval("select next_at from penstock.hook")
+        await conn.execute("select penstock.postpone_on_finish($1)", job)
+        next_at = await conn.fetchval("select next_at from penstock.pending_on_finish")
         waits.append((next_at - now).total_seconds())
     assert waits[:4] == [1, 2, 4, 8]
     assert waits[-1] == 3600
 
 
 async def test_a_kind_that_asks_no_more_is_not_told(conn: asyncpg.Connection, clock: Clock) -> None:
-    await hooked(conn)
+    await has_on_finish(conn)
     await conn.execute("select penstock.declare_kind('q', 'q')")
     await by_cancel(conn, clock, await factory.submit(conn))
-    assert await conn.fetchval("select count(*) from penstock.hook") == 0
+    assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0

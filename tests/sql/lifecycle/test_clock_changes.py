@@ -104,7 +104,7 @@ async def handed(conn: asyncpg.Connection, worker: int, n: int = 1) -> None:
 
 async def postpone(conn: asyncpg.Connection, worker: int | None, before: datetime) -> int:
     postponed: int = await conn.fetchval(
-        "select penstock.postpone_starts($1, $2, $3)", worker, timedelta(seconds=HOUR), before
+        "select penstock.postpone_deadlines($1, $2, $3)", worker, timedelta(seconds=HOUR), before
     )
     return postponed
 

@@ -128,7 +128,7 @@ async def test_a_callback_of_an_older_attempt_is_stale_and_kept_for_people(
     assert await factory.hand_over(conn, worker, again, "token-of-attempt-2") == "done"
     assert await factory.call_back(conn, job, 1, FIRST, result="late") == "stale"
     assert await factory.status(conn, job) == "awaiting"
-    assert await conn.fetchval("select count(*) from penstock.orphan where attempt = 1") > 0
+    assert await conn.fetchval("select count(*) from penstock.late_result where attempt = 1") > 0
     assert await factory.call_back(conn, job, 2, "token-of-attempt-2", result="mine") == "accepted"
     assert (await factory.read(conn, job))["result"] == "mine"
     assert await factory.call_back(conn, job, 1, FIRST, result="very late") == "stale"

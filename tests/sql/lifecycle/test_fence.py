@@ -11,7 +11,7 @@ from support.shapes import Connect
 
 
 async def orphans(conn: asyncpg.Connection) -> list[tuple[UUID, int, object]]:
-    rows = await conn.fetch("select job_id, attempt, result from penstock.orphan order by id")
+    rows = await conn.fetch("select job_id, attempt, result from penstock.late_result order by id")
     return [tuple(row) for row in rows]
 
 

@@ -175,4 +175,4 @@ async def test_what_a_start_used_is_kept_with_it(conn: asyncpg.Connection) -> No
     assert await conn.fetchval("select usage from penstock.attempt") == {"tokens": 5}
     # A zombie's late result neither counts nor is its cost forgotten.
     await conn.fetch(tell, worker, [job], [1], ["succeeded"], [{"tokens": 9}], None)
-    assert await conn.fetchval("select usage from penstock.orphan") == {"tokens": 9}
+    assert await conn.fetchval("select usage from penstock.late_result") == {"tokens": 9}

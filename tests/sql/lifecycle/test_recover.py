@@ -324,7 +324,7 @@ async def test_a_worker_that_finishes_while_it_is_recovered_loses(
         [verdict] = await factory.finish(alive, worker, start, result="late")
     assert verdict["verdict"] == "stale"
     assert await factory.status(conn, job) == "queued"
-    assert await conn.fetchval("select result from penstock.orphan") == "late"
+    assert await conn.fetchval("select result from penstock.late_result") == "late"
 
 
 async def test_a_busy_account_is_left_for_the_next_pass(

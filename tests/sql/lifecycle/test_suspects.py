@@ -16,7 +16,7 @@ async def die(conn: asyncpg.Connection, clock: Clock, n: int) -> list[Row]:
     for row in rows:
         if row["losses"] >= 2:
             await conn.fetchval(
-                "select penstock.begin_alone($1, $2, $3)", worker, row["id"], row["attempt"]
+                "select penstock.mark_only_suspect($1, $2, $3)", worker, row["id"], row["attempt"]
             )
     await clock.advance("30s")
     await factory.recover(conn)
@@ -135,7 +135,7 @@ async def test_a_suspect_waits_for_nobody_and_nobody_waits_for_it(
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", job)
         began = await conn.fetchval(
-            "select penstock.begin_alone($1, $2, $3)", worker, job, row["attempt"]
+            "select penstock.mark_only_suspect($1, $2, $3)", worker, job, row["attempt"]
         )
         assert began is False
         assert await other.fetchval("select penstock.beat_worker($1)", worker)

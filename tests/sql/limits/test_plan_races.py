@@ -84,7 +84,7 @@ async def test_a_file_from_before_there_were_credits_can_be_imported(
     await factory.queue(conn)
     await factory.submit(conn)
     line = await conn.fetchval("select penstock.export_jobs()")
-    for column in ("reserved", "units", "units_total", "first_job", "priority_said"):
+    for column in ("reserved", "units", "units_total", "first_job", "priority_given"):
         del line["job"][column]
     line["job"]["id"] = "0199a000-0000-7000-8000-000000000000"
     assert await conn.fetchval("select penstock.import_job($1)", line)

@@ -256,7 +256,7 @@ async def test_what_cannot_be_derived_is_named_and_left_to_people(
         "update penstock.job set status = 'succeeded' where status = 'running'",
         "update penstock.job set status = 'queued' where status = 'running'",
         "update penstock.job set failures = max_attempts",
-        "update penstock.job set holds = 1 where status = 'queued'",
+        "update penstock.job set slots_held = 1 where status = 'queued'",
         "update penstock.job set lane = 4711",
         "update penstock.account set balance = -1",
         "update penstock.account set running = -1",

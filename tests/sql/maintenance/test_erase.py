@@ -228,7 +228,7 @@ async def test_two_erasers_count_everything_once(
 FINISHED = """
 insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority, attempt,
   failures, deferrals, crashes, max_attempts, version, created_at, run_at, started_at, finished_at,
-  ended_in_start, payload)
+  finished_by_attempt, payload)
 select penstock.new_id(penstock.clock()), q.succeeded_class, 'succeeded', a.id, q.id, k.id, 0, 1, 0,
   0, 0, 3, 3, penstock.clock(), penstock.clock(), penstock.clock(), penstock.clock(), true, '{}'
 from generate_series(1, $1::integer), penstock.account a,

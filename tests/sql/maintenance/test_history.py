@@ -238,7 +238,7 @@ async def test_keys_are_remembered_for_a_week_and_orphans_for_ninety_days(
         await factory.prune(conn)
         row = await conn.fetchrow(
             "select (select count(*) from penstock.idempotency) as keys,"
-            " (select count(*) from penstock.orphan) as orphans"
+            " (select count(*) from penstock.late_result) as orphans"
         )
         assert row
         return row["keys"], row["orphans"]
@@ -317,7 +317,7 @@ async def test_workers_that_are_long_gone_and_hooks_of_nobody_are_forgotten(
     worker = await factory.worker(conn)
     await conn.execute("select penstock.stop_worker($1)", worker)
     await conn.execute(
-        "insert into penstock.hook (job_id, kind_id, next_at)"
+        "insert into penstock.pending_on_finish (job_id, kind_id, next_at)"
         " values (gen_random_uuid(), 1, penstock.clock())"
     )
     await clock.advance("11m")
@@ -325,4 +325,4 @@ async def test_workers_that_are_long_gone_and_hooks_of_nobody_are_forgotten(
     await clock.advance("31d")
     await conn.execute("select penstock.prune_history()")
     assert await conn.fetchval("select count(*) from penstock.worker") == 0
-    assert await conn.fetchval("select count(*) from penstock.hook") == 0
+    assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0

@@ -193,9 +193,9 @@ async def test_a_last_failure_that_is_not_decided(conn: asyncpg.Connection, cloc
         conn, worker, started, "provisional",
         error={"class": "interrupted", "message": "no"}, effect="counts",
     )  # fmt: skip
-    assert await conn.fetchval("select parked from penstock.job")
+    assert await conn.fetchval("select failure_pending from penstock.job")
     await passes(conn, clock, 71)
-    assert await found(conn) == [(RULES["parked"], str(job))]
+    assert await found(conn) == [(RULES["failure_pending"], str(job))]
     await factory.recover(conn)
     assert await found(conn) == []
 
@@ -254,7 +254,7 @@ async def test_an_on_finish_callback_that_nobody_runs(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
-    await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"hooked": True})
+    await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"has_on_finish": True})
     await standing(conn)
     job = await factory.submit(conn)
     await conn.execute("select penstock.cancel_job($1)", job)

@@ -213,7 +213,7 @@ async def test_in_an_outage_no_wait_is_told(
     else:
         await conn.execute(
             "with c as (update penstock.circuit set state = 'open', next_at = penstock.clock(),"
-            " class = $1 returning circuit) select penstock._tell_circuit('q', c.circuit,"
+            " class = $1 returning circuit) select penstock._publish_circuit('q', c.circuit,"
             " penstock.clock()) from c",
             {"circuit_open": "unavailable", "rate_limit": "rate_limited"}[reason],
         )

@@ -284,7 +284,7 @@ async def test_a_class_that_an_app_made_up_is_counted_as_other(
 FINISHED = """
 insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority, attempt,
   failures, deferrals, crashes, max_attempts, version, created_at, run_at, started_at, finished_at,
-  ended_in_start, payload)
+  finished_by_attempt, payload)
 select penstock.new_id(t.at), q.succeeded_class, 'succeeded', 0, q.id, k.id, 0, 1, 0, 0, 0, 3, 3,
   t.at, t.at, t.at, t.at, true, '{}'
 from (select penstock.clock() - make_interval(secs => n / 30.0) as at

@@ -137,7 +137,7 @@ async def test_a_filter_that_cannot_be_meant_is_refused(
 FINISHED = """
 insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority, attempt,
   failures, deferrals, crashes, max_attempts, version, created_at, run_at, started_at, finished_at,
-  ended_in_start, payload)
+  finished_by_attempt, payload)
 select penstock._nth_id(penstock.new_id(penstock.clock()), n), q.succeeded_class, 'succeeded', 0,
   q.id, k.id, 0, 1, 0, 0, 0, 3, 1, penstock.clock(), penstock.clock(), penstock.clock(),
   penstock.clock(), true, '{}'

@@ -25,7 +25,7 @@ async def stop(conn: asyncpg.Connection, by: str | None) -> None:
     else:
         await conn.execute(
             "with c as (update penstock.circuit set state = 'open', next_at = penstock.clock(),"
-            " class = $1 returning circuit) select penstock._tell_circuit('q', c.circuit,"
+            " class = $1 returning circuit) select penstock._publish_circuit('q', c.circuit,"
             " penstock.clock()) from c",
             classes[by],
         )

@@ -82,7 +82,7 @@ class CreditStorm:
 
     async def rage(self, seconds: float, kills: int) -> None:
         """Let everyone loose for so long, and come back when nothing is left to do."""
-        payer = Spender(self._wire(spared=True), self.receipts, self._chance("first"))
+        payer = Spender(self._wire(uncounted_failures=True), self.receipts, self._chance("first"))
         await payer.pay("one", FIRST_CREDITS, "first")
         await payer.pay("tight", FIRST_CREDITS // 4, "first")
         async with asyncio.timeout(seconds + CALM_SECONDS), asyncio.TaskGroup() as actors:
@@ -132,10 +132,10 @@ class CreditStorm:
         await prepare(conn)
         return conn
 
-    def _wire(self, *, spared: bool = False) -> Wire:
-        """One that the cutter may cut, unless it is spared."""
+    def _wire(self, *, uncounted_failures: bool = False) -> Wire:
+        """One that the cutter may cut, unless it is uncounted_failures."""
         wire = Wire(self._server.dsn, self._up)
-        (self._spared if spared else self._wires).append(wire)
+        (self._spared if uncounted_failures else self._wires).append(wire)
         return wire
 
     # Actors
@@ -194,7 +194,7 @@ class CreditStorm:
                     self.receipts.ended(row["job_id"], row["status"], charged)
 
     async def _cut(self, chance: random.Random) -> None:
-        wire = self._wire(spared=True)
+        wire = self._wire(uncounted_failures=True)
         while not self._calm.is_set():
             await asyncio.sleep(chance.uniform(0.05, 0.3))
             victim = chance.choice(self._wires)
@@ -223,7 +223,7 @@ class CreditStorm:
         await asyncio.sleep(max(0, ends - time.monotonic()))
 
     async def _audit(self, _: random.Random) -> None:
-        wire = self._wire(spared=True)
+        wire = self._wire(uncounted_failures=True)
         while not self._over.is_set():
             await wire.insist(self.auditor.look)
             await asyncio.sleep(LOOK_SECONDS)

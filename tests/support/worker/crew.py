@@ -236,6 +236,6 @@ async def working(
     try:
         yield Here(worker, task)
     finally:
-        worker.stop_now()
+        worker.stop_at_once()
         async with asyncio.timeout(END_SECONDS):
             await task

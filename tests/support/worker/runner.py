@@ -32,7 +32,7 @@ async def work(dsn: str, given: dict[str, Any]) -> None:
     def hear() -> None:
         nonlocal told
         if told:
-            worker.stop_now()
+            worker.stop_at_once()
         else:
             told = True
             worker.stop()

@@ -164,10 +164,10 @@ async def test_a_function_that_took_it_and_did_not_say_so_in_time(
         job = await submit(conn)
         sent = await outside.until_taken()
 
-        async def let_go() -> bool:
+        async def close_in_background() -> bool:
             return not here.worker._attempts
 
-        await eventually(let_go, "the worker has let go of it")
+        await eventually(close_in_background, "the worker has let go of it")
         assert await factory.status(conn, job) == "awaiting"
         assert await call_back(engine, sent) == "accepted"
         await until_finished(conn, [job])
@@ -233,7 +233,10 @@ async def test_a_job_that_is_refused_ends_and_another_ones_trouble_is_tried_agai
         [ended] = await until_finished(conn, [job])
     assert ended["result"] == "new"
     assert await outcomes(conn, job) == ["retried", "succeeded"]
-    assert await conn.fetchval("select result from penstock.orphan where job_id = $1", job) == "old"
+    assert (
+        await conn.fetchval("select result from penstock.late_result where job_id = $1", job)
+        == "old"
+    )
 
 
 def worker_process(database: str) -> "subprocess.Popen[bytes]":
@@ -344,7 +347,7 @@ async def test_a_cancelled_one_frees_its_slots(
         await submit(conn)
         await outside.until_taken(2)
     assert shown["error"]["class"] == "cancelled"
-    kept = await conn.fetchval("select result from penstock.orphan where job_id = $1", job)
+    kept = await conn.fetchval("select result from penstock.late_result where job_id = $1", job)
     assert kept == "too late"
 
 

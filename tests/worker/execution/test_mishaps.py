@@ -345,7 +345,7 @@ async def test_told_to_stop_between_two_lives_it_leaves(
 
     monkeypatch.setattr("penstock.engine.workers.Workers.register", refused)
     worker._registration.lose(worker._registration.worker or 0)
-    worker.stop_now()
+    worker.stop_at_once()
     assert (await asyncio.wait_for(at_work, 15)).reason == "stopped"
 
 
@@ -368,7 +368,7 @@ async def test_plain_steps_do_not_keep_a_worker_from_leaving(
         return bool(n > 11)
 
     await eventually(running, "all to run")
-    worker.stop_now()
+    worker.stop_at_once()
     await asyncio.wait_for(at_work, 8)
 
 

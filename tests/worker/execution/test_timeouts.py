@@ -226,7 +226,7 @@ async def test_upkeep_ends_what_a_hanging_worker_does_not(
     [row] = await crew.until_finished([job])
     assert (row["status"], row["result"], row["failures"]) == ("succeeded", 2, 1)
     crew.gate().touch()
-    late = "select result from penstock.orphan where job_id = $1"
+    late = "select result from penstock.late_result where job_id = $1"
     await eventually(lambda: conn.fetchval(late, job), "its late result is kept aside")
     assert await outcomes(conn, job) == ["timed_out", "succeeded"]
     assert hanging.popen.poll() is None

@@ -93,7 +93,7 @@ async def test_a_late_end_does_not_end_the_start_that_runs_now(
         async with working(database, app, name="other"):
             assert await begun.get() == 2
             ends[1].set()
-            late = "select result from penstock.orphan where job_id = $1 and attempt = 1"
+            late = "select result from penstock.late_result where job_id = $1 and attempt = 1"
             await eventually(lambda: conn.fetchval(late, job), "the late result is kept aside")
             state = await conn.fetchrow("select status::text, attempt from penstock.job")
             assert state

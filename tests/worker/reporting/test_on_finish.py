@@ -193,7 +193,7 @@ async def test_the_apps_row_comes_with_the_end_of_a_job_that_was_locked_before(
         await until_finished(conn, [job])
         # In the finishing transaction: whoever sees that the job has finished sees the bill.
         assert await bills(conn) == [(job, "succeeded", "attempt 1")]
-        assert await conn.fetchval("select count(*) from penstock.hook") == 0
+        assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0
 
 
 async def test_ends_by_the_hundred_are_each_told_once(
@@ -204,7 +204,7 @@ async def test_ends_by_the_hundred_are_each_told_once(
         jobs = [await submit(conn, "sell") for _ in range(100)]
         await until_finished(conn, jobs)
         assert sorted(job for job, _, _ in await bills(conn)) == sorted(jobs)
-    assert await conn.fetchval("select count(*) from penstock.hook") == 0
+    assert await conn.fetchval("select count(*) from penstock.pending_on_finish") == 0
 
 
 async def test_a_session_that_ends_within_it_is_no_failure_of_the_app(

@@ -34,7 +34,7 @@ _log = logging.getLogger("penstock.db")
 # What says that the database cannot be reached. A stopped server's socket is no longer there, and a
 # host without a route is no refused connection: both are errors of the system, not of the driver.
 # The driver itself stumbles ("cannot switch to state") when a server dies between two messages.
-AWAY = (Unavailable, OSError, asyncpg.InternalClientError)
+DATABASE_UNAVAILABLE = (Unavailable, OSError, asyncpg.InternalClientError)
 
 OnNotify = Callable[[str, str], None]
 OnConnect = Callable[[asyncpg.Connection], Awaitable[bool]]
@@ -59,7 +59,7 @@ async def open_session(dsn: str, *, name: str, local: bool = False) -> asyncpg.C
     return conn
 
 
-async def back_soon(tries: int) -> None:
+async def wait_before_reconnect(tries: int) -> None:
     """Wait before trying to connect again: soon, and not all at the same moment."""
     low, high = _RECONNECT_SECONDS
     await asyncio.sleep(random.uniform(low, min(high, low * 2**tries)))  # noqa: S311  # no secret
@@ -117,7 +117,7 @@ async def listen(  # noqa: PLR0913  # all named where it is called
             if conn is not None:
                 conn.terminate()
         tries += 1
-        await back_soon(tries)
+        await wait_before_reconnect(tries)
 
 
 async def _stay(conn: asyncpg.Connection, closed: asyncio.Event, renew_seconds: float) -> None:

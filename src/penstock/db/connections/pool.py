@@ -174,7 +174,7 @@ async def connect_plainly(
     return (await connect())[0]
 
 
-def let_go(conn: asyncpg.Connection) -> None:
+def close_in_background(conn: asyncpg.Connection) -> None:
     """Close a connection without waiting for it; what it was doing is broken off on the server.
 
     A closed socket is not enough: a backend that waits for a standby does not look at it, and each
@@ -351,11 +351,11 @@ class Pool:
         self._lent.discard(conn)
         self._old.discard(conn)
         if late or isinstance(error, TimeoutError):
-            let_go(conn)
+            close_in_background(conn)
             self.expire()
         elif isinstance(error, asyncio.CancelledError):
             # Closed at once, it would break off the driver's request to cancel the statement.
-            let_go(conn)
+            close_in_background(conn)
         else:
             conn.terminate()
 

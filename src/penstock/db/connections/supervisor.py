@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY
+from penstock.base.error_location import error_location
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 
 OUTAGE_SECONDS = 0.5
 FAILED_SECONDS = 1.0
@@ -43,12 +43,12 @@ class Supervisor:
                     begun = loop.time()
                 await work()
                 outage = False
-            except AWAY as error:
+            except DATABASE_UNAVAILABLE as error:
                 if not outage or loop.time() - begun > RECOVERED_SECONDS:
                     self._log.info("%s waits for the database: %s", name, type(error).__name__)
                 outage = True
                 await asyncio.sleep(OUTAGE_SECONDS)
             except Exception as error:  # noqa: BLE001  # no failure of one loop may end the process
                 outage = False
-                self._log.error("%s failed and is started again: %s", name, error_place(error))
+                self._log.error("%s failed and is started again: %s", name, error_location(error))
                 await asyncio.sleep(FAILED_SECONDS)

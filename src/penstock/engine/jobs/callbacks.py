@@ -64,7 +64,7 @@ class Callbacks(Statements):
         """Nobody took it: finish the dispatched attempt; `stale` if a callback came first."""
         return await self._value(
             str,
-            "select penstock.take_back_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)",
+            "select penstock.release_job($1, $2, $3, $4, $5::text::jsonb, $6, $7, $8, $9, $10)",
             *(row.job_id, row.attempt, token, row.outcome, row.error, row.delay, wait),
             *(row.bearing or NO_BEARING),
         )

@@ -41,7 +41,7 @@ class OnFinish(Statements):
     ) -> Ended | None:
         """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
         rows = await borrow(conn)(
-            f"select {_COLUMNS} from penstock.take_hook($1, $2)",  # noqa: S608
+            f"select {_COLUMNS} from penstock.take_on_finish($1, $2)",  # noqa: S608
             (list(kinds), job_id),
         )
         return Ended(*rows[0].values()) if rows else None
@@ -52,7 +52,7 @@ class OnFinish(Statements):
         None where the job goes on, or the attempt is not the worker's, or the job is locked.
         """
         rows = await borrow(conn)(
-            f"select {_COLUMNS} from penstock.hold_end($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
+            f"select {_COLUMNS} from penstock.preview_finish($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
             " $6::text::jsonb)",
             (worker, row.job_id, row.attempt, row.outcome, row.result, row.error),
         )
@@ -60,4 +60,4 @@ class OnFinish(Statements):
 
     async def put_off(self, job_id: UUID) -> None:
         """The callback failed: it is due again after a while, which grows."""
-        await self._fetch("select penstock.put_off_hook($1)", (job_id,))
+        await self._fetch("select penstock.postpone_on_finish($1)", (job_id,))

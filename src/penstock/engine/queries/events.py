@@ -207,7 +207,7 @@ class Events(Statements):
 
     async def notify(self) -> None:
         """Notify all servers of live streams. After commit; the notification may be lost."""
-        await self._fetch("select penstock.tell_change()", ())
+        await self._fetch("select penstock.notify_change()", ())
 
     async def may_watch(self, requests: Sequence[WatchRequest]) -> list[bool]:
         """Whether each is there and its caller may see it."""
@@ -221,7 +221,7 @@ class Events(Statements):
 
     async def changed_jobs(self, ids: Sequence[UUID], versions: Sequence[int]) -> list[UUID]:
         """Which of these have another version, or are not live any more."""
-        sql = "select id from penstock.look_at_jobs($1, $2)"
+        sql = "select id from penstock.poll_jobs($1, $2)"
         return await self._values(sql, list(ids), list(versions))
 
     async def changed_scopes(
@@ -234,8 +234,7 @@ class Events(Statements):
     ) -> list[ScopeState]:
         """Those that have another fingerprint; `n` counts from 0."""
         rows = await self._fetch(
-            "select n, print, ids, versions, ended"
-            " from penstock.look_at_scopes($1, $2, $3, $4, $5)",
+            "select n, print, ids, versions, ended from penstock.poll_scopes($1, $2, $3, $4, $5)",
             (*_columns(scopes, 2), list(fingerprints), margin, most),
         )
         return [
@@ -251,7 +250,7 @@ class Events(Statements):
     async def running_jobs(self, scopes: Sequence[Scope]) -> list[tuple[int, UUID, int]]:
         """The running jobs of these scopes: (n from 0, job, version)."""
         rows = await self._fetch(
-            "select n, id, version from penstock.look_at_started($1, $2)", _columns(scopes, 2)
+            "select n, id, version from penstock.poll_started($1, $2)", _columns(scopes, 2)
         )
         return [(row["n"] - 1, row["id"], row["version"]) for row in rows]
 
@@ -260,7 +259,7 @@ class Events(Statements):
     ) -> dict[int, tuple[list[UUID], bool]]:
         """Jobs of each scope (n from 0) that finished in that time; whether there may be more."""
         rows = await self._fetch(
-            "select n, ids, more from penstock.find_recent($1, $2, $3, $4)",
+            "select n, ids, more from penstock.find_recently_finished($1, $2, $3, $4)",
             (*_columns(scopes, 2), since, most),
         )
         return {row["n"] - 1: (row["ids"] or [], row["more"]) for row in rows}
@@ -294,7 +293,7 @@ class Events(Statements):
 
     async def batch_fingerprints(self, ids: Sequence[UUID]) -> dict[UUID, int]:
         """A number per batch that changes with any of its jobs."""
-        sql = "select id, print from penstock.look_at_batches($1)"
+        sql = "select id, print from penstock.poll_batches($1)"
         return await self._pairs(sql, list(ids))
 
     async def read_batch(

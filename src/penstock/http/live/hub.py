@@ -20,7 +20,7 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.db.connections.listener import AWAY, listen
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE, listen
 from penstock.db.connections.pooler import is_pooled
 from penstock.db.connections.supervisor import Supervisor
 from penstock.engine.accounts.sessions import Grant
@@ -148,7 +148,7 @@ class Hub:
             while True:
                 try:
                     return await self._histories.ask((job.id, after))
-                except AWAY:
+                except DATABASE_UNAVAILABLE:
                     # The stream stays open and waits for the database.
                     await asyncio.sleep(RETRY_SECONDS)
 

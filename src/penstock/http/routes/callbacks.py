@@ -300,7 +300,7 @@ async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[st
         backend.wake(queue)
     backend.drives.submitted({kind.kind for kind in kinds})
     if settled:
-        backend.tell_app()
+        backend.notify_app()
 
 
 def _result(job: UUID | str | None, outcome: str, why: str | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, TypeVar
 from uuid import UUID
 
-from penstock.db.connections.listener import AWAY
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 from penstock.engine.uploads import PIECE_BYTES, Upload, Uploads, read_reference
 from penstock.errors import Invalid, TooLarge
 from penstock.models.handlers.exceptions import LeaseLost
@@ -91,7 +91,7 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
     while True:
         try:
             return await call()
-        except AWAY:
+        except DATABASE_UNAVAILABLE:
             if context.ended:
                 raise LeaseLost from None
             await asyncio.sleep(_OUTAGE_SECONDS)

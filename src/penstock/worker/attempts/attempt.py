@@ -10,7 +10,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Literal, Protocol, TypeVar
 
-from penstock.db.connections.listener import AWAY
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import (
     Cancelled,
@@ -73,7 +73,7 @@ async def until_available(call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await call()
-        except AWAY:
+        except DATABASE_UNAVAILABLE:
             await asyncio.sleep(pause)
             pause = min(longest, pause * 2)
 
@@ -302,7 +302,7 @@ class Attempt:
                 verdict = await engine.callbacks.hand_over(self.worker, claimed, token)
                 if verdict == "stale" and doubt and await self._awaits_callback():
                     verdict = "done"
-            except AWAY:
+            except DATABASE_UNAVAILABLE:
                 doubt = True  # it may have been done, and only the answer was lost
                 await asyncio.sleep(UNAVAILABLE_SECONDS[1])
                 continue

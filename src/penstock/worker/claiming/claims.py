@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Literal, Protocol
 from uuid import UUID
 
-from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY, back_soon
+from penstock.base.error_location import error_location
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE, wait_before_reconnect
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Claimed
 from penstock.errors import Conflict
@@ -140,13 +140,13 @@ class Claims:
             try:
                 more = await self.claim(queue)
                 tries = 0
-            except AWAY as error:
-                _log.info("no claim from queue %s: %s", queue, error_place(error))
+            except DATABASE_UNAVAILABLE as error:
+                _log.info("no claim from queue %s: %s", queue, error_location(error))
                 tries += 1
-                await back_soon(tries)
+                await wait_before_reconnect(tries)
                 continue
             except Exception as error:  # noqa: BLE001  # whatever it is, the worker goes on
-                _log.warning("no claim from queue %s: %s", queue, error_place(error))
+                _log.warning("no claim from queue %s: %s", queue, error_location(error))
                 more = False
             if not more:
                 await wake_up.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
@@ -181,7 +181,7 @@ class Claims:
             if isinstance(result, _ClaimResult):
                 self._begin(result)
             else:
-                _log.info("a last claim brought nothing: %s", error_place(result))
+                _log.info("a last claim brought nothing: %s", error_location(result))
 
     async def _take(self, queue: str, job: UUID | None = None) -> _ClaimResult:
         modes = self._modes[queue]

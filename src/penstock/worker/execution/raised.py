@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from penstock import errors
-from penstock.base.safe_read import read
+from penstock.base.safe_access import read
 from penstock.errors import PenstockError, words_of
 from penstock.failures.classify import Extension, classify
 from penstock.failures.frames import frames_of

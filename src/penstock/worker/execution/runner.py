@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, assert_never
 
-from penstock.base.error_place import error_place
-from penstock.base.safe_read import is_a
+from penstock.base.error_location import error_location
+from penstock.base.safe_access import is_a
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import (
     Claimed,
@@ -167,7 +167,7 @@ class Runner:
                 level,
                 "a handler failed: %s",
                 # Our own sentence says more than a place in our code, and quotes nobody.
-                words_of(error) if is_a(error, ProviderError) else error_place(error, frames),
+                words_of(error) if is_a(error, ProviderError) else error_location(error, frames),
                 extra={"job": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt},
             )
         return outcome
@@ -237,7 +237,7 @@ class Runner:
                     attempt.lock_misses += 1
                     await asyncio.sleep(LOCKED_SECONDS)
         except Exception as error:  # noqa: BLE001  # it awaits then, and its time-out ends it
-            _log.warning("a job could not be taken back: %s", error_place(error))
+            _log.warning("a job could not be taken back: %s", error_location(error))
         if verdict == "stale":
             _log.info(
                 "a job was not taken back: its callback came first",

@@ -74,7 +74,7 @@ class Suspects:
             claimed, workers = attempt.claimed, attempt.progress.engine.workers
             # The one before has ended here, but the database may not know yet.
             while not await until_available(
-                lambda: workers.begin_alone(attempt.worker, claimed.id, claimed.attempt)
+                lambda: workers.mark_only_suspect(attempt.worker, claimed.id, claimed.attempt)
             ):
                 if loop.time() >= until:
                     raise Snooze(_SUSPECT_PAUSE)

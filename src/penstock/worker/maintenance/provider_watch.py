@@ -49,12 +49,12 @@ class ProviderWatch:
     async def poll(self) -> None:
         if not self._unavailable:
             return
-        due = await self._circuits.due_looks(self._unavailable)
+        due = await self._circuits.due_checks(self._unavailable)
         self._unavailable = [queue for queue, _ in due]
         await asyncio.gather(*(self._check(queue, address) for queue, address in due if address))
 
     async def _check(self, queue: str, address: str) -> None:
-        await self._circuits.report_look(queue, reachable=await reachable(address))
+        await self._circuits.report_check(queue, reachable=await reachable(address))
 
 
 async def reachable(address: str) -> bool:

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import asyncpg
 
-from penstock.base.error_place import error_place
+from penstock.base.error_location import error_location
 from penstock.db.connections.driver_errors import fetching
-from penstock.db.connections.listener import back_soon, open_session
-from penstock.db.connections.pool import let_go
+from penstock.db.connections.listener import open_session, wait_before_reconnect
+from penstock.db.connections.pool import close_in_background
 from penstock.engine.engine import Engine
 from penstock.engine.maintenance import Upkeep
 from penstock.engine.states import JobStatus
@@ -40,7 +40,7 @@ _PASSES_AT_ONCE = 100
 _log = logging.getLogger("penstock.upkeep")
 
 
-class Keeper:
+class UpkeepLoop:
     """One session of its own, since it expires no leases on a young one."""
 
     def __init__(
@@ -69,12 +69,12 @@ class Keeper:
                 conn = await open_session(self._dsn, name="penstock upkeep")
                 await self._keep(conn)
             except (PenstockError, TimeoutError, OSError, asyncpg.PostgresError) as error:
-                _log.info("upkeep waits for the database: %s", error_place(error))
+                _log.info("upkeep waits for the database: %s", error_location(error))
                 if conn is not None and isinstance(error, TimeoutError):
-                    let_go(conn)
+                    close_in_background(conn)
                     conn = None
                 self._tries += 1
-                await back_soon(self._tries)
+                await wait_before_reconnect(self._tries)
             finally:
                 if conn is not None:
                     conn.terminate()
@@ -154,7 +154,7 @@ async def _on(conn: asyncpg.Connection, work: Awaitable[T]) -> T | None:
     except (PenstockError, asyncpg.PostgresError) as error:
         if conn.is_closed():
             raise
-        _log.info("upkeep goes on without: %s", error_place(error))
+        _log.info("upkeep goes on without: %s", error_location(error))
         return None
 
 

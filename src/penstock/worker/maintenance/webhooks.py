@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from penstock.db.connections.listener import AWAY
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 from penstock.engine.engine import Engine
 from penstock.engine.webhooks import Answer, Delivery
 from penstock.errors import Invalid, Misconfigured
@@ -87,7 +87,7 @@ class Webhooks:
                 while await self._begin_due(outside) or self._sending:
                     if self._sending:
                         await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
-        except (TimeoutError, *AWAY):
+        except (TimeoutError, *DATABASE_UNAVAILABLE):
             await self._leave()
 
     async def _leave(self) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 import asyncpg
 
 from penstock.db.connections.driver_errors import fetching
-from penstock.db.connections.listener import back_soon, open_session
+from penstock.db.connections.listener import open_session, wait_before_reconnect
 from penstock.engine.workers import Workers
 from penstock.worker.event_loop.loop_watch import TICK_SECONDS, LoopWatch
 
@@ -135,7 +135,7 @@ class Heartbeat:
             except Exception as error:  # noqa: BLE001  # without it, everything here is lost
                 _log.info("no heartbeat: %s", type(error).__name__)
                 tries += 1
-                await back_soon(tries)
+                await wait_before_reconnect(tries)
             finally:
                 if conn is not None:
                     conn.terminate()

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import asyncpg
 
-from penstock.base.error_place import error_place
+from penstock.base.error_location import error_location
 from penstock.db.connections.driver_errors import fetching
-from penstock.db.connections.listener import back_soon
+from penstock.db.connections.listener import wait_before_reconnect
 from penstock.engine.engine import Engine
 from penstock.engine.workers import Workers
 from penstock.worker.attempts.open_attempts import OpenAttempts
@@ -92,9 +92,9 @@ class Registration:
             try:
                 self.worker = await self._register()
             except Exception as error:  # noqa: BLE001  # without an identity there is no work
-                _log.info("not registered again yet: %s", error_place(error))
+                _log.info("not registered again yet: %s", error_location(error))
                 tries += 1
-                await back_soon(tries)
+                await wait_before_reconnect(tries)
         self._heartbeat.adopt(self.worker)
         self._known.set()
 

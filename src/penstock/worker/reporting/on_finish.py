@@ -8,7 +8,7 @@ from functools import partial
 
 import asyncpg
 
-from penstock.base.error_place import error_place
+from penstock.base.error_location import error_location
 from penstock.engine.engine import Engine
 from penstock.engine.jobs.attempts import Error, OutcomeRow, outcome_row
 from penstock.engine.jobs.attempts import Retry as Retried
@@ -110,7 +110,7 @@ class DueCallbacks:
         log = partial(
             _log.warning,
             "on_finish failed: %s",
-            error_place(failed.cause, frames),
+            error_location(failed.cause, frames),
             extra={"kind": failed.ended.kind, "job": failed.ended.id},
         )
         asyncio.get_running_loop().call_soon(log)
@@ -167,7 +167,7 @@ class FinishingCallbacks(DueCallbacks):
                         attempt.claimed, bug, usage=attempt.usage, units=attempt.units
                     )
             except Exception as error:  # noqa: BLE001  # the outcome writer finds out
-                _log.warning("an outcome could not be written: %s", error_place(error))
+                _log.warning("an outcome could not be written: %s", error_location(error))
                 break
         # Without the app's writes: the row that `deliver` looks for stays.
         self._outcomes.add(attempt, row)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
-from penstock.base.error_place import error_place
+from penstock.base.error_location import error_location
 from penstock.engine.jobs.attempts import Error, Failed, OutcomeRow, outcome_row
 from penstock.errors import Conflict, Refused
 from penstock.worker.attempts.attempt import LOCKED_SECONDS, Attempt, until_available
@@ -113,7 +113,7 @@ class OutcomeWriter:
         self._enqueue_later(attempt, row, seconds)
         _log.warning(
             "the outcome of a job cannot be written now: %s",
-            error_place(error),
+            error_location(error),
             extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
         )
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from penstock.base.error_place import error_place
-from penstock.db.connections.listener import AWAY
+from penstock.base.error_location import error_location
+from penstock.db.connections.listener import DATABASE_UNAVAILABLE
 from penstock.engine.encoding.encode import encode
 from penstock.engine.engine import Engine
 from penstock.models.handlers.exceptions import LeaseLost
@@ -70,7 +70,7 @@ async def in_halves(
     """
     try:
         await write(rows)
-    except AWAY:
+    except DATABASE_UNAVAILABLE:
         raise
     except Exception as error:  # noqa: BLE001  # no row may be lost, whatever it is
         if len(rows) == 1:
@@ -174,7 +174,7 @@ class ProgressWriter:
         """Its reports are refused: those of the other attempts must not be lost with them."""
         _log.warning(
             "what a job said while it runs could not be written: %s",
-            error_place(error),
+            error_location(error),
             extra={"job": attempt.claimed.id},
         )
         self._on_its_way.pop(attempt, None)

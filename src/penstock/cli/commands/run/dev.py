@@ -202,12 +202,12 @@ def _greet(  # noqa: PLR0913  # all named
     why: str | None = None,
 ) -> None:
     """`sites`: of the five systems, if they run; `why`: if they should, and do not."""
-    from penstock.dashboard.session import Doors
+    from penstock.dashboard.session import SignInTokens
     from penstock.security.roots import read_roots
 
     roots = read_roots(app.settings)
     # Each link signs in once.
-    make_link = Doors(roots).make_link
+    make_link = SignInTokens(roots).make_link
     login = f"{url}/login?code={make_link()}"
     demo = f"{url}/login?code={make_link()}&next=demo" if sites else None
     # A secret that was set is known to whoever set it; one that was made here is not yet.

@@ -145,7 +145,7 @@ async def _work(
                 running.stop()
                 print_error("Stopping: what runs may end. Once more gives it back at once.")
             else:
-                running.stop_now()
+                running.stop_at_once()
                 print_error("Leaving now: what runs is given back.")
 
         with stop_signals(stop) as received:

@@ -60,10 +60,10 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
   if num_nonnulls(p_account, p_topic, p_only) = 0 then
-    return penstock._read_job(p_id, penstock._counted_places());
+    return penstock._read_job(p_id, penstock._counted_positions());
   end if;
   perform penstock._refuse_foreign_job(p_id, p_account, p_topic, p_only);
-  return penstock._public_job(penstock._read_job(p_id, penstock._counted_places()));
+  return penstock._public_job(penstock._read_job(p_id, penstock._counted_positions()));
 end
 $$;
 
@@ -81,7 +81,7 @@ begin
   select r.ordinal, case when r.bound then penstock._public_job(r.job) else r.job end
   from (
     select u.ordinal, num_nonnulls(u.account, u.topic, u.only_job) > 0 as bound,
-      penstock._read_job(u.id, penstock._counted_places(), p_must_exist => false) as job
+      penstock._read_job(u.id, penstock._counted_positions(), p_must_exist => false) as job
     from unnest(p_ids, p_accounts, p_topics, p_onlys) with ordinality
       u (id, account, topic, only_job, ordinal)
     where case when num_nonnulls(u.account, u.topic, u.only_job) > 0

@@ -11,7 +11,7 @@ as $$
 $$;
 
 -- What is kept of why a job has ended, and told to its app; of a budget that is spent, which one.
-create or replace function penstock._end_error(
+create or replace function penstock._final_error(
   p_final penstock.job_status, p_outcome text, p_error jsonb
 ) returns jsonb
 language sql immutable parallel safe

@@ -1,7 +1,7 @@
 -- What operators are told of circuits, and what they can do about them by hand.
 
 -- To the operator, and to workers: those that rest look again, and all of them log it.
-create or replace function penstock._tell_circuit(
+create or replace function penstock._publish_circuit(
   p_queue text, p_circuit penstock.circuit, p_now timestamptz
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -27,7 +27,7 @@ end
 $$;
 
 -- A share of calls in words.
-create or replace function penstock._share_in_words(p_share double precision) returns text
+create or replace function penstock._share_text(p_share double precision) returns text
 language sql immutable parallel safe
 as $$
   select case when p_share < 0.05 then 'hardly any' when p_share < 0.18 then 'about a tenth'
@@ -46,7 +46,7 @@ as $$
     when p_circuit.state = 'closed' then format('the provider of queue %s answers again', p_queue)
     when p_circuit.state = 'ramping' and p_circuit.refused >= 0.05
       then format('the provider of queue %s answers, and refuses %s of its calls; at most %s%s run '
-      'at once, more with each answer', p_queue, penstock._share_in_words(p_circuit.refused),
+      'at once, more with each answer', p_queue, penstock._share_text(p_circuit.refused),
       p_circuit.allowed, coalesce(' of ' || p_limit, ''))
     when p_circuit.state = 'ramping'
       then format('the provider of queue %s answers again; jobs start more and more', p_queue)
@@ -82,7 +82,7 @@ begin
   v_circuit.state := 'open';
   v_circuit.reason := p_reason;
   perform penstock._write_circuit(v_circuit);
-  perform penstock._tell_circuit(p_name, v_circuit, penstock.clock());
+  perform penstock._publish_circuit(p_name, v_circuit, penstock.clock());
 end
 $$;
 
@@ -101,7 +101,7 @@ begin
     v_circuit.refused := 0;
     perform penstock._write_circuit(v_circuit);
     if v_was <> 'closed' then
-      perform penstock._tell_circuit(p_name, v_circuit, penstock.clock());
+      perform penstock._publish_circuit(p_name, v_circuit, penstock.clock());
     end if;
   end if;
 end

@@ -23,7 +23,7 @@
 -- answer for long, another may start beside it; a probe is of another account than the one before,
 -- where one waits. So a job that hangs each time does not keep the circuit open for others. A probe
 -- that dies with its worker is no longer running, so it needs no lease of its own; one that failed
--- lets others try before it (benched). A call that began after the circuit opened is a probe.
+-- lets others try before it (deferred_probe). A call that began after the circuit opened is a probe.
 -- A provider that only asked to wait (rate_limited) needs no probe: half of what ran goes on then.
 -- What an outcome means for the circuit is in columns beside its error:
 --   effect        opens, counts (provisional), pauses (for `retry_after`), stops (an operator has
@@ -49,7 +49,7 @@ as $$ select case when penstock._is_outage(p_class) then 'outage' else p_class e
 
 -- What outcomes say about their providers, in their order; called when any of them has an effect,
 -- or a circuit is not at rest. p_queues: null for what did not take effect.
-create or replace function penstock._feel_ends(
+create or replace function penstock._apply_outcomes_to_circuits(
   p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamptz[],
   p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[],
   p_addresses text[], p_now timestamptz
@@ -118,22 +118,22 @@ begin
       and coalesce(penstock._is_outage(v_now.class), true) -- guard: an outage
     then
       if v_was.state <> 'open' or not penstock._is_outage(v_was.class) then
-        perform penstock._give_failures_back(v_queue.id, p_now, p_now, null);
+        perform penstock._uncount_failures(v_queue.id, p_now, p_now, null);
       elsif v_provisional <> '{}' then
-        perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_provisional);
+        perform penstock._uncount_failures(v_queue.id, p_now, p_now, v_provisional);
       end if;
     elsif v_provisional <> '{}' and v_now.state <> 'open'
       and penstock._is_half_up(v_was.refused) -- guard: half up
     then
-      perform penstock._give_failures_back(v_queue.id, p_now, p_now, v_provisional);
+      perform penstock._uncount_failures(v_queue.id, p_now, p_now, v_provisional);
     end if;
     if v_now.state <> 'open' and v_was.state = 'open' then
-      perform penstock._unbench(v_queue.id, p_now, null);
+      perform penstock._release_deferred_probes(v_queue.id, p_now, null);
     end if;
     if v_now.state <> v_was.state
       or penstock._trouble(v_now.class) <> penstock._trouble(v_was.class) -- guard: other trouble
     then
-      perform penstock._tell_circuit(v_queue.name, v_now, p_now);
+      perform penstock._publish_circuit(v_queue.name, v_now, p_now);
     end if;
   end loop;
 end
@@ -148,7 +148,7 @@ $$;
 
 -- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
 -- at rest, and nothing tells of them.
-create or replace function penstock._feel_told(
+create or replace function penstock._update_circuits(
   p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
   p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[],
   p_queues integer[], p_started_ats timestamptz[], p_now timestamptz
@@ -197,7 +197,7 @@ begin
     where c.queue_id = l.queue_id;
     return;
   end if;
-  perform penstock._feel_ends(p_jobs, p_attempts, v_reported.queues, v_reported.started_ats,
+  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_reported.queues, v_reported.started_ats,
     p_outcomes, p_errors, p_effects, p_retry_afters, p_addresses, p_now);
 end
 $$;
@@ -219,22 +219,22 @@ as $$
   update penstock.job j set isolated = least(j.isolated + 1, 1000),
     failures = j.failures + (c.charged and j.failures + 1 < j.max_attempts)::integer,
     -- Out of attempts: the next pass of upkeep fails it.
-    parked = c.last, run_at = case when c.last then p_now else j.run_at end
+    failure_pending = c.last, run_at = case when c.last then p_now else j.run_at end
   from counted c where j.id = c.id
 $$;
 
 -- Lets jobs that failed as probes start again: all of a queue, or the first p_most.
-create or replace function penstock._unbench(
+create or replace function penstock._release_deferred_probes(
   p_queue integer, p_now timestamptz, p_most integer
 ) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   with locked as materialized (
     select j.id from penstock.job j
-    where j.queue_id = p_queue and j.benched
+    where j.queue_id = p_queue and j.deferred_probe
     order by j.run_at limit p_most for no key update skip locked
   )
-  update penstock.job j set benched = false, run_at = least(j.run_at, p_now)
+  update penstock.job j set deferred_probe = false, run_at = least(j.run_at, p_now)
   from locked h where j.id = h.id
 $$;
 
@@ -245,7 +245,7 @@ as $$
   update penstock.circuit c set (queue_id, state, class, reason, changed_at, next_at, tries,
     probe_job, probe_attempt, suspect, allowed, resume, eased_at, in_row, row_trouble, row_job,
     row_mixed, row_account, row_shared, refused, row_refused, answered_at, answered_start, address,
-    reachable, looked_at) = row(p_circuit.*)
+    reachable, checked_at) = row(p_circuit.*)
   where c.queue_id = p_circuit.queue_id
 $$;
 
@@ -254,28 +254,28 @@ $$;
 -- outage each time: a job whose failure has opened the circuit three times is charged, and one that
 -- met an outage before keeps its wait, so that others have a try; after a hundred failures in an
 -- outage (days, mostly) it is charged too.
-create or replace function penstock._give_failures_back(
+create or replace function penstock._uncount_failures(
   p_queue integer, p_opened_at timestamptz, p_now timestamptz, p_jobs uuid[]
 ) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   with locked as materialized (
-    select j.id, j.status = 'scheduled' and j.refunds = 0 and p_jobs is null as at_once
+    select j.id, j.status = 'scheduled' and j.withdrawn_failures = 0 and p_jobs is null as at_once
     from penstock.job j
     where j.queue_id = p_queue
       and j.provisional_at is not null
       and j.provisional_at > p_opened_at - interval '1 minute' -- guard: of the last minute
-      and (p_jobs is not null or j.refunds < 3) -- guard: three times
-      and (p_jobs is null or j.spared < 100) -- guard: a hundred times
+      and (p_jobs is not null or j.withdrawn_failures < 3) -- guard: three times
+      and (p_jobs is null or j.uncounted_failures < 100) -- guard: a hundred times
       and (p_jobs is null or j.id = any (p_jobs)) -- guard: these
     order by j.id for no key update skip locked
   )
   update penstock.job j set
-    -- A parked one was not charged yet.
-    failures = j.failures - greatest(0, j.provisional - j.parked::integer), provisional = 0,
-    deferrals = j.deferrals + 1, refunds = j.refunds + (p_jobs is null)::integer,
-    spared = j.spared + (p_jobs is not null)::integer,
-    provisional_at = null, parked = false,
+    -- A failure_pending one was not charged yet.
+    failures = j.failures - greatest(0, j.provisional - j.failure_pending::integer), provisional = 0,
+    deferrals = j.deferrals + 1, withdrawn_failures = j.withdrawn_failures + (p_jobs is null)::integer,
+    uncounted_failures = j.uncounted_failures + (p_jobs is not null)::integer,
+    provisional_at = null, failure_pending = false,
     run_at = case when h.at_once then p_now else j.run_at end,
     updated_at = p_now, version = j.version + 1
   from locked h where j.id = h.id

@@ -129,12 +129,12 @@ $$;
 -- Providers that are away; with an address where who asks is to look at it: each once a second,
 -- whoever asks first. A worker asks for its own queues only: another's may have addresses that mean
 -- nothing to it.
-create or replace function penstock.due_looks(p_queues text[])
+create or replace function penstock.due_checks(p_queues text[])
 returns table (queue text, address text)
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
   with unavailable as materialized (
-    select c.queue_id, q.name, c.address, c.looked_at
+    select c.queue_id, q.name, c.address, c.checked_at
     from penstock.circuit c join penstock.queue q on q.id = c.queue_id
     where q.name = any (p_queues) and c.state = 'open' and c.address is not null
       and penstock._is_outage(c.class)
@@ -143,11 +143,11 @@ as $$
   due as materialized (
     select c.queue_id from penstock.circuit c
     where c.queue_id in (select a.queue_id from unavailable a)
-      and c.looked_at <= penstock.clock() - interval '1 second' -- guard: once a second
+      and c.checked_at <= penstock.clock() - interval '1 second' -- guard: once a second
     order by c.queue_id for no key update skip locked
   ),
   checked as (
-    update penstock.circuit c set looked_at = penstock.clock()
+    update penstock.circuit c set checked_at = penstock.clock()
     from due d where c.queue_id = d.queue_id
     returning c.queue_id
   )
@@ -157,7 +157,7 @@ $$;
 
 -- A connection was taken, or not. When a provider comes back, the next probe need not wait for its
 -- turn; one that takes connections and answers nothing gets no more probes than before.
-create or replace function penstock.report_look(p_queue text, p_reachable boolean) returns void
+create or replace function penstock.report_check(p_queue text, p_reachable boolean) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -170,7 +170,7 @@ begin
     and c.class <> 'overloaded' -- guard: may be gone
     and c.reachable <> p_reachable; -- guard: came back
   if found and p_reachable then
-    perform penstock._unbench(v_queue.id, penstock.clock(), null);
+    perform penstock._release_deferred_probes(v_queue.id, penstock.clock(), null);
     perform pg_notify('penstock_job', p_queue);
   end if;
 end

@@ -106,7 +106,7 @@ begin
         and j.status in ('scheduled', 'queued')) as expired,
     exists (
       select from penstock.job j where j.queue_id = q.id and j.run_at <= v_now
-        and j.status = 'scheduled' and not j.parked) as due,
+        and j.status = 'scheduled' and not j.failure_pending) as due,
     exists (
       select from penstock.lane l
       where l.queue_id = q.id and l.kind_id = any (w.kinds) and l.open and l.waiting > 0) as lanes,
@@ -166,7 +166,7 @@ begin
       where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'queued')
     then
       -- All have tried, and there is nobody to try before them.
-      perform penstock._unbench(v_queue.id, v_now, 1);
+      perform penstock._release_deferred_probes(v_queue.id, v_now, 1);
       perform penstock.stage_due_jobs(v_queue.id, 1);
     end if;
   end if;
@@ -210,7 +210,7 @@ begin
   return query
   update penstock.job j set
     status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
-    holds = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
+    slots_held = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
     started_at = v_now, updated_at = v_now, progressed_at = null, expires_at = null,
     timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
     -- The worker itself stops what is over its time; upkeep comes a little later.
@@ -218,7 +218,7 @@ begin
       coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
       v_queue.stuck_after),
     stage = null, stage_label = null, stage_at = null, progress = null, units = null,
-    alone = false
+    only_suspect = false
   from unnest(v_jobs) u (id), penstock.kind k
   where j.id = u.id and k.id = j.kind_id
     and j.status = 'queued' -- guard: queued

@@ -173,10 +173,10 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
   with counted as (
-    update penstock.job j set holds = j.holds | 2
+    update penstock.job j set slots_held = j.slots_held | 2
     where j.account_id = any (p_accounts) and j.account_id <> 0
       and j.deadline_at is not null -- guard: runs
-      and j.holds & 2 = 0 -- guard: once
+      and j.slots_held & 2 = 0 -- guard: once
     returning j.account_id
   )
   update penstock.account a set running = a.running + c.n

@@ -15,7 +15,7 @@ begin
   if v_accounts is null then
     select array_agg(h.account_id) into v_accounts from (
       select distinct j.account_id from unnest(p_jobs) u (id) join penstock.job j on j.id = u.id
-      where j.holds >= 2 or j.reserved > 0
+      where j.slots_held >= 2 or j.reserved > 0
     ) h;
   end if;
   if v_accounts <> '{}' and p_wait > interval '0' then

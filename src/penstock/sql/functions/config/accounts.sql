@@ -96,7 +96,7 @@ begin
         and ((v_new.concurrency, v_new.weight) is distinct from (v_old.concurrency, v_old.weight)
           or exists (
             select from penstock.job j
-            where j.account_id = c.id and j.account_id <> 0 and not j.priority_said
+            where j.account_id = c.id and j.account_id <> 0 and not j.priority_given
               and j.status in ('queued', 'scheduled')))
       order by c.id for no key update
     ) a;
@@ -166,7 +166,7 @@ begin
         + case when w.first_job then coalesce(p.first_job, 0) else 0 end)) as priority
     from (
       select h.id, h.first_job, h.account_id, h.kind_id, h.queue_id from penstock.job h
-      where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_said
+      where h.account_id = any (p_accounts) and h.account_id <> 0 and not h.priority_given
       order by h.id for no key update skip locked -- guard: not locked
     ) w
     join penstock.account a on a.id = w.account_id left join penstock.plan p on p.name = a.plan

@@ -100,10 +100,10 @@ begin
   then
     -- The gate's row first: a finish that still gives a slot back has committed when we count.
     perform from penstock.gate g where g.queue_id = p_queue for no key update;
-    update penstock.job j set holds = j.holds | 1
-    where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0;
+    update penstock.job j set slots_held = j.slots_held | 1
+    where j.queue_id = p_queue and j.deadline_at is not null and j.slots_held & 1 = 0;
     update penstock.gate g set running = (
-      select count(*) from penstock.job j where j.queue_id = p_queue and j.holds & 1 = 1)
+      select count(*) from penstock.job j where j.queue_id = p_queue and j.slots_held & 1 = 1)
     where g.queue_id = p_queue;
   end if;
 end
@@ -124,7 +124,7 @@ as $$
 begin
   if coalesce(p_options ->> 'concurrency', p_options ->> 'rate') is not null then
     perform j.id from penstock.job j
-    where j.queue_id = p_queue and j.deadline_at is not null and j.holds & 1 = 0
+    where j.queue_id = p_queue and j.deadline_at is not null and j.slots_held & 1 = 0
       and exists (select from penstock.queue q where q.id = p_queue
                     and q.concurrency is null and q.rate_count is null)
     order by j.id for no key update of j;
@@ -318,10 +318,10 @@ begin
   where w.is_wrong;
   update penstock.kind set (queue_id, declared, declared_by, declared_in, max_attempts, timeout,
       priority_offset, dedupe_field, dedupe_fixed, topic_field, topic_fixed, account_field,
-      account_fixed, computed, hooked, price, split_field, split_most, webhook)
+      account_fixed, computed, has_on_finish, price, split_field, split_most, webhook)
     = (v_queue.id, v_declared, p_by, p_in, v_new.max_attempts, v_new.timeout,
       v_new.priority_offset, v_new.dedupe_field, v_new.dedupe_fixed, v_new.topic_field,
-      v_new.topic_fixed, v_new.account_field, v_new.account_fixed, v_new.computed, v_new.hooked,
+      v_new.topic_fixed, v_new.account_field, v_new.account_fixed, v_new.computed, v_new.has_on_finish,
       v_new.price, v_new.split_field, v_new.split_most, v_new.webhook)
   where id = v_kind.id;
   -- For ever: jobs that were submitted before a kind moved stay in the queue it was in.

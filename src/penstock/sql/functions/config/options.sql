@@ -47,7 +47,7 @@ as $$
     ('kind', 'account_field', 'account_field', 'text', 1, 200, null, null),
     ('kind', 'account', 'account_fixed', 'text', 1, 200, null, null),
     ('kind', 'computed', 'computed', 'texts', null, null, '[]', null),
-    ('kind', 'hooked', 'hooked', 'flag', null, null, 'false', null),
+    ('kind', 'has_on_finish', 'has_on_finish', 'flag', null, null, 'false', null),
     ('kind', 'price', 'price', 'other', null, null, null, null),
     ('kind', 'split_field', 'split_field', 'text', 1, 200, null, null),
     ('kind', 'split_most', 'split_most', 'whole', 1, 1000000, null, null),

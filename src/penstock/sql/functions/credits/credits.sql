@@ -120,7 +120,7 @@ as $$
 $$;
 
 -- The account of that name, its row held until the caller commits.
-create or replace function penstock._hold_account(p_account text) returns penstock.account
+create or replace function penstock._lock_account(p_account text) returns penstock.account
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -181,7 +181,7 @@ begin
       'account must be a text of 1 to 200 characters', 'account');
   end if;
   perform penstock._ensure_accounts(array[account], s.accounts_strict) from penstock.setting s;
-  return penstock._book_once(penstock._hold_account(account), 'grant', amount, reason, ref);
+  return penstock._book_once(penstock._lock_account(account), 'grant', amount, reason, ref);
 end
 $$;
 
@@ -197,7 +197,7 @@ begin
     perform penstock._refuse(422, 'invalid_ref',
       'ref is required: a repeated call takes the credits once for each reference', 'ref');
   end if;
-  return penstock._book_once(penstock._hold_account(account), 'deduct', -amount, reason, ref);
+  return penstock._book_once(penstock._lock_account(account), 'deduct', -amount, reason, ref);
 end
 $$;
 
@@ -208,7 +208,7 @@ create or replace function penstock.refund_credits(
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_account penstock.account := penstock._hold_account(account);
+  v_account penstock.account := penstock._lock_account(account);
   v_taken bigint;
 begin
   perform penstock._refuse_odd_entry(1, reason, ref);

@@ -52,11 +52,11 @@ as $$
     ) + (
       select count(*) from penstock.job j
       where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'scheduled'
-        and j.run_at <= penstock.clock() and not j.parked),
+        and j.run_at <= penstock.clock() and not j.failure_pending),
     s.paused, s.held, (
       select date_part('epoch', min(j.run_at) - penstock.clock()) from penstock.job j
       where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'scheduled'
-        and j.run_at > penstock.clock() and not j.parked)
+        and j.run_at > penstock.clock() and not j.failure_pending)
   from penstock._find_queue(p_queue) q
   cross join lateral penstock._kinds_named(q.id, p_kinds) k (ids)
   cross join lateral penstock._drive_stops(q) s
@@ -69,13 +69,13 @@ returns table (kind text, seconds double precision, timeout_seconds double preci
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
   with newest as materialized (
-    select f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
+    select f.kind_id, f.status, f.finished_by_attempt, f.started_at, f.finished_at
     from penstock.finished f order by f.id desc limit 1000
   ),
   taken as (
     select n.kind_id, percentile_cont(0.9) within group (
       order by greatest(0, date_part('epoch', n.finished_at - n.started_at))) as seconds
-    from newest n where n.ended_in_start and n.status <> 'cancelled'
+    from newest n where n.finished_by_attempt and n.status <> 'cancelled'
     group by n.kind_id
   )
   select k.name, coalesce(t.seconds, p.seconds),
@@ -147,7 +147,7 @@ as $$
         where j.queue_id = q.id and j.kind_id = any (k.ids) and j.status = 'queued')
       or exists (
         select from penstock.job j where j.queue_id = q.id and j.kind_id = any (k.ids)
-          and j.status = 'scheduled' and j.run_at <= penstock.clock() and not j.parked))
+          and j.status = 'scheduled' and j.run_at <= penstock.clock() and not j.failure_pending))
     -- Not drive_state, which counts them all: every server asks every few seconds.
     and not (select s.held from penstock._drive_stops(q) s)
   order by q.name

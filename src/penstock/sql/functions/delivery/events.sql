@@ -6,7 +6,7 @@
 -- remembers "the last one": a look finds the live jobs of a scope and what ended of its newest.
 
 -- Somebody may want to look. A hint that may be lost, so its commit waits for no disk.
-create or replace function penstock.tell_change() returns void
+create or replace function penstock.notify_change() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -52,7 +52,7 @@ as $$
 $$;
 
 -- Of these jobs, those that are not as they were; a version of null: it does not live any more.
-create or replace function penstock.look_at_jobs(p_ids uuid[], p_versions integer[])
+create or replace function penstock.poll_jobs(p_ids uuid[], p_versions integer[])
 returns table (id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
@@ -74,7 +74,7 @@ as $$ select 20000 $$;
 -- Of these scopes, those whose print is another: their newest live jobs with their versions, and
 -- the newest of their jobs that have ended, of those submitted since p_margin ago. A print tells
 -- two looks apart without the jobs themselves; that of an account covers its balance and plan.
-create or replace function penstock.look_at_scopes(
+create or replace function penstock.poll_scopes(
   p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer
 ) returns table (n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -134,7 +134,7 @@ end
 $$;
 
 -- What runs or awaits in scopes that have more live jobs than a look tells.
-create or replace function penstock.look_at_started(p_topics text[], p_accounts text[])
+create or replace function penstock.poll_started(p_topics text[], p_accounts text[])
 returns table (n bigint, id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -151,7 +151,7 @@ $$;
 
 -- What has ended in each of these scopes since a moment. Looked for among its newest jobs; `more`:
 -- some may be older than those, and a client had better read its list again.
-create or replace function penstock.find_recent(
+create or replace function penstock.find_recently_finished(
   p_topics text[], p_accounts text[], p_since interval, p_most integer
 ) returns table (n bigint, ids uuid[], more boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -202,7 +202,7 @@ as $$
     (case when p_public then penstock._public_job(r.job) else r.job end)::text
   from (
     select u.id, penstock._read_job(u.id,
-      case when u.n <= p_places then penstock._counted_places() - 1 end) as job
+      case when u.n <= p_places then penstock._counted_positions() - 1 end) as job
     from unnest(p_ids) with ordinality u (id, n)
     where exists (select from penstock.job j where j.id = u.id)
       or exists (select from penstock.finished f where f.id = u.id)
@@ -232,7 +232,7 @@ end
 $$;
 
 -- A print of the live jobs of each batch: of one that is endless, of those that start first.
-create or replace function penstock.look_at_batches(p_ids uuid[])
+create or replace function penstock.poll_batches(p_ids uuid[])
 returns table (id uuid, print bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off

@@ -7,7 +7,7 @@
 -- A start is about to end: if that ends its job, and the start is the worker's, the job as it will
 -- be, held until the transaction ends. So the app can write first, and rows that others want (the
 -- account's, the queue's) are taken by the finish afterwards, for a moment only.
-create or replace function penstock.hold_end(
+create or replace function penstock.preview_finish(
   p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb
 ) returns table (
   id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
@@ -21,7 +21,7 @@ begin
   return query
   select j.id, k.name, a.name, j.topic, e.final::text, j.attempt, j.payload, j.metadata,
     case when e.final = 'succeeded' then p_result end,
-    penstock._error_json(penstock._end_error(e.final, p_outcome, p_error)),
+    penstock._error_json(penstock._final_error(e.final, p_outcome, p_error)),
     j.created_at, penstock.clock()
   from penstock.job j
   join penstock.queue q on q.id = j.queue_id
@@ -38,7 +38,7 @@ end
 $$;
 
 -- Takes one due end of these kinds, or that of p_job, for the rest of the transaction.
-create or replace function penstock.take_hook(p_kinds text[], p_job uuid default null)
+create or replace function penstock.take_on_finish(p_kinds text[], p_job uuid default null)
 returns table (
   id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
   metadata jsonb, result jsonb, error jsonb, created_at timestamptz, finished_at timestamptz
@@ -46,9 +46,9 @@ returns table (
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
   with taken as (
-    delete from penstock.hook h
+    delete from penstock.pending_on_finish h
     where h.job_id = (
-      select o.job_id from penstock.hook o join penstock.kind k on k.id = o.kind_id
+      select o.job_id from penstock.pending_on_finish o join penstock.kind k on k.id = o.kind_id
       where k.name = any (p_kinds)
         and (p_job is null or o.job_id = p_job)
         and (p_job is not null or o.next_at <= penstock.clock()) -- guard: due
@@ -63,10 +63,10 @@ as $$
 $$;
 
 -- The app could not be told: again later, after 1, 2, 4 … seconds, an hour at most.
-create or replace function penstock.put_off_hook(p_job uuid) returns void
+create or replace function penstock.postpone_on_finish(p_job uuid) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
-  update penstock.hook h set tries = h.tries + 1,
+  update penstock.pending_on_finish h set tries = h.tries + 1,
     next_at = penstock.clock() + make_interval(secs => least(3600, 2 ^ least(h.tries, 12)))
   where h.job_id = p_job
 $$;

@@ -73,7 +73,7 @@ begin
       select s.verdict into v_verdict
       from penstock._settle_jobs(null, v_item.callback, array[v_item.id], array[v_item.attempt],
         array[v_item.outcome], array[v_item.result], array[v_item.error], array[v_item.delay],
-        null, array[v_item.usage], array[v_item.units], p_feel => false,
+        null, array[v_item.usage], array[v_item.units], p_update_circuits => false,
         p_effects => array[v_item.effect], p_retry_afters => array[v_item.retry_after]) s;
       if v_verdict = 'done' then
         v_queues[v_item.n] := v_item.queue_id;
@@ -85,7 +85,7 @@ begin
     return next;
   end loop;
   -- Circuits after all gates: a finish of the same queues takes them in that order.
-  perform penstock._feel_ends(p_jobs, p_attempts, v_queues, v_started, p_outcomes, p_errors,
+  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_queues, v_started, p_outcomes, p_errors,
     p_effects, p_retry_afters, null, penstock.clock());
 end
 $$;
@@ -98,7 +98,7 @@ as $$
                               where t.job_id = p_job and t.attempt = p_attempt) then 'stale'
               else 'invalid' end
      from penstock.job j where j.id = p_job),
-    (select case when f.attempt = p_attempt and f.ended_in_start then 'duplicate'
+    (select case when f.attempt = p_attempt and f.finished_by_attempt then 'duplicate'
               else 'stale' end
      from penstock.finished f where f.id = p_job),
     'unknown')
@@ -106,7 +106,7 @@ $$;
 
 -- A worker has handed a start over, and nobody took it: it ends as the worker says, unless a
 -- callback was there first. By the token: it is no longer the worker's. Verdicts as in finish.sql.
-create or replace function penstock.take_back_job(
+create or replace function penstock.release_job(
   p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb,
   p_delay interval default null, p_wait interval default null, p_effect text default null,
   p_retry_after interval default null, p_address text default null

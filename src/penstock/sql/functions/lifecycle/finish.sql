@@ -25,7 +25,7 @@ as $$
     when p_outcome = 'cancelled'
       or p_cancel_requested -- guard: cancel asked
       then 'cancelled'::penstock.job_status
-    -- The last provisional failure is parked for a minute before it is final.
+    -- The last provisional failure is failure_pending for a minute before it is final.
     when p_outcome in ('retry', 'timed_out') -- guard: the rest is free
       and p_failures + 1 >= p_max_attempts -- guard: attempts left
       then 'failed'::penstock.job_status
@@ -38,7 +38,7 @@ $$;
 -- p_worker, p_callback: who must own the start; upkeep gives neither and is held by the attempt
 -- it has read. p_delays: when to try again; null follows the queue's policy. p_accounts: whose
 -- slots these starts hold, where the caller knows from the claim, which saves a look at each.
--- p_feel: whether to see to the circuit; else the caller does, when it has ended all.
+-- p_update_circuits: whether to see to the circuit; else the caller does, when it has ended all.
 --
 -- Nothing here waits for a job or an account: an app's transaction may hold either (it submitted
 -- for the account, or asked to cancel the job) for as long as it likes, and one of them must not
@@ -48,7 +48,7 @@ $$;
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
-  p_usages jsonb[] default null, p_units bigint[] default null, p_feel boolean default true,
+  p_usages jsonb[] default null, p_units bigint[] default null, p_update_circuits boolean default true,
   p_wait interval default null, p_effects text[] default null,
   p_retry_afters interval[] default null, p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
@@ -87,7 +87,7 @@ begin
       where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
         -- Not one whose account we do not have: it may be queued again before we look, and a claim
         -- that has its account and the gate would wait for us, and we for the gate.
-        and ((j.holds < 2 and j.reserved = 0)
+        and ((j.slots_held < 2 and j.reserved = 0)
           or j.account_id = any (v_accounts)) -- guard: account locked
       order by j.id for update of j skip locked);
     select * into v_finished from penstock._move_to_finished(p_worker, p_callback, p_jobs,
@@ -129,7 +129,7 @@ begin
             select from penstock.job j
             where j.id = t.id and j.attempt = t.attempt and j.status in ('running', 'awaiting'))
       )
-      insert into penstock.orphan (job_id, attempt, worker_id, arrived_at, outcome, result, error,
+      insert into penstock.late_result (job_id, attempt, worker_id, arrived_at, outcome, result, error,
         usage)
       select t.id, t.attempt, p_worker, v_now, t.outcome, t.result, t.error, t.usage
       from late t
@@ -142,12 +142,12 @@ begin
         limit 1
       ) s
       where not exists ( -- guard: once
-        select from penstock.orphan o where o.job_id = t.id and o.attempt = t.attempt);
+        select from penstock.late_result o where o.job_id = t.id and o.attempt = t.attempt);
     end if;
   end if;
   perform penstock._free_slots(v_settled.gates, v_settled.accounts);
-  if p_feel then
-    perform penstock._feel_told(p_jobs, p_attempts, p_outcomes, p_errors, p_effects,
+  if p_update_circuits then
+    perform penstock._update_circuits(p_jobs, p_attempts, p_outcomes, p_errors, p_effects,
       p_retry_afters, p_addresses, v_settled.ids, v_settled.attempts, v_settled.queues,
       v_settled.started, v_now);
   end if;
@@ -192,15 +192,15 @@ declare
   v_ranks bigint[];
 begin
   with locked as materialized (
-    select j.id, j.attempt, j.worker_id, j.started_at, j.holds, j.queue_id, j.account_id,
+    select j.id, j.attempt, j.worker_id, j.started_at, j.slots_held, j.queue_id, j.account_id,
       t.outcome, penstock._plain_error(t.error) as error, t.usage,
       j.failures + case when t.outcome in ('retry', 'timed_out', 'provisional')
-        and not p.parked then 1 else 0 end as failures,
-      p.parked,
+        and not p.failure_pending then 1 else 0 end as failures,
+      p.failure_pending,
       j.deferrals + case when t.outcome = 'deferred' then 1 else 0 end as deferrals,
       j.crashes + case when t.outcome in ('stuck', 'lost') then 1 else 0 end as crashes,
       p_now + coalesce(case
-        when p.parked -- guard: last failure
+        when p.failure_pending -- guard: last failure
           then interval '1 minute' end, penstock._elapsed(t.delay), case
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
@@ -216,7 +216,7 @@ begin
             case t.effect when 'opens' then t.retry_after end)
         else interval '0' end) as run_at,
       coalesce(t.outcome = 'deferred' and c.state = 'open' and c.class is not null
-        and j.started_at > c.changed_at, false) as benched,
+        and j.started_at > c.changed_at, false) as deferred_probe,
       penstock._probe_wait(t.effect, c.tries + 1, t.retry_after) as probe_wait
     from unnest(p_jobs, p_attempts, p_outcomes, p_errors, p_delays, p_usages, p_effects,
         p_retry_afters)
@@ -225,14 +225,14 @@ begin
     join penstock.queue q on q.id = j.queue_id
     left join penstock.circuit c on c.queue_id = j.queue_id
     cross join lateral (
-      select t.outcome = 'provisional' and j.failures + 1 >= j.max_attempts as parked
+      select t.outcome = 'provisional' and j.failures + 1 >= j.max_attempts as failure_pending
     ) p
     where j.id = any (p_locked)
       and j.attempt = t.attempt -- guard: fence
       and j.status in ('running', 'awaiting') -- guard: started
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
-      and (j.holds < 2 or j.account_id = any (p_accounts)) -- guard: account locked
+      and (j.slots_held < 2 or j.account_id = any (p_accounts)) -- guard: account locked
       and penstock._final_status( -- guard: goes on
         t.outcome, j.failures, j.max_attempts, j.crashes, q.recovery,
         j.cancel_requested_at is not null) is null
@@ -240,13 +240,13 @@ begin
   ),
   requeued as (
     update penstock.job j set
-      status = case when h.run_at <= p_now and not h.benched then 'queued'::penstock.job_status
+      status = case when h.run_at <= p_now and not h.deferred_probe then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
-      -- A probe that failed lets others try, longer each time; who comes back frees it (_unbench).
-      run_at = case when h.benched then greatest(h.run_at, p_now + h.probe_wait
+      -- A probe that failed lets others try, longer each time; who comes back frees it (_release_deferred_probes).
+      run_at = case when h.deferred_probe then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
-      benched = h.benched, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
-      losses = j.losses + (h.outcome = 'lost_with_others')::integer, alone = false,
+      deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
+      losses = j.losses + (h.outcome = 'lost_with_others')::integer, only_suspect = false,
       recovered_at = case when h.outcome in ('stuck', 'lost', 'lost_with_others') then p_now
         else j.recovered_at end,
       provisional_at = case when h.outcome = 'provisional' then p_now
@@ -255,8 +255,8 @@ begin
         when 'provisional' then 1 + case when j.provisional_at > p_now - interval '1 minute'
           then j.provisional else 0 end
         when 'retry' then 0 when 'timed_out' then 0 else j.provisional end,
-      parked = h.parked, error = coalesce(h.error, j.error), worker_id = null,
-      callback_hash = null, holds = 0,
+      failure_pending = h.failure_pending, error = coalesce(h.error, j.error), worker_id = null,
+      callback_hash = null, slots_held = 0,
       timeout_at = null, deadline_at = null, updated_at = p_now, version = j.version + 1
     from locked h where j.id = h.id
     returning j.id, j.status, j.lane, j.rank, j.queue_id, j.kind_id
@@ -272,8 +272,8 @@ begin
     from locked h
   )
   select array_agg(g.id), array_agg(h.attempt), array_agg(g.status), array_agg(h.queue_id),
-    array_agg(h.started_at), array_agg(h.queue_id) filter (where h.holds & 1 = 1),
-    array_agg(h.account_id) filter (where h.holds >= 2),
+    array_agg(h.started_at), array_agg(h.queue_id) filter (where h.slots_held & 1 = 1),
+    array_agg(h.account_id) filter (where h.slots_held >= 2),
     array_agg(g.queue_id) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.lane) filter (where g.lane >= 0 and g.status = 'queued'),
     array_agg(g.kind_id) filter (where g.lane >= 0 and g.status = 'queued'),

@@ -37,7 +37,7 @@ begin
       and j.status = any (p_from) -- guard: expected status
       and (p_worker is null or j.worker_id is not distinct from p_worker) -- guard: owner
       and (p_callback is null or j.callback_hash is not distinct from p_callback) -- guard: token
-      and ((j.holds < 2 and j.reserved = 0)
+      and ((j.slots_held < 2 and j.reserved = 0)
         or j.account_id = any (p_accounts)) -- guard: account locked
       and (case when p_locked is null then j.xmax = '0' or j.xmax = j.xmin -- guard: job not locked
         else j.id = any (p_locked) end)
@@ -53,24 +53,24 @@ begin
   moved as (
     insert into penstock.finished (id, class, status, account_id, queue_id, kind_id, priority,
       attempt, failures, deferrals, crashes, max_attempts, version, worker_id, created_at, run_at,
-      started_at, timeout_at, finished_at, recovered_at, timeout, ended_in_start, batch_id,
+      started_at, timeout_at, finished_at, recovered_at, timeout, finished_by_attempt, batch_id,
       retry_of, dedupe_key, topic, stage, progress, error, metadata, payload, result, losses, usage,
-      units, reserved, first_job, priority_said)
+      units, reserved, first_job, priority_given)
     select e.id, case e.final when 'failed' then e.failed_class else e.succeeded_class end,
       e.final, e.account_id, e.queue_id, e.kind_id, e.priority, e.attempt,
       e.failures + case when e.outcome in ('failed', 'retry', 'timed_out')
-        and (e.started or e.parked) then 1 else 0 end,
+        and (e.started or e.failure_pending) then 1 else 0 end,
       e.deferrals, e.crashes, e.max_attempts, e.version + 1, e.worker_id, e.created_at, e.run_at,
       e.started_at, null, p_now, e.recovered_at, e.timeout, e.started, e.batch_id, e.retry_of,
       e.dedupe_key, e.topic, e.stage, e.progress,
-      penstock._end_error(e.final, e.outcome, e.reported_error),
+      penstock._final_error(e.final, e.outcome, e.reported_error),
       e.metadata, e.payload, case when e.final = 'succeeded' then e.result end, e.losses, e.usage,
-      e.delivered, e.reserved, e.first_job, e.priority_said
+      e.delivered, e.reserved, e.first_job, e.priority_given
     from gone e
   )
   select array_agg(e.id), array_agg(e.attempt), array_agg(e.final), array_agg(e.queue_id),
-    array_agg(e.started_at), array_agg(e.queue_id) filter (where e.holds & 1 = 1),
-    array_agg(e.account_id) filter (where e.holds >= 2),
+    array_agg(e.started_at), array_agg(e.queue_id) filter (where e.slots_held & 1 = 1),
+    array_agg(e.account_id) filter (where e.slots_held >= 2),
     array_agg(e.id) filter (where e.reserved > 0),
     array_agg(e.account_id) filter (where e.reserved > 0),
     array_agg(e.reserved) filter (where e.reserved > 0),
@@ -85,13 +85,13 @@ begin
   end if;
   if ids is not null then
     -- Most installations have no such kind: they pay one look at a small table.
-    if exists (select from penstock.kind k where k.hooked) then
-      insert into penstock.hook (job_id, kind_id, next_at)
+    if exists (select from penstock.kind k where k.has_on_finish) then
+      insert into penstock.pending_on_finish (job_id, kind_id, next_at)
       select f.id, f.kind_id, p_now
       from unnest(ids) u (id)
       join penstock.finished f on f.id = u.id
       join penstock.kind k on k.id = f.kind_id
-      where k.hooked; -- guard: callback wanted
+      where k.has_on_finish; -- guard: callback wanted
     end if;
     perform penstock._record_deliveries(ids);
   end if;

@@ -11,7 +11,7 @@
 --   |    |             |                    |                             |
 --   +----|-------------|--------------------+-----------------------------+
 --   |    |             |   finish_jobs: retry, deferred, snoozed, released (also to queued)
---   |    |             |   resolve_callbacks, take_back_job: likewise
+--   |    |             |   resolve_callbacks, release_job: likewise
 --   |    |             |   recover_jobs: timed out, stuck, lost
 --   |    v             v
 --   |   cancel_job --------------------------------------------------------------> cancelled
@@ -197,7 +197,7 @@ begin
     select j.id from penstock.job j
     where j.queue_id = p_queue and (p_job is null or j.id = p_job)
       and j.status = 'scheduled' -- guard: scheduled
-      and not j.parked -- guard: last failure
+      and not j.failure_pending -- guard: last failure
       and j.run_at <= v_now -- guard: due
       and (j.lane = -1 or penstock._try_lock_account(j.lane)) -- guard: lane held
     order by j.run_at limit p_limit for update skip locked

@@ -142,18 +142,18 @@ $$;
 
 -- What the database takes a worker to be running for longer than a moment. A claim whose answer was
 -- lost on the way leaves starts that their worker does not know of: it looks, and gives them back.
-create or replace function penstock.read_starts(p_worker bigint, p_older interval)
+create or replace function penstock.read_running_attempts(p_worker bigint, p_older interval)
 returns table (job_id uuid, attempt integer, slot_account bigint)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
-  select j.id, j.attempt, case when j.holds >= 2 then j.account_id end
+  select j.id, j.attempt, case when j.slots_held >= 2 then j.account_id end
   from penstock.job j
   where j.deadline_at is not null and j.worker_id = p_worker
     and j.started_at < penstock.clock() - p_older -- guard: older
 $$;
 
 -- A suspect begins, as the only suspect its worker runs: if that worker dies now, it is charged.
-create or replace function penstock.begin_alone(p_worker bigint, p_job uuid, p_attempt integer)
+create or replace function penstock.mark_only_suspect(p_worker bigint, p_job uuid, p_attempt integer)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -167,11 +167,11 @@ begin
   if v_worker_is_locked -- guard: one by one
     or exists (
       select from penstock.job j
-      where j.deadline_at is not null and j.worker_id = p_worker and j.alone) -- guard: only one
+      where j.deadline_at is not null and j.worker_id = p_worker and j.only_suspect) -- guard: only one
   then
     return false;
   end if;
-  update penstock.job j set alone = true
+  update penstock.job j set only_suspect = true
   where j.id = any (array(
     select s.id from penstock.job s
     where s.id = p_job

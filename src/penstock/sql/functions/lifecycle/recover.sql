@@ -49,7 +49,7 @@ end
 $$;
 
 -- Whether there is a worker to be given up, for who may not judge yet.
-create or replace function penstock.anyone_silent() returns boolean
+create or replace function penstock.any_lease_expired() returns boolean
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
   select exists (
@@ -68,7 +68,7 @@ as $$
   select c.id, c.attempt, c.outcome, jsonb_build_object('class', c.class, 'message', c.message,
     'retryable', c.outcome <> 'cancelled')
   from (
-    select j.id, j.attempt, j.holds, j.reserved, j.account_id, 'cancelled' as outcome,
+    select j.id, j.attempt, j.slots_held, j.reserved, j.account_id, 'cancelled' as outcome,
       'cancelled' as class,
       'cancelled while it ran' as message
     from penstock.job j
@@ -77,22 +77,22 @@ as $$
         -- Its worker had time enough to stop it in good order.
         or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
     union all
-    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
+    select j.id, j.attempt, j.slots_held, j.reserved, j.account_id,
       case
         when w.stopped_at is not null then 'released' -- guard: in good order
         when w.lost_jobs > 1 -- guard: alone
-          and not j.alone then 'lost_with_others' -- guard: suspect
+          and not j.only_suspect then 'lost_with_others' -- guard: suspect
         else 'lost' end,
       'worker_lost', format('worker %s was lost', w.name)
     from penstock.worker w join penstock.job j on j.worker_id = w.id
     where w.cleared_at is null and j.deadline_at is not null
       and (w.lost_at is not null or w.stopped_at is not null) -- guard: gone
     union all
-    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
+    select j.id, j.attempt, j.slots_held, j.reserved, j.account_id,
       case
         when l.blocker = 'known' then 'released' -- guard: blocker known
         when l.blocker = 'unknown'
-          and not j.alone then 'lost_with_others' -- guard: alone in loop
+          and not j.only_suspect then 'lost_with_others' -- guard: alone in loop
         when l.blocker is null and j.timeout_at <= p_now then 'timed_out'
         else 'stuck' end,
       case when l.blocker is not null then 'worker_lost' when j.timeout_at > p_now then 'stalled'
@@ -110,8 +110,8 @@ as $$
     ) l
     where j.deadline_at <= p_now -- guard: over its deadline
     union all
-    select j.id, j.attempt, j.holds, j.reserved, j.account_id,
-      case when b.job_id is null and j.alone then 'stuck'
+    select j.id, j.attempt, j.slots_held, j.reserved, j.account_id,
+      case when b.job_id is null and j.only_suspect then 'stuck'
         when b.job_id is null then 'lost_with_others' else 'released' end,
       'worker_lost', 'the event loop of its worker was blocked'
     from blocked b join penstock.job j on j.worker_id = b.worker_id
@@ -119,14 +119,14 @@ as $$
       and b.began_at <= p_now - interval '30 seconds' -- guard: loop stands for long
       and (j.id, j.attempt) is distinct from (b.job_id, b.attempt) -- guard: not the blocker
   ) c
-  where (c.holds < 2 and c.reserved = 0)
+  where (c.slots_held < 2 and c.reserved = 0)
     or penstock._try_lock_account(c.account_id) -- guard: passed over
   limit p_limit
 $$;
 
 -- Jobs whose last failure may have been the provider's, and whose minute is over: no circuit has
 -- opened, so it was theirs.
-create or replace function penstock._fail_parked(p_now timestamptz, p_limit integer) returns void
+create or replace function penstock._fail_pending(p_now timestamptz, p_limit integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -134,7 +134,7 @@ declare
 begin
   select array_agg(d.id) as ids, array_agg(distinct d.account_id) as accounts into v_due from (
     select j.id, j.account_id from penstock.job j
-    where j.parked -- guard: last failure
+    where j.failure_pending -- guard: last failure
       and j.status = 'scheduled' and j.run_at <= p_now -- guard: its minute
       and ((j.lane = -1 and j.reserved = 0)
         or penstock._try_lock_account(j.account_id)) -- guard: lane held
@@ -149,7 +149,7 @@ create or replace function penstock._close_ramps(p_now timestamptz) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
   select penstock._write_circuit(penstock._closed(s.ramp, p_now)),
-    penstock._tell_circuit(q.name, penstock._closed(s.ramp, p_now), p_now)
+    penstock._publish_circuit(q.name, penstock._closed(s.ramp, p_now), p_now)
   from (
     select c as ramp, c.queue_id from penstock.circuit c
     where c.state = 'ramping' and penstock._is_steady(c, p_now)
@@ -203,10 +203,10 @@ begin
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
   -- What somebody held when its circuit opened: first this, then the minute of the others is over.
-  perform penstock._give_failures_back(c.queue_id, c.changed_at, v_now, null)
+  perform penstock._uncount_failures(c.queue_id, c.changed_at, v_now, null)
   from penstock.circuit c
   where c.state = 'open' and penstock._is_outage(c.class);
-  perform penstock._fail_parked(v_now, p_limit);
+  perform penstock._fail_pending(v_now, p_limit);
   perform penstock._close_ramps(v_now);
   -- Claims do this too; but of a queue that is stopped nothing is claimed.
   perform penstock.expire_jobs(q.id) from penstock.queue q

@@ -9,7 +9,7 @@ declare
 begin
   -- A job that backs off, or was delayed, runs now.
   update penstock.job j set run_at = penstock.clock(), updated_at = penstock.clock(),
-    version = version + 1, parked = false, benched = false,
+    version = version + 1, failure_pending = false, deferred_probe = false,
     provisional_at = null,
     -- One that was delayed by days has the rank of that day.
     rank = least(j.rank,
@@ -43,7 +43,7 @@ begin
     array[v_old.payload],
     array[(select a.name from penstock.account a where a.id = v_old.account_id)],
     array[v_old.dedupe_key], array[v_old.topic],
-    case when v_old.priority_said then array[v_old.priority] end,
+    case when v_old.priority_given then array[v_old.priority] end,
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
     p_metadata => array[v_old.metadata],
     -- At the price it had: a share of a request, or what its caller said, is in no declaration.

@@ -9,7 +9,7 @@ as $$
   select i.invariant, j.id::text,
     format('status %s, worker %s, queue %s, kind %s, account %s, lane %s, slots %s, charged %s',
       j.status, j.worker_id, coalesce(q.name, j.queue_id::text), j.kind_id, j.account_id, j.lane,
-      j.holds, r.charged)
+      j.slots_held, r.charged)
   from penstock.job j
   left join penstock.finished f on f.id = j.id
   left join penstock.worker w on w.id = j.worker_id
@@ -26,8 +26,8 @@ as $$
     ('L2 a running job has a known worker', j.status = 'running' and w.id is null),
     ('L2 a cleared worker runs nothing', w.cleared_at is not null),
     ('L5 what runs under a limit holds a slot', j.deadline_at is not null and (
-      (j.holds & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
-      or (j.holds & 2 = 0 and a.concurrency is not null))),
+      (j.slots_held & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
+      or (j.slots_held & 2 = 0 and a.concurrency is not null))),
     ('L6 a queued job of a lane has one', j.status = 'queued' and j.lane >= 0 and l.head is null),
     ('L6 the kind of a queued job is known to its queue', qk.kind_id is null),
     ('L6 a fair queue has everyone in a lane', q.ordering = 'fair' and j.lane = -1),
@@ -50,7 +50,7 @@ as $$
     union all
     select f.id, f.attempt, (select count(*) from penstock.attempts t where t.job_id = f.id)
     from penstock.finished f
-    where f.attempt <> 1 or not f.ended_in_start
+    where f.attempt <> 1 or not f.finished_by_attempt
   ) s
   where s.ended <> s.recorded
   union all

@@ -44,18 +44,18 @@ begin
     for no key update of s skip locked));
   -- An early probe costs one job, or one message; and no failure would count before changed_at.
   update penstock.circuit c set
-    next_at = case when c.changed_at > v_now or c.looked_at > v_now
+    next_at = case when c.changed_at > v_now or c.checked_at > v_now
       then penstock._not_after(c.next_at, v_now) else c.next_at end,
-    changed_at = least(c.changed_at, v_now), looked_at = least(c.looked_at, v_now),
+    changed_at = least(c.changed_at, v_now), checked_at = least(c.checked_at, v_now),
     answered_at = least(c.answered_at, v_now), answered_start = least(c.answered_start, v_now),
     eased_at = least(c.eased_at, v_now)
   where c.queue_id = any (array(
     select s.queue_id from penstock.circuit s
-    where greatest(s.changed_at, s.looked_at, s.answered_at, s.answered_start, s.eased_at) > v_now
+    where greatest(s.changed_at, s.checked_at, s.answered_at, s.answered_start, s.eased_at) > v_now
     for no key update skip locked));
-  update penstock.hook h set next_at = v_now
+  update penstock.pending_on_finish h set next_at = v_now
   where h.job_id = any (array(
-    select s.job_id from penstock.hook s where s.next_at > v_now
+    select s.job_id from penstock.pending_on_finish s where s.next_at > v_now
     for no key update skip locked));
   update penstock.delivery d set next_at = v_now, sending_until = null,
     last_at = penstock._not_after(d.last_at, v_now)
@@ -72,7 +72,7 @@ $$;
 -- calls this for the same step. What is outside is postponed by the first: it is dated after the
 -- step then. So is what was handed over or told of itself since the step and before this; but that
 -- was over when it was written. What somebody holds is being ended, or another keeper has it.
-create or replace function penstock.postpone_starts(
+create or replace function penstock.postpone_deadlines(
   p_worker bigint, p_by interval, p_before timestamptz
 ) returns integer
 language sql volatile security definer set search_path = pg_catalog, pg_temp

@@ -30,8 +30,8 @@ begin
   delete from penstock.chunk c where c.job_id = any (v_jobs);
   delete from penstock.step s where s.job_id = any (v_jobs);
   delete from penstock.attempt t where t.job_id = any (v_jobs);
-  delete from penstock.orphan o where o.job_id = any (v_jobs);
-  delete from penstock.hook h where h.job_id = any (v_jobs);
+  delete from penstock.late_result o where o.job_id = any (v_jobs);
+  delete from penstock.pending_on_finish h where h.job_id = any (v_jobs);
   delete from penstock.job_webhook w where w.job_id = any (v_jobs);
   delete from penstock.finished f where f.id = any (v_jobs) and f.account_id = p_account;
   delete from penstock.delivery d
@@ -87,7 +87,7 @@ begin
     from (select o.id from penstock.queue o order by o.id) q;
     v_last := penstock._is_empty(p_account); -- guard: still empty
   end if;
-  v_account := penstock._hold_account(p_account);
+  v_account := penstock._lock_account(p_account);
   select * into v_erasure from penstock.erasure e where e.account_id = v_account.id;
   if not found then
     insert into penstock.erasure (account_id, at, receipt)

@@ -55,7 +55,7 @@ begin
   update penstock.job j set id = v_job.id, failures = v_job.failures,
     deferrals = v_job.deferrals, crashes = v_job.crashes, losses = coalesce(v_job.losses, 0),
     created_at = v_job.created_at, expires_at = v_job.expires_at, error = v_job.error,
-    priority_said = coalesce(v_job.priority_said, false),
+    priority_given = coalesce(v_job.priority_given, false),
     first_job = coalesce(v_job.first_job, false)
   where j.id = v_new;
   insert into penstock.job_webhook (job_id, url)

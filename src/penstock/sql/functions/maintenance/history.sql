@@ -151,7 +151,7 @@ begin
       -- the shortest retention is read: nearly all of it can go.
       ('step', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
       ('chunk', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
-      ('hook', $c$r.next_at < $1 - interval '1 day' and penstock._status_of(r.job_id) is null$c$),
+      ('pending_on_finish', $c$r.next_at < $1 - interval '1 day' and penstock._status_of(r.job_id) is null$c$),
       -- None of its jobs is kept.
       ('batch', 'r.created_at < $1 - $2
         and not exists (select from penstock.job j where j.batch_id = r.id)
@@ -159,7 +159,7 @@ begin
       ('recent_submit', $c$r.at <= $1 - interval '1 hour'$c$),
       ('worker', $c$r.cleared_at < $1 - interval '30 days'$c$),
       ('blocked_loop', $c$r.began_at < $1 - interval '30 days'$c$),
-      ('orphan', $c$r.arrived_at < $1 - interval '90 days'$c$),
+      ('late_result', $c$r.arrived_at < $1 - interval '90 days'$c$),
       ('delivery', $c$r.next_at is null and r.created_at < $1 - interval '7 days'
         and coalesce(r.delivered_at + interval '7 days', r.last_at + interval '30 days',
           r.created_at) < $1$c$),

@@ -167,7 +167,7 @@ begin
   join penstock.circuit c on c.queue_id = q.id
   cross join lateral (
     select d.id, d.run_at, d.lane from penstock.job d
-    where d.queue_id = q.id and d.status = 'scheduled' and not d.parked
+    where d.queue_id = q.id and d.status = 'scheduled' and not d.failure_pending
       and d.run_at <= v_before
       and not penstock._account_locked(d.lane) -- guard: lane locked
     order by d.run_at limit 1
@@ -238,7 +238,7 @@ begin
     (select 'a last failure that may be the provider''s is decided', j.id::text, j.run_at,
        'its minute is over'
      from penstock.job j
-     where j.parked and j.run_at <= v_before
+     where j.failure_pending and j.run_at <= v_before
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.run_at limit 20)
     union all
@@ -267,7 +267,7 @@ begin
     format('kind %s, tried %s times', k.name, h.tries)
   from penstock.kind k
   cross join lateral (
-    select o.job_id, o.next_at, o.tries from penstock.hook o
+    select o.job_id, o.next_at, o.tries from penstock.pending_on_finish o
     where o.kind_id = k.id and o.next_at <= v_before
       and not penstock._is_locked(o.xmax) -- guard: callback runs
     order by o.next_at limit 1

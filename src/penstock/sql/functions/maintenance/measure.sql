@@ -150,7 +150,7 @@ begin
   -- what many jobs take together where a few are long, as answers of models are.
   -- From the newest thousand finished jobs, and only for kinds of which something ended since.
   with newest as materialized (
-    select f.id, f.kind_id, f.status, f.ended_in_start, f.started_at, f.finished_at
+    select f.id, f.kind_id, f.status, f.finished_by_attempt, f.started_at, f.finished_at
     from penstock.finished f order by f.id desc limit 1000
   ),
   sample as materialized (
@@ -160,7 +160,7 @@ begin
         row_number() over (partition by n.kind_id order by n.id desc) as nth,
         count(*) over (partition by n.kind_id) as total
       from newest n join penstock.kind k on k.id = n.kind_id
-      where n.ended_in_start and n.status <> 'cancelled' -- guard: ran to its end
+      where n.finished_by_attempt and n.status <> 'cancelled' -- guard: ran to its end
     ) s
     where s.nth <= 100
   ),

@@ -89,14 +89,14 @@ as $$
   select 'account.running', a.id, coalesce(a.name, a.id::text), a.running,
     coalesce(c.n, 0)::integer
   from penstock.account a left join (
-    select j.account_id, count(*) as n from penstock.job j where j.holds >= 2
+    select j.account_id, count(*) as n from penstock.job j where j.slots_held >= 2
     group by j.account_id
   ) c on c.account_id = a.id
   where a.running <> coalesce(c.n, 0)
   union all
   select 'gate.running', g.queue_id, q.name, g.running, coalesce(c.n, 0)::integer
   from penstock.gate g join penstock.queue q on q.id = g.queue_id left join (
-    select j.queue_id, count(*) as n from penstock.job j where j.holds & 1 = 1
+    select j.queue_id, count(*) as n from penstock.job j where j.slots_held & 1 = 1
     group by j.queue_id
   ) c on c.queue_id = g.queue_id
   where g.running <> coalesce(c.n, 0)

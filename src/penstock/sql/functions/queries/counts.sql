@@ -61,11 +61,11 @@ begin
   ) s
   cross join lateral (
     select count(*) as n, min(f.run_at) as at from (
-      select j.run_at, j.parked from penstock.job j
+      select j.run_at, j.failure_pending from penstock.job j
       where j.queue_id = q.id and j.status = 'scheduled' and j.run_at <= p_now
       order by j.run_at limit p_most + 1
     ) f
-    where not f.parked
+    where not f.failure_pending
   ) d
   cross join lateral (
     select min(f.run_at) as at, coalesce(bool_or(k.served), false) as handled,
@@ -239,7 +239,7 @@ begin
             'since', case when c.state <> 'closed' then penstock._rfc3339(c.changed_at) end,
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
             'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),
-            'refused_words', penstock._share_in_words(c.refused)),
+            'refused_words', penstock._share_text(c.refused)),
           -- In the words of waiting_for.sql; and `ramping`: the provider is back, and jobs start
           -- more and more.
           'waiting_for', case when w.queued > 0 or w.due > 0 then coalesce(

@@ -104,7 +104,7 @@ begin
   if p_job.status in ('running', 'awaiting') then
     waiting_for := case when p_job.status = 'awaiting' then 'callback' end;
     return;
-  elsif p_job.parked then
+  elsif p_job.failure_pending then
     waiting_for := 'backoff'; -- and there may be no other start
     return;
   elsif p_job.status = 'scheduled' then
@@ -148,7 +148,7 @@ $$;
 -- The same for a job that was just submitted, where it is simple: in no lane, with few before it,
 -- and either nothing can start now or the next claim takes it. `simple` says whether it was; then
 -- it takes a third of the time.
-create or replace function penstock._waiting_simply(
+create or replace function penstock._waiting_if_simple(
   p_job uuid, p_now timestamptz,
   out simple boolean, out place bigint, out eta_seconds double precision, out waiting_for text
 )

@@ -35,9 +35,9 @@ language sql stable
 as $$
   select f.finished_at, f.queue_id, f.kind_id, f.status::text,
     -- It waited a minute for its last failure to be final, and that start has been counted.
-    case when not f.ended_in_start and f.error ->> 'reason' = 'attempts_exhausted' then ''
+    case when not f.finished_by_attempt and f.error ->> 'reason' = 'attempts_exhausted' then ''
       else penstock._hour_class(f.error) end,
-    case when f.ended_in_start
+    case when f.finished_by_attempt
       then (extract(epoch from f.finished_at - f.started_at) * 1000)::bigint else 0 end
   from penstock.finished f
   where f.finished_at >= p_from and f.finished_at < p_until

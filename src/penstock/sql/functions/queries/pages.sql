@@ -2,9 +2,9 @@
 --
 -- A page costs what it looks at, however long history is and however rare what is wanted: one index
 -- is followed in the order of ids, and what else is asked is judged row by row, of at most
--- _looked_at() rows. A page that ends there is short, or empty, and says where to go on.
+-- _page_scan_limit() rows. A page that ends there is short, or empty, and says where to go on.
 
-create or replace function penstock._looked_at() returns integer
+create or replace function penstock._page_scan_limit() returns integer
 language sql immutable parallel safe
 as $$ select 100000 $$;
 
@@ -49,7 +49,7 @@ begin
       ids := ids || v_row.id;
       exit when cardinality(ids) = p_limit;
     end if;
-    if v_read = penstock._looked_at() then
+    if v_read = penstock._page_scan_limit() then
       floor := v_row.id;
       exit;
     end if;

@@ -11,7 +11,7 @@
 -- Nothing here takes a lock, and nothing decides by it.
 
 -- Up to here a place is counted.
-create or replace function penstock._counted_places() returns integer
+create or replace function penstock._counted_positions() returns integer
 language sql immutable parallel safe
 as $$ select 2000 $$;
 
@@ -121,7 +121,7 @@ as $$
 declare
   v_from bigint := coalesce(p_edge, -9223372036854775808);
   v_counted integer := case when p_edge is null then 0 else p_most end;
-  v_hurried boolean := p_most < penstock._counted_places();
+  v_hurried boolean := p_most < penstock._counted_positions();
   v_slice integer := penstock._slice_size();
   v_snapshot penstock.snapshot;
   v_ranks bigint[];

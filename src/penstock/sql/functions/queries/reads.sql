@@ -6,7 +6,7 @@ select t.job_id, t.attempt, t.worker_id, t.started_at, t.ended_at, t.outcome, t.
 from penstock.attempt t
 union all
 select f.id, f.attempt, f.worker_id, f.started_at, f.finished_at, f.status::text, f.error, f.usage
-from penstock.finished f where f.ended_in_start;
+from penstock.finished f where f.finished_by_attempt;
 
 create or replace view penstock.queue_stats as
 select q.name as queue, q.concurrency, q.paused_at is not null as paused,
@@ -152,7 +152,7 @@ as $$
     -- Of a live job whose first attempt runs, and of nearly all finished ones, no other attempt
     -- has used anything.
     'usage', case
-      when coalesce(j.attempt, f.attempt) > 1 or (f.attempt = 1 and not f.ended_in_start)
+      when coalesce(j.attempt, f.attempt) > 1 or (f.attempt = 1 and not f.finished_by_attempt)
         then penstock._usage_json(coalesce(j.id, f.id))
       else f.usage end,
     'position', p_position, 'eta_seconds', p_eta_seconds,
@@ -166,7 +166,7 @@ as $$
     'attempts', case
       when not p_attempts or coalesce(j.attempt, f.attempt) = 0 then '[]'
       -- Nearly all: there is no other attempt, and its row is the job's own.
-      when f.attempt = 1 and f.ended_in_start then jsonb_build_array(
+      when f.attempt = 1 and f.finished_by_attempt then jsonb_build_array(
         penstock._attempt_json(1, p_worker, f.started_at, f.finished_at, f.status::text,
           f.error))
       else penstock._attempts_json(coalesce(j.id, f.id)) end),
@@ -178,7 +178,7 @@ create or replace function penstock.read_job(id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return penstock._read_job(read_job.id, penstock._counted_places());
+  return penstock._read_job(read_job.id, penstock._counted_positions());
 end
 $$;
 

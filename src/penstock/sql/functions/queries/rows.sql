@@ -26,7 +26,7 @@ begin
   select penstock._short_json(j, f, k.name, q.name, a.name, r.charged, r.refunded, case
     when j.status = 'awaiting' then 'callback'
     when j.status = 'running' then null
-    when j.parked then 'backoff'
+    when j.failure_pending then 'backoff'
     -- Also of a job that is due and still scheduled, as where there is no worker.
     when j.status = 'queued' or j.run_at <= v_now then penstock._waiting_for(s.word, q, s.gate,
       l.running, l.concurrency, 0, v_now)
@@ -54,7 +54,7 @@ as $$ select r from penstock._job_rows(p_ids) r $$;
 
 -- Jobs whose ids end so, newest first, at most p_limit: people see the end of an id, which differs.
 -- Looks at as many live and as many finished jobs as a page does.
-create or replace function penstock.find_by_end(p_end text, p_limit integer default 10)
+create or replace function penstock.find_by_outcome(p_end text, p_limit integer default 10)
 returns setof jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan set enable_sort = off set enable_bitmapscan = off
@@ -69,9 +69,9 @@ begin
   end if;
   v_ids := array(
     select s.id from (
-      (select j.id from penstock.job j order by j.id desc limit penstock._looked_at())
+      (select j.id from penstock.job j order by j.id desc limit penstock._page_scan_limit())
       union all
-      (select f.id from penstock.finished f order by f.id desc limit penstock._looked_at())
+      (select f.id from penstock.finished f order by f.id desc limit penstock._page_scan_limit())
     ) s
     where right(s.id::text, length(p_end)) = lower(p_end)
     order by s.id desc limit least(greatest(p_limit, 1), 100));
@@ -177,7 +177,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
-  v_job jsonb := penstock._read_job(p_id, penstock._counted_places()) - 'result';
+  v_job jsonb := penstock._read_job(p_id, penstock._counted_positions()) - 'result';
   v_more jsonb;
 begin
   select jsonb_build_object('worker', w.name,

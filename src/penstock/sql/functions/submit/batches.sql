@@ -82,7 +82,7 @@ begin
     select j from penstock.job j where j.batch_id = v_batch.id and j.status = 'queued'
     order by j.rank limit 1
   ) f
-  cross join lateral penstock._waiting(f.j, penstock._counted_places()) w;
+  cross join lateral penstock._waiting(f.j, penstock._counted_positions()) w;
   if v_sum.reserved > 0 then
     select jsonb_build_object('reserved', v_sum.reserved, 'charged', coalesce(sum(r.charged), 0),
       'refunded', coalesce(sum(r.refunded), 0))

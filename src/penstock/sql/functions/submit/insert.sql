@@ -44,7 +44,7 @@ begin
   return query
   insert into penstock.job (id, rank, lane, account_id, queue_id, kind_id, status, priority,
     max_attempts, created_at, updated_at, run_at, expires_at, timeout, batch_id, retry_of,
-    dedupe_key, topic, metadata, payload, reserved, units_total, first_job, priority_said)
+    dedupe_key, topic, metadata, payload, reserved, units_total, first_job, priority_given)
   select penstock._nth_id(p_seed, x.ordinal),
     penstock._rank(k.ordering, t.priority, k.aging_step, t.run_at, x.ordinal),
     case when k.ordering = 'fair' or x.limited then coalesce(x.account_id, 0) else -1 end,

@@ -167,7 +167,7 @@ begin
   if v_known is not true then
     select w.simple, w.place, w.eta_seconds, w.waiting_for
     into v_simple, place, eta_seconds, waiting_for
-    from penstock._waiting_simply(id, penstock.clock()) w;
+    from penstock._waiting_if_simple(id, penstock.clock()) w;
   end if;
   if v_known is not true and v_simple is not true then
     select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for

@@ -132,7 +132,7 @@ create table penstock.kind (
   split_field text,
   split_most integer,
   -- The app has an on_finish callback for jobs of this kind.
-  hooked boolean not null default false,
+  has_on_finish boolean not null default false,
   webhook text,
   -- Options that are functions in the app's code: plain SQL cannot evaluate them.
   computed text[] not null default '{}',

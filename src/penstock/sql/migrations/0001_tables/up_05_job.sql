@@ -62,26 +62,26 @@ create table penstock.job (
   -- fails an attempt when that worker dies as well.
   losses integer not null default 0,
   -- Slots that this attempt holds: 1 of the queue, 2 of the account, 3 both.
-  holds smallint not null default 0,
+  slots_held smallint not null default 0,
   -- Failures of the last minute that may be the provider's; how often the circuit opened and took
   -- such failures back; how many failures were not counted because the circuit was open already;
   -- how often the job was deferred while the provider answered others.
   provisional smallint not null default 0,
-  refunds smallint not null default 0,
-  spared smallint not null default 0,
+  withdrawn_failures smallint not null default 0,
+  uncounted_failures smallint not null default 0,
   isolated smallint not null default 0,
-  alone boolean not null default false,
+  only_suspect boolean not null default false,
   -- An attempt of it blocked a loop for seconds: the next one starts alone in its loop.
   blocks boolean not null default false,
   -- It was a probe and failed: other jobs may try before it.
-  benched boolean not null default false,
+  deferred_probe boolean not null default false,
   -- Its last attempt failed provisionally: the job waits until run_at for the circuit to open, and
   -- fails then.
-  parked boolean not null default false,
+  failure_pending boolean not null default false,
   -- It is its account's first job ever.
   first_job boolean not null default false,
   -- The caller gave its priority, not the plan: a change of plan does not change it.
-  priority_said boolean not null default false,
+  priority_given boolean not null default false,
   worker_id bigint,
   started_at timestamptz,
   timeout_at timestamptz,
@@ -117,8 +117,8 @@ create table penstock.job (
     (status in ('running', 'awaiting')) = (deadline_at is not null)
   ),
   constraint awaiting_has_callback check ((status = 'awaiting') = (callback_hash is not null)),
-  constraint waiting_holds_nothing check (holds = 0 or status in ('running', 'awaiting')),
-  constraint parked_is_scheduled check (not parked or status = 'scheduled'),
+  constraint waiting_has_no_slots check (slots_held = 0 or status in ('running', 'awaiting')),
+  constraint failure_pending_is_scheduled check (not failure_pending or status = 'scheduled'),
   constraint lane_is_the_accounts check (lane = -1 or lane = account_id),
   constraint priced_has_account check (reserved = 0 or (reserved > 0 and account_id <> 0)),
   constraint attempts_are_left check (failures < max_attempts),
@@ -150,8 +150,8 @@ create index job_recovered_idx on penstock.job (recovered_at)
   where recovered_at is not null and status in ('scheduled', 'queued');
 create index job_provisional_idx on penstock.job (queue_id, provisional_at)
   where provisional_at is not null;
-create index job_parked_idx on penstock.job (run_at) where parked;
-create index job_benched_idx on penstock.job (queue_id, run_at) where benched;
+create index job_failure_pending_idx on penstock.job (run_at) where failure_pending;
+create index job_deferred_probe_idx on penstock.job (queue_id, run_at) where deferred_probe;
 create unique index job_dedupe_idx on penstock.job (kind_id, account_id, dedupe_key)
   where dedupe_key is not null;
 create index job_account_idx on penstock.job (account_id, id) where account_id <> 0;

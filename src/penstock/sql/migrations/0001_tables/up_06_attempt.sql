@@ -45,7 +45,7 @@ create table penstock.chunk (
 create table penstock.chunk_rest partition of penstock.chunk default;
 
 -- A result that came after its attempt was given up: kept for people, never applied.
-create table penstock.orphan (
+create table penstock.late_result (
   id bigint generated always as identity primary key,
   job_id uuid not null,
   worker_id bigint,
@@ -56,5 +56,5 @@ create table penstock.orphan (
   error jsonb,
   usage jsonb
 );
-create index orphan_job_idx on penstock.orphan (job_id);
-create index orphan_arrived_idx on penstock.orphan (arrived_at);
+create index late_result_job_idx on penstock.late_result (job_id);
+create index late_result_arrived_idx on penstock.late_result (arrived_at);

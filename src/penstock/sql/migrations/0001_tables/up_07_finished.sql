@@ -21,9 +21,9 @@ create table penstock.finished (
   losses integer not null default 0,
   class smallint not null,
   -- Whether the last attempt finished the job; then this row is also the row of that attempt.
-  ended_in_start boolean not null,
+  finished_by_attempt boolean not null,
   first_job boolean not null default false,
-  priority_said boolean not null default false,
+  priority_given boolean not null default false,
   worker_id bigint,
   started_at timestamptz,
   timeout_at timestamptz,
@@ -48,7 +48,7 @@ create table penstock.finished (
   primary key (id, class),
   constraint finished_only check (status in ('succeeded', 'failed', 'cancelled')),
   constraint failed_says_why check (status <> 'failed' or error is not null),
-  constraint success_had_a_start check (status <> 'succeeded' or ended_in_start)
+  constraint success_had_an_attempt check (status <> 'succeeded' or finished_by_attempt)
 ) partition by list (class);
 create index finished_account_idx on penstock.finished (account_id, id) where account_id <> 0;
 create index finished_topic_idx on penstock.finished (topic, id) where topic is not null;

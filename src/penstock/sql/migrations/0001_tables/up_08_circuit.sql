@@ -43,7 +43,7 @@ create table penstock.circuit (
   -- Where the provider was called, as host:port; whether it accepted a connection when last tried.
   address text,
   reachable boolean not null default false,
-  looked_at timestamptz not null default '-infinity',
+  checked_at timestamptz not null default '-infinity',
   constraint state_is_known check (state in ('closed', 'open', 'ramping')),
   constraint open_has_a_next check (state <> 'open' or (next_at is null) = (class is null)),
   constraint ramp_is_positive check ((state = 'ramping') = (allowed is not null) and allowed >= 1),

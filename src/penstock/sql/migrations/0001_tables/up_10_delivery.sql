@@ -1,13 +1,13 @@
 -- What happens after a job finished: on_finish callbacks, webhooks; and callbacks from outside.
 
 -- Finished jobs whose on_finish callback has not run yet.
-create table penstock.hook (
+create table penstock.pending_on_finish (
   job_id uuid primary key,
   kind_id integer not null,
   tries integer not null default 0,
   next_at timestamptz not null
 );
-create index hook_next_idx on penstock.hook (kind_id, next_at);
+create index pending_on_finish_next_idx on penstock.pending_on_finish (kind_id, next_at);
 
 -- The URL that a job's caller wants called when the job finishes; it becomes a delivery then.
 create table penstock.job_webhook (

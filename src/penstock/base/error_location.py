@@ -2,12 +2,12 @@
 
 import traceback
 
-from penstock.base.safe_read import read
+from penstock.base.safe_access import read
 
 _MOST_FRAMES = 10
 
 
-def error_place(error: BaseException, frames: tuple[str, ...] = ()) -> str:
+def error_location(error: BaseException, frames: tuple[str, ...] = ()) -> str:
     """Class and place of an exception; with `frames`, those instead of the innermost one."""
     name = read(error, "class_name")
     name = name if isinstance(name, str) else type(error).__name__
