@@ -106,7 +106,9 @@ def codes() -> dict[int, set[str]]:
 
 def _in_sql() -> Iterator[tuple[int, str]]:
     for file in SOURCE.rglob("*.sql"):
-        for status, name in re.findall(r"_refuse\(\s*(\d{3}),\s*'(\w+)'", file.read_text()):
+        # In a call, or in a row of a table of refusals: fault, status, code.
+        call_or_row = r"(?:_refuse\(|\('\w+',)\s*(\d{3}),\s*'(\w+)'"
+        for status, name in re.findall(call_or_row, file.read_text()):
             yield int(status), name
 
 

@@ -108,14 +108,15 @@ create or replace function penstock._refuse_odd_entry(p_amount bigint, p_reason 
 returns void
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
-  select penstock._refuse(422, 'invalid_' || w.field, format('%s must be %s', w.field, w.rule),
-    w.field)
+  select penstock._refuse(w.status, w.code, format('%s must be %s', w.field, w.rule), w.field)
   from (values
-    ('amount', 'a whole number from 1 to 1000000000000',
+    ('amount', 422, 'invalid_amount', 'a whole number from 1 to 1000000000000',
      coalesce(p_amount, 0) not between 1 and 1000000000000),
-    ('reason', 'a text of 1 to 500 characters', length(p_reason) not between 1 and 500),
-    ('ref', 'a text of 1 to 200 characters', length(p_ref) not between 1 and 200)
-  ) w (field, rule, is_wrong)
+    ('reason', 422, 'invalid_reason', 'a text of 1 to 500 characters',
+     length(p_reason) not between 1 and 500),
+    ('ref', 422, 'invalid_ref', 'a text of 1 to 200 characters',
+     length(p_ref) not between 1 and 200)
+  ) w (field, status, code, rule, is_wrong)
   where w.is_wrong
 $$;
 
