@@ -24,7 +24,7 @@
 --   L2  A running job has a worker, an awaiting one a callback; both have a deadline.
 --   L3  attempt counts starts and only grows. It is the fence: a write by a worker or a callback
 --       names job, attempt, and worker or token, and changes nothing unless all match a job that
---       still runs or awaits. What comes too late is kept aside in orphan.
+--       still runs or awaits. What comes too late is kept in late_result.
 --   L4  Every ended start has one row in the view attempts, every start at most one.
 --   L5  A queue with a limit counts what runs in gate.running, a limited account in
 --       account.running; both equal the live jobs that hold such a slot (job.holds), and no start
