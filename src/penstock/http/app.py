@@ -1,4 +1,4 @@
-"""The API as an ASGI app: its routes, its errors, and what is around every request."""
+"""The API as an ASGI app: its routes, its error handlers and its middleware."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -25,7 +25,7 @@ from penstock.http.routes import (
 )
 from penstock.http.routing import Route
 
-# Tried in this order: those that are asked for most come first.
+# Matched in this order, so the routes with the most requests come first.
 ROUTES: tuple[Route, ...] = (
     *jobs.routes,
     *stream.routes,
@@ -44,11 +44,14 @@ Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
 def create(settings: Settings, lifespan: Lifespan) -> Starlette:
-    """`lifespan` sets `app.state.backend` before the first request, and closes what it opened."""
+    """Create the app; `lifespan` sets `app.state.backend` before the first request.
+
+    `lifespan` also closes what it opened.
+    """
     counts = requests.Counts()
     app = Starlette(
         routes=[*ROUTES, routing.Route("/openapi.json", openapi.document)],
-        # The first is around all others.
+        # The first one wraps all others.
         middleware=[
             Middleware(requests.Requests, counts=counts),
             *([_cors(settings.origins)] if settings.origins else ()),
@@ -64,7 +67,7 @@ def create(settings: Settings, lifespan: Lifespan) -> Starlette:
 
 
 def _cors(origins: tuple[str, ...]) -> Middleware:
-    """Pages of these origins may call, and read what answers say."""
+    """Allow pages of these origins to call the API and to read its answers."""
     return Middleware(
         CORSMiddleware,
         allow_origins=origins,

@@ -1,17 +1,17 @@
-"""Routes: every call of the API is one function, declared once; its body is read here, bounded.
+"""Routes: each call of the API is one function, declared once; bodies are read here, with limits.
 
-`@routes.add("GET", "/v1/jobs/{job_id}", summary="Look at a job")` says method, path and answers.
-The function's parameters say what it needs. They are read in this order:
+`@routes.add("GET", "/v1/jobs/{job_id}", summary="Read a job")` declares method, path and answers.
+The function's parameters declare its inputs. They are read in this order:
 
-    principal: Reader                   who calls, and who may: Annotated[Principal, Allowed(…)]
-    job_id: UUID, limit: Limit          what stands in the path and the query, checked by its type
+    principal: Reader                   the caller; who may call: Annotated[Principal, Allowed(…)]
+    job_id: UUID, limit: Limit          values of the path and the query, validated by their types
     prefer: Annotated[str, HEADER]      a header
-    form: Annotated[SubmitJob, Body()]  the body, checked
-    request: Request, backend: Backend   the request itself, and what routes work with
+    form: Annotated[SubmitJob, Body()]  the body, validated
+    request: Request, backend: Backend  the request itself, and the objects that routes use
 
-The function returns a Response, or what is sent as JSON. `openapi.py` makes the document of the
-same declarations. How much of a body may be read depends on who sends it, and is counted while the
-request lasts (limits.py).
+The function returns a Response, or an object that is sent as JSON. `openapi.py` makes the OpenAPI
+document from the same declarations. How much of a body may be read depends on the sender, and is
+counted until the request is over (limits.py).
 """
 
 import asyncio
@@ -34,61 +34,63 @@ from penstock.http.auth.caller import Allowed
 from penstock.http.backend import Backend
 from penstock.http.middleware.limits import FUNCTIONS, STRANGER_BYTES, limits
 
-# A job's payload may have a megabyte (setting.payload_max_bytes), a batch many of them.
+# A job's payload may have a megabyte (setting.payload_max_bytes), and a batch has many payloads.
 LARGEST_BYTES = 64 * 1024 * 1024
 USUAL_BYTES = 4 * 1024 * 1024
-# So much has to come in each such time, or the end of the body: 8 KB a second. A client that sends
-# less has gone, or holds on purpose what others need.
+# In each period this many bytes have to arrive, or the end of the body: 8 KB a second. A slower
+# client has disappeared, or deliberately occupies what others need.
 PROGRESS_SECONDS = 30.0
 PROGRESS_BYTES = 240 * 1024
-# Commas, colons and brackets outside of texts: a value takes two bytes there, and eighty of memory.
+# Commas, colons and brackets outside of strings. A value may take two bytes there, and eighty in
+# memory.
 MOST_MARKS = 1_000_000
 _MARKS = (b",", b":", b"[", b"{")
 _BOUND = re.compile("(?:Input|List|String) should")
-# A text, or several in a row; possessive, and its end may be missing: one pass, whatever comes.
+# A string, or several in a row. The quantifiers are possessive and the end may be missing, so any
+# input takes one pass.
 _TEXTS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?)++', re.DOTALL)
 
 JSON = "application/json"
-# Where parameters are, and the request's attribute that has them.
+# The locations of parameters, and the attribute of the request for each.
 _SOURCES = {"path": "path_params", "query": "query_params", "header": "headers"}
 
 Content = bytes | bytearray
 Model = TypeVar("Model", bound=BaseModel)
 
 HEADER = object()
-"""Marks a parameter that is a header, called by the alias of its Field or by its own name."""
+"""Marks a parameter that is a header, named by the alias of its Field or by its own name."""
 
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What the document says of a route, beside what its function says."""
+    """What the OpenAPI document says of a route, beyond what its function declares."""
 
     tag: str
     operation: str = ""
-    """Its operation id, where that is not the noun of its routes and the name of its function."""
+    """The operation id, if it is not the noun of the routes and the name of the function."""
     summary: str = ""
     status: int = 200
-    """Of the usual answer."""
+    """The status of the usual answer."""
     answer: type[BaseModel] | None = None
-    """The form of the usual answer."""
+    """The schema of the usual answer."""
     about: str = "Successful Response"
-    """What the usual answer means."""
+    """The description of the usual answer."""
     also: Mapping[int, str] = field(default_factory=dict)
-    """What the same form means with other statuses."""
+    """The descriptions of answers with the same schema and other statuses."""
     responses: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """Answers without a form of ours, by status, as in OpenAPI."""
+    """Answers without a schema of ours, by status, as in OpenAPI."""
     refuses: Sequence[int] = ()
-    """Statuses of refusals, beside those of all routes like this one."""
+    """Statuses of refusals, in addition to those of all routes like this one."""
     request_body: Mapping[str, Any] | None = None
-    """A body that the function reads by itself, as in OpenAPI."""
+    """A body that the function reads itself, as in OpenAPI."""
     models: Sequence[type[BaseModel]] = ()
-    """The forms to which `request_body` refers."""
+    """The schemas to which `request_body` refers."""
 
 
 class Route(routing.Route):
-    """A method at a path; it does not take HEAD with GET."""
+    """A method at a path; GET does not include HEAD."""
 
     def __init__(
         self, method: str, path: str, function: Function, described: Described, noun: str
@@ -102,9 +104,9 @@ class Route(routing.Route):
         self.caller: Allowed | None = None
         self.body: tuple[type[BaseModel], Body] | None = None
         self.locations: dict[str, str] = {}
-        """Where each parameter is: path, query or header."""
+        """The location of each parameter: path, query or header."""
         self._names: dict[str, str] = {}
-        """How the function calls its request, backend, caller and body."""
+        """The names of the function's parameters for request, backend, caller and body."""
         fields: dict[str, Any] = {}
         hints = get_type_hints(function, include_extras=True)
         for name, parameter in inspect.signature(function).parameters.items():
@@ -155,7 +157,7 @@ class Route(routing.Route):
         await answer(scope, receive, send)
 
     def _refuse_unknown(self, request: Request, caller: Allowed) -> None:
-        """A misspelt filter (`?stat=failed`), passed over, would list everything and look right."""
+        """Refuse unknown parameters: a misspelt filter (`?stat=failed`) would list everything."""
         for name in request.query_params:
             if name not in self.query and not (name == "token" and name in caller.who):
                 raise Invalid(
@@ -176,7 +178,7 @@ class Route(routing.Route):
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
             if self.locations[name] == "path":
-                # Nothing that exists has an odd id.
+                # Nothing that exists has a malformed id.
                 raise NotFound(
                     f"there is nothing here: {name} is not an id", code="not_found", field=name
                 ) from None
@@ -185,16 +187,16 @@ class Route(routing.Route):
 
 
 class Routes(list[Route]):
-    """The routes of one noun, in the order in which they are tried."""
+    """The routes of one noun, in the order in which they are matched."""
 
     def __init__(self, tag: str, noun: str | None = None) -> None:
-        """`tag`: their section of the document. `noun` or else `tag` begins their operation ids."""
+        """`tag`: their section of the document. `noun`, or else `tag`, begins the operation ids."""
         super().__init__()
         self._tag = tag
         self._noun = noun or tag
 
     def add(self, method: str, path: str, **described: Any) -> Callable[[Function], Function]:
-        """Make a function the route of a method and path; `described`: as Described has it."""
+        """Make a function the route of a method and path; `described`: the fields of Described."""
 
         def register(function: Function) -> Function:
             description = Described(tag=self._tag, **described)
@@ -205,7 +207,7 @@ class Routes(list[Route]):
 
 
 class Strict(BaseModel):
-    """A body of ours: no field that is not known, no number that is a text."""
+    """A body model that refuses unknown fields, and strings in place of numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -217,10 +219,10 @@ async def read_body(
     known: bool = False,
     proves: Callable[[bytes], bool] | None = None,
 ) -> bytearray:
-    """All of it, unless it is larger; then not a byte more than that is held.
+    """Read a body of at most this size; of a larger one, no more than this is kept in memory.
 
-    Of the callback of a function: unless the headers have proved whose it is (`known`), a large one
-    is read on only when its beginning `proves` it.
+    For callbacks: unless the headers have authenticated the function (`known`), a large body is
+    read to its end only if its beginning `proves` the sender.
     """
     sender = FUNCTIONS if known else limits(request).sender(request)
     proves = None if known else proves
@@ -237,8 +239,8 @@ async def read_body(
         if len(content) > bound and proves is not None:
             if not proves(bytes(content[:STRANGER_BYTES])):
                 raise TooLarge(
-                    f"nothing in the headers or in the first {STRANGER_BYTES} bytes proves whose"
-                    " callback it is, so no more is read",
+                    "the callback has no valid token in its headers or in its first"
+                    f" {STRANGER_BYTES} bytes, so no more is read",
                     code="payload_too_large",
                     max_bytes=STRANGER_BYTES,
                     hint="Send the token of the attempt as bearer; or put job_id and token before"
@@ -255,20 +257,20 @@ async def read_body(
 
 
 async def receive(request: Request) -> AsyncIterator[bytes]:
-    """A body as it comes, for as long as enough of it does."""
+    """Yield a body as it arrives; refuse it if it arrives too slowly."""
     loop = asyncio.get_running_loop()
     deadline, received = loop.time() + PROGRESS_SECONDS, 0
     more = True
     while more:
-        # Not by request.stream(), which needs three turns for a body that received at once.
+        # Not request.stream(): it needs three turns of the loop for a body that came at once.
         try:
             async with asyncio.timeout_at(deadline):
                 message = await request.receive()
         except TimeoutError:
             raise HTTPException(
                 408,
-                f"the body came too slowly: {PROGRESS_BYTES} bytes or its end have to come"
-                f" in {PROGRESS_SECONDS:g} s",
+                f"the body came too slowly: {PROGRESS_BYTES} bytes, or its end, must arrive"
+                f" within {PROGRESS_SECONDS:g} s",
                 headers={"Connection": "close"},
             ) from None
         if message["type"] == "http.disconnect":
@@ -283,15 +285,15 @@ async def receive(request: Request) -> AsyncIterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """`form: Annotated[NewKey, Body()]`: the request's body as such a model."""
+    """`form: Annotated[NewKey, Body()]`: the request's body, parsed as this model."""
 
     most: int = USUAL_BYTES
     empty: bool = False
-    """No body is an empty object."""
+    """Whether a missing body is read as an empty object."""
     code: str = "invalid_request"
-    """What a wrong one is called."""
+    """The error code of an invalid body."""
     shown: type[BaseModel] | None = None
-    """Its form in the document, where that is another one."""
+    """The schema in the document, if it is another one."""
 
     async def read(self, model: type[Model], request: Request) -> Model:
         content = await read_body(request, self.most)
@@ -311,12 +313,12 @@ def parse(model: type[Model], content: Content, *, code: str = "invalid_request"
 
 
 def refuse_crowded(content: Content) -> None:
-    """A body of nothing but brackets would take twenty times its size once it is read."""
+    """Refuse a body with too many values: only brackets would take twenty times its size parsed."""
     if len(content) <= MOST_MARKS or _marks(content, 0, len(content)) <= MOST_MARKS:
         return
     count = end = 0
     for text in _TEXTS.finditer(content):
-        # One at least, as between any two texts of JSON: so many rounds at most, whatever it is.
+        # At least one, as between any two strings of JSON: this bounds the rounds for any input.
         count += 1 if text.start() <= end + 2 else _marks(content, end, text.start()) or 1
         end = text.end()
         if count > MOST_MARKS:
@@ -335,7 +337,7 @@ def _marks(content: Content, start: int, end: int) -> int:
 
 
 def refused(error: ValidationError, model: type[BaseModel], code: str) -> Invalid:
-    """The first error, by its path in the body; never the value that was given."""
+    """Return the first error, with its path in the body but never the given value."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     first = errors[0]
     if first["type"] == "json_invalid":

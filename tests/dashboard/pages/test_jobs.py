@@ -234,7 +234,7 @@ async def test_while_jobs_are_ticked_no_newer_one_pushes_them_away(
 async def test_a_cursor_of_another_list_is_refused_in_words(operator: Visitor) -> None:
     answer = await operator.get("/jobs?cursor=nonsense")
     assert answer.status_code == 422
-    assert "ursor is none of this list" in text(answer)
+    assert "ursor is not of this list" in text(answer)
 
 
 async def test_totals_are_exact_where_that_is_cheap_and_else_say_that_they_are_not(

@@ -367,7 +367,7 @@ def test_a_refused_amount_is_not_counted() -> None:
     narrow, wide = Share("narrow", 5), Share("wide", 8, of_all=True)
     one = Holding(pool, (narrow, wide))
     one.add(5)
-    with pytest.raises(RateLimited, match="holds 5 numbers at once, and may hold 5"):
+    with pytest.raises(RateLimited, match="holds 5 numbers, and the limit is 5"):
         one.add(1)
     other = Holding(pool, (wide,))
     other.add(3)

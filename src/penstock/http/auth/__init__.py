@@ -1,1 +1,1 @@
-"""Who is calling and what that caller may see: keys, browser tokens, callbacks, wrong keys."""
+"""Authentication: keys, browser tokens, callbacks, and the limit on wrong keys."""

@@ -1,10 +1,11 @@
-"""Callbacks: what an outside function reports of a job, who it is, and what that proves.
+"""Callbacks: parse what an outside function reports about a job, and authenticate the function.
 
-The text of a callback is not ours, so it is read with care.
+The body of a callback is untrusted, so it is validated strictly.
 
-The token of the start says it all. A signature, or the secret that a kind shares with its function,
-says who calls, and the body then which start it is about: of which job, too, where it is signed, or
-what was signed about one job could be sent to another's address.
+The token of the attempt identifies the job and the attempt. A signature, or the secret that a kind
+shares with its function, only identifies the caller, so the body must name the attempt. A signed
+body must name the job, too: otherwise a body that was signed for one job could be sent to the
+address of another.
 """
 
 import json
@@ -31,7 +32,7 @@ from penstock.models.function_reply import STATUSES, Odd, read_failure, read_uni
 from penstock.security import callback_token, signature
 from penstock.security.roots import Roots
 
-# As SQL bounds a result; deeper text would exhaust a parser before it is asked.
+# The limit of SQL for results. Deeper text would exhaust a parser before SQL checks it.
 DEEPEST = 64
 STAGE_MAX = 200
 _ATTEMPT_MAX = 2**31 - 1
@@ -40,26 +41,26 @@ _PROGRESS = ("done", "total", "partial")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadItem:
-    """One item of a callback, read as far as it can be before its sender is known."""
+    """One item of a callback, parsed as far as possible before its sender is known."""
 
     job_id: UUID | None
     shown: str | None
-    """The job as the item names it."""
+    """The job id as the item spells it."""
     token: str | None = None
     attempt: int | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """What it reports, by the names of Item."""
+    """What the item reports, by the names of Item."""
     odd: str | None = None
-    """Why it is invalid."""
+    """Why the item is invalid."""
 
     def item(self, job_id: UUID, attempt: int, token: str) -> Item:
         return Item(job_id=job_id, attempt=attempt, token=token, **self.columns)
 
 
 def parse(body: bytes | bytearray) -> Any:
-    """The body as JSON; ValueError where it is none, or nested too deep.
+    """Parse the body as JSON; ValueError if it is not JSON or is nested too deep.
 
-    Anybody may send one: who sends it is known by what it holds.
+    The sender is not authenticated yet: the proof may be in the body.
     """
     refuse_crowded(body)
     try:
@@ -69,7 +70,7 @@ def parse(body: bytes | bytearray) -> Any:
 
 
 def read_item(raw: Any) -> ReadItem:
-    """Read one item; never raises: an invalid item has `odd`."""
+    """Parse one item. It never raises: `odd` of an invalid item says why."""
     if not isinstance(raw, dict):
         return ReadItem(job_id=None, shown=None, odd="an item must be an object")
     job_id, shown = _job(raw.get("job_id"))
@@ -151,7 +152,7 @@ def _encoded(value: Any, name: str) -> str:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether it is nested deeper than so many levels."""
+    """Whether the value is nested deeper than this many levels."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if levels == 1:
         return bool(parts)
@@ -159,10 +160,10 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
-# So many jobs and tokens are tried in the beginning of a body.
+# How many job ids and tokens from the beginning of a body are tried.
 _MOST_TRIED = 4
 _JOB_ID = re.compile(
     rb'"job_id"\s{0,9}:\s{0,9}"([0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12})"'
@@ -171,7 +172,7 @@ _TOKEN = re.compile(rb'"token"\s{0,9}:\s{0,9}"([0-9]{1,9}\.[A-Za-z0-9_-]{43})"')
 
 
 class Caller:
-    """Who calls back about one job, and what that proves."""
+    """The sender of a callback about one job, and what it has proved."""
 
     def __init__(self, backend: Backend, job_id: UUID) -> None:
         self._backend = backend
@@ -180,14 +181,14 @@ class Caller:
         self._trusted = self._late = False
         self.signature: bytes | None = None
         self.why: str | None = None
-        """Why what it says cannot be taken."""
+        """Why the callback is refused."""
 
     @property
     def known(self) -> bool:
         return self._attempt is not None or self._trusted
 
     async def read_bearer(self, request: Request, credential: str) -> None:
-        """What the headers prove before the body is read: a token, or the kind's shared secret."""
+        """Check the headers before the body is read, for a token or the kind's shared secret."""
         self._attempt = callback_token.attempt_of(self._backend.roots, self._job_id, credential)
         if self._attempt is None and credential:
             chosen = self._chosen(await self._signers())
@@ -196,7 +197,7 @@ class Caller:
             )
 
     async def read_signature(self, request: Request, body: bytes) -> None:
-        """What a signature over the body proves."""
+        """Check the signature over the body."""
         if self._attempt is not None or "webhook-signature" not in request.headers:
             return
         signers = await self._signers()
@@ -207,19 +208,19 @@ class Caller:
                 self.signature = self.signature or signer.match(request.headers, body, now)
             return self.signature is not None
 
-        # Ours is random, and nobody guesses it.
+        # Our own secret is random and cannot be guessed, so only chosen ones are counted.
         chosen = self._chosen(signers)
         fits = self._backend.auth.try_secret(request, matches) if chosen else matches()
         self._trusted = self._trusted or fits
         self._late = not self._trusted and _is_late(signers, request.headers, body)
 
     def _chosen(self, signers: Sequence[signature.Signer]) -> list[signature.Signer]:
-        """Those whose secret somebody chose for a kind, so that it might be guessed."""
+        """The signers whose secret a person chose for a kind: it might be guessed."""
         shared = self._backend.callback_signers.values()
         return [signer for signer in signers if signer in shared]
 
     async def _signers(self) -> Sequence[signature.Signer]:
-        """By the secret of the job's kind, else ours; of a job that is unknown, by any of them."""
+        """The signer of the job's kind, or else our own; for an unknown job, all signers."""
         known = self._backend.callback_signers
         ours = signature.of_functions(self._backend.roots)
         if not known:
@@ -230,7 +231,7 @@ class Caller:
         return (known.get(kind.kind, ours),)
 
     def items(self, item: ReadItem, credential: str) -> list[Item] | None:
-        """What is to be resolved: the first that fits. None: it cannot be taken."""
+        """Return the candidates to resolve; the first match counts. None: it is refused."""
         roots, job_id = self._backend.roots, self._job_id
         attempt, tokens = self._attempt, [credential]
         if item.token is not None:
@@ -239,12 +240,12 @@ class Caller:
             raise unknown_caller(late=self._late)
         named = item.job_id is not None or self.signature is None
         if attempt is None and item.token is None and item.attempt is not None and named:
-            # It may be older than an exchange of the secret.
+            # The attempt may have begun before the secret was rotated.
             attempt = item.attempt
             tokens = callback_token.all_of(roots, job_id, attempt)
         if attempt is None:
             missing = "job_id" if item.attempt is not None else "attempt"
-            self.why = "its token is of another start" if item.token else f"{missing} is missing"
+            self.why = "its token is of another attempt" if item.token else f"{missing} is missing"
             return None
         if item.odd is not None:
             return None
@@ -252,7 +253,7 @@ class Caller:
 
 
 def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], body: bytes) -> bool:
-    """Whether all would be well at the moment that the message names."""
+    """Whether the signature would be valid at the time that the message names."""
     timestamp = headers.get("webhook-timestamp", "")
     return timestamp.isdecimal() and any(
         signer.match(headers, body, float(timestamp)) for signer in signers
@@ -260,7 +261,7 @@ def _is_late(signers: Sequence[signature.Signer], headers: Mapping[str, str], bo
 
 
 def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
-    """Whether the beginning of a body holds the token of an attempt of this job, or of any job."""
+    """Whether the beginning of a body has the token of an attempt of this job, or of any job."""
     named = [UUID(each[1].decode()) for each in islice(_JOB_ID.finditer(part), _MOST_TRIED)]
     tokens = [each[1].decode() for each in islice(_TOKEN.finditer(part), _MOST_TRIED)]
     return any(
@@ -271,7 +272,7 @@ def holds_token(roots: Roots, part: bytes, job_id: UUID | None = None) -> bool:
 
 
 def only_item(caller: Caller, body: bytes) -> ReadItem:
-    """The one item of a body."""
+    """Parse the only item of a body."""
     try:
         raw = parse(body)
     except ValueError as error:
@@ -287,22 +288,22 @@ def only_item(caller: Caller, body: bytes) -> ReadItem:
             "the body must be one result, or an array with one",
             code="invalid_callback",
             field="body",
-            hint="POST /v1/callbacks takes an array of many.",
+            hint="POST /v1/callbacks takes an array of several results.",
         )
     return read_item(raw)
 
 
 def unknown_caller(*, late: bool = False) -> Unauthorized:
-    """`late`: its signature would have been good at the moment that it names."""
+    """The refusal of an unknown caller; `late`: its signature is valid, but too old or too new."""
     if late:
         return Unauthorized(
-            "its signature was made too long ago, or in the future",
+            "the signature's timestamp is too old, or in the future",
             code="unauthorized",
-            hint="Sign each message anew, and set both clocks: they may be"
-            f" {signature.TOLERANCE_SECONDS} s apart.",
+            hint="Sign each message when it is sent, and set the clocks of both machines: they may"
+            f" differ by {signature.TOLERANCE_SECONDS} s.",
         )
     return Unauthorized(
-        "nothing here proves whose callback it is",
+        "the callback has no valid token or signature",
         code="unauthorized",
-        hint="Send the token of the start: as bearer, or in each item; or sign the body.",
+        hint="Send the token of the attempt, as bearer or in each item; or sign the body.",
     )

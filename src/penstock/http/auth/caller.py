@@ -1,4 +1,4 @@
-"""Who is calling: an operator, a backend, a customer's key, or a browser with a short token."""
+"""Authenticate callers: an operator, a backend, a customer's key or a browser's short token."""
 
 import asyncio
 import hmac
@@ -24,15 +24,15 @@ from penstock.security.roots import Roots
 
 Who = Literal["admin", "process", "app", "account", "token"]
 
-# How long the row of a key is cached: a revoked key is refused after this time at the latest.
+# How long the row of a key is cached. A revoked key is refused after this time at the latest.
 FRESH_SECONDS = 1.0
 TOUCH_SECONDS = 60.0
 MOST_REMEMBERED = 10_000
 _LONGEST_BEARER = 2_000
-# How many grants of simultaneous requests share one statement.
+# How many grants of simultaneous requests are checked by one statement.
 _MOST_GRANTS = 1_000
 _CALLER = "penstock.caller"
-# Wrong keys from one address in a minute.
+# How many wrong keys one address may send in a minute.
 FAILURES = 30
 FAILURES_SECONDS = 60.0
 _NETWORK_BITS = 64
@@ -43,7 +43,7 @@ _log = logging.getLogger("penstock.http")
 
 
 class _Remembered(OrderedDict[str, Value]):
-    """What is remembered by name: of MOST_REMEMBERED names, those that were set last."""
+    """A cache by name that keeps the MOST_REMEMBERED names that were set last."""
 
     def __setitem__(self, name: str, value: Value) -> None:
         super().__setitem__(name, value)
@@ -54,24 +54,24 @@ class _Remembered(OrderedDict[str, Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls, and what they may see."""
+    """An authenticated caller, and what it may see."""
 
     who: Who
     holder: str
-    """The scope of their idempotency keys."""
+    """The scope of the caller's idempotency keys."""
     key: str | None = None
-    """The id of the key, or of the one that made the token."""
+    """The id of the key, or of the key that made the token."""
     account: str | None = None
-    """They see this account's and nothing else; None: everyone's, or what the token names."""
+    """The only account that the caller sees; None: all accounts, or what the token names."""
     job: str | None = None
     topic: str | None = None
     allow: frozenset[str] = frozenset()
     expires: int | None = None
-    """Of a token: the second after which it opens nothing."""
+    """Of a token: the time of its expiry, in seconds since 1970."""
     grant: Grant | None = None
-    """Of a token: what may end it before."""
+    """Of a token: the session or account that may end it before it expires."""
     token: int | None = None
-    """Of a token: a number of its own, however its text is written."""
+    """Of a token: a number that identifies it, the same for every spelling of its text."""
 
     @property
     def sees_all(self) -> bool:
@@ -86,12 +86,12 @@ class Principal:
 
     @property
     def scope(self) -> JobScope:
-        """What limits their reads of jobs: the database answers the rest as unknown."""
+        """The limit of the caller's reads of jobs: the database reports other jobs as unknown."""
         return JobScope(self.account, self.topic, None if self.job is None else UUID(self.job))
 
 
 class Auth:
-    """Reads what a request brings. Keys are looked up once a second at most."""
+    """Authenticates requests. Each key is read from the database once a second at most."""
 
     def __init__(self, keys: Keys, grants: Grants, roots: Roots) -> None:
         self._keys = keys
@@ -100,7 +100,8 @@ class Auth:
         self._known: _Remembered[tuple[float, Key | None]] = _Remembered()
         self._touched: _Remembered[float] = _Remembered()
         self._wrong_keys = WrongKeys()
-        # For keys from addresses that have sent too many wrong ones: others do not wait for them.
+        # Keys from addresses that have sent too many wrong ones are looked up one at a time, so
+        # that they do not delay other requests.
         self._single_lookup = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -115,17 +116,17 @@ class Auth:
         principal = await self.identify(request, credential)
         if principal is None:
             raise Unauthorized(
-                "this key or token is not known, is revoked, or its time is over",
+                "this key or token is unknown, revoked or expired",
                 code="unauthorized",
             )
         return principal
 
     async def identify(self, request: Request, credential: str) -> Principal | None:
-        """Whose key or token a request brings; None: nobody's.
+        """Return the owner of a request's key or token; None: it is not valid.
 
-        From an address that has sent too many wrong ones, a secret that somebody chose is not
-        compared any more. Keys and tokens of ours hold 256 random bits, which nobody guesses, so
-        those go on: whoever shares an address with the one who sends wrong keys is not shut out.
+        After too many wrong keys from one address, secrets that a person chose are not compared
+        any more. Our own keys and tokens have 256 random bits and cannot be guessed, so they are
+        still accepted: clients that share the address with an attacker are not shut out.
         """
         if not credential.startswith((tokens.PREFIX, PREFIX)):
             return self._operator(request, credential)
@@ -146,9 +147,10 @@ class Auth:
         return Principal(who="admin", holder="secret") if fits else None
 
     def try_secret(self, request: Request, fits: Callable[[], bool]) -> bool:
-        """Compare with a secret that somebody chose, unless this address has tried too often.
+        """Compare with a secret that a person chose, unless this address has tried too often.
 
-        Counted before it is compared, with nothing to wait for in between.
+        The try is counted before the comparison and without an `await` in between, so that
+        simultaneous requests cannot exceed the limit.
         """
         self._wrong_keys.add(request)
         if not fits():
@@ -164,25 +166,25 @@ class Auth:
         return await self._key(credential)
 
     async def is_operators(self, key_id: str) -> bool:
-        """Whether this key opens, and opens everything."""
+        """Whether this key is valid and is an operator's."""
         key = await self._find_key(key_id)
         return key is not None and not key.over and key.kind == "admin"
 
     async def is_over(self, grant: Grant) -> bool:
-        """Whether a session or token has ended before its time.
+        """Whether a session was signed out or an account was erased before the token expires.
 
-        The database is asked each time: who signs out is out at once, at all servers.
+        The database is asked each time, so signing out takes effect at once at all servers.
         """
         return await self._grants.ask(grant)
 
     def forget(self, key_id: str) -> None:
-        """It was changed just now: look again."""
+        """Drop a key from the cache, because it has changed."""
         self._known.pop(key_id, None)
 
     def forget_account(self, account: str) -> None:
-        """Look up the keys of an account again, which was erased just now.
+        """Drop the keys of an account from the cache, because it was erased.
 
-        A submit with one of them would make the account anew.
+        Otherwise a submit with one of them would create the account again.
         """
         for key_id, (_, key) in list(self._known.items()):
             if key is not None and key.account == account:
@@ -247,12 +249,12 @@ class Auth:
     async def _write_use(self, key_id: str) -> None:
         try:
             await self._keys.used([key_id])
-        except Exception:  # noqa: BLE001  # when it was used last is worth no request
+        except Exception:  # noqa: BLE001  # the time of its last use is not worth a failed request
             self._touched.pop(key_id, None)
 
 
 def bearer(request: Request) -> str | None:
-    """What the request brings: the header, or `?token=`: an EventSource sends no headers."""
+    """Return the credential of the header, or of `?token=`: an EventSource sends no headers."""
     header = request.headers.get("authorization")
     if header is not None:
         scheme, _, credential = header.partition(" ")
@@ -262,7 +264,7 @@ def bearer(request: Request) -> str | None:
 
 
 def know_caller(scope: Scope, principal: Principal) -> None:
-    """Note the caller as soon as it is known: bodies of unknown callers may be small only."""
+    """Record the caller once it is known: bodies of unknown callers are limited to a small size."""
     scope[_CALLER] = principal
 
 
@@ -272,7 +274,7 @@ def caller_of(scope: Scope) -> Principal | None:
 
 
 class Allowed:
-    """Who may call a route; a token has to allow what the route does: `read`, `cancel`."""
+    """The callers that a route accepts; a token must allow what it does (`read`, `cancel`)."""
 
     def __init__(self, *who: Who, needs: str = "read") -> None:
         self.who = who
@@ -293,7 +295,7 @@ class Allowed:
             )
         if principal.who == "token" and self.needs not in principal.allow:
             raise NotAllowed(
-                f"this token does not allow to {self.needs}",
+                f"this token does not allow {self.needs}",
                 code="not_allowed",
                 needs=[self.needs],
                 hint=f'Ask for a token with "{self.needs}" in allow.',
@@ -302,13 +304,13 @@ class Allowed:
 
 
 def unknown_account(account: str) -> NotFound:
-    """What is answered for an account that does not exist, and for another's alike."""
+    """The same answer for an account that does not exist and for one the caller may not see."""
     return NotFound(
         f"there is no account {account}", code="unknown_account", field="account", account=account
     )
 
 
-# Callers of routes, from the fewest to the most.
+# Who may call a route, from the narrowest to the widest.
 Operator = Annotated[Principal, Allowed("admin")]
 Service = Annotated[Principal, Allowed("admin", "app")]
 Submitter = Annotated[Principal, Allowed("admin", "app", "account")]
@@ -317,21 +319,21 @@ Canceller = Annotated[Principal, Allowed("admin", "app", "account", "token", nee
 
 
 class WrongKeys:
-    """How many wrong keys each address has sent; past a bound its guesses are not compared.
+    """Counts the wrong keys of each address; above a limit its guesses are not compared.
 
-    Each process counts for itself. A /64 of IPv6 is one address, since a single caller has all of
-    it.
+    Each process has its own counts. A /64 of IPv6 counts as one address, since a single caller
+    usually has all of it.
     """
 
     def __init__(self) -> None:
         self._counts: _Remembered[tuple[float, int]] = _Remembered()
 
     def is_over(self, request: Request) -> bool:
-        """Whether its address has sent too many."""
+        """Whether the request's address has sent too many wrong keys."""
         return self._count(address_of(request))[1] >= FAILURES
 
     def add(self, request: Request) -> None:
-        """Count a wrong key; refuse if its address had sent too many before."""
+        """Count a wrong key; refuse the request if its address had sent too many before."""
         address = address_of(request)
         since, count = self._count(address)
         if count >= FAILURES:
@@ -345,7 +347,7 @@ class WrongKeys:
             _warn(request, address)
 
     def remove(self, request: Request) -> None:
-        """Count one less: the key that was counted just now is right."""
+        """Count one less: the key that was just counted is right."""
         address = address_of(request)
         since, count = self._count(address)
         if count > 1:
@@ -360,7 +362,7 @@ class WrongKeys:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, by the connection or by a proxy that we trust."""
+    """The client's address, from the connection or from a trusted proxy."""
     host = request.client.host if request.client else ""
     try:
         address = ipaddress.ip_address(host)
@@ -375,13 +377,13 @@ def address_of(request: Request) -> str:
 
 
 def _warn(request: Request, address: str) -> None:
-    """A proxy that nobody has named looks like a caller with very many wrong keys."""
+    """Warn; a proxy that is not configured appears as one caller with very many wrong keys."""
     hint = (
         ""
         if request.headers.get("x-forwarded-for") is None
-        else "; if that is a proxy of yours, name it in PENSTOCK_PROXIES, or all who come through"
-        " it count as one"
+        else "; if this is your proxy, name it in PENSTOCK_PROXIES: otherwise all its clients"
+        " count as one"
     )
     _log.warning(
-        "%d wrong keys came from %s within a minute, more are refused%s", FAILURES, address, hint
+        "%d wrong keys came from %s within a minute; more are refused%s", FAILURES, address, hint
     )

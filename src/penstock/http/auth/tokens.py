@@ -1,4 +1,4 @@
-"""Short tokens for browsers: what they allow is written in them and signed, nothing is stored."""
+"""Short tokens for browsers: they contain their permissions, signed; nothing is stored."""
 
 import math
 import time
@@ -15,7 +15,7 @@ _PURPOSE = "browser token 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """One of account, job and topic; what may be done with it; until when; by whose key."""
+    """The contents of a token: an account, job or topic, permissions, expiry and issuing key."""
 
     account: str | None = None
     job: str | None = None
@@ -23,18 +23,19 @@ class Claims:
     allow: frozenset[str] = frozenset({"read"})
     expires: int
     issuer: str = ""
-    """The id of the key that made it: revoked, its tokens open nothing. '': an operator."""
+    """The id of the key that made it; if the key is revoked, its tokens are refused.
+    '': an operator made it."""
     of: str | None = None
-    """The account of the key that made it, where it is an account's: the token sees no other."""
+    """The account of the key that made it, if that key has one: the token sees no other account."""
     session: str | None = None
-    """The session of the dashboard that it was made in: signed out, it opens nothing."""
+    """The dashboard session that it was made in; after signing out, the token is refused."""
     issued: float = field(default_factory=time.time)
-    """When it was made, by its maker's clock: it opens no account that took the place of one erased
-    since."""
+    """When it was made, by its maker's clock. If the account was erased since and created again
+    under the same name, the token does not open the new one."""
 
     @property
     def grant(self) -> Grant | None:
-        """What may end it before its time; None: only its key."""
+        """What may end the token before it expires; None: only its key."""
         account = self.account or self.of
         if account is None and self.session is None:
             return None
@@ -42,7 +43,7 @@ class Claims:
 
 
 def expiry(seconds: int) -> int:
-    """When a token expires that is made now for so many seconds: a whole second, and not before."""
+    """Return the expiry of a token made now, rounded up to a whole second."""
     return math.ceil(time.time()) + seconds
 
 
@@ -63,7 +64,7 @@ def make(roots: Roots, claims: Claims) -> str:
 
 
 def read(roots: Roots, token: str) -> Claims | None:
-    """What a token allows; None: it is not ours, or its time is over."""
+    """Verify a token and return its claims; None: it is not ours, or it has expired."""
     members = signed.verify(roots.keys(_PURPOSE), token.removeprefix(PREFIX))
     if members is None:
         return None
@@ -76,6 +77,6 @@ def read(roots: Roots, token: str) -> Claims | None:
         issuer=members["k"],
         of=members.get("o"),
         session=members.get("s"),
-        # Of the version before, which did not say: as early as it can have been.
+        # Tokens of the version before have no time of issue: the earliest possible one is taken.
         issued=members["i"] / 1_000 if "i" in members else members["x"] - LONGEST_SECONDS,
     )

@@ -1,1 +1,1 @@
-"""Live streams: one hub per process reads what changed and sends it to its watchers."""
+"""Live streams: one hub per process reads changes and sends them to its watchers."""

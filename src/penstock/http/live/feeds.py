@@ -1,8 +1,8 @@
 """Feeds of jobs and batches, and their watchers: clients with an open stream.
 
-The hub publishes each change once, to a feed. Each watcher reads from its feed what it has not sent
-yet. So a client costs a few numbers, a slow client delays no other, and what it missed is replaced
-by the newest state.
+The hub publishes each change once, to a feed. Each watcher reads from its feed what its client was
+not sent yet. So a client costs a few numbers, a slow client does not delay others, and states that
+it missed are replaced by the newest one.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ from typing import Any, Generic, TypeVar
 from penstock.engine.accounts.sessions import Grant
 from penstock.engine.queries.events import JobState
 
-# What a feed keeps for clients that lag behind; one that lags further has to begin again.
+# How much a feed keeps for clients that lag behind. A client that lags further begins again.
 LOG_ENTRIES = 1_000
 LOG_BYTES = 524_288
-# An open page of the dashboard learns of changes this often at most, however many there are; and
-# in any case after a while, since ETA and staleness change without a notification.
+# An open dashboard page is sent changes at most this often, however many there are; and at least
+# this often, since ETA and staleness change without a notification.
 CHANGE_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
-# Two texts of a job that differ in version and `updated_at` only differ in length by this at most.
+# If two texts of a job differ only in version and `updated_at`, their lengths differ by at most
+# this.
 HEARTBEAT_BYTES = 16
 
 FINAL = ("succeeded", "failed", "cancelled")
@@ -35,23 +36,23 @@ _LAST: Cursor = (2**31, 0)
 
 
 def encode(event: str, data: str) -> bytes:
-    """An event without its id. JSON as Postgres writes it has no line breaks."""
+    """Encode an event without its id. The JSON of Postgres has no line breaks."""
     return f"event: {event}\ndata: {data}\n\n".encode()
 
 
 class Feed:
-    """Something that is watched. `on_empty` is called when its last watcher has left."""
+    """The events of one watched thing. `on_empty` is called when the last watcher has left."""
 
     def __init__(self, on_empty: Callable[[], object]) -> None:
         self._on_empty = on_empty
         self.watchers: set[Watcher[Any]] = set()
         self.body = b""
-        """The event of its present state."""
+        """The event of the present state."""
         self.updates = 0
-        """How often a state was published; 0: not yet."""
+        """How many states were published; 0: none yet."""
 
     def publish_state(self, body: bytes, *, jobs: int = 1) -> None:
-        """Publish a state, of one job or a batch of `jobs`, unless it is a heartbeat."""
+        """Publish the state of a job, or of a batch of `jobs`, unless it is only a heartbeat."""
         visible = not is_heartbeat(self.body, body, jobs=jobs)
         self.body = body
         if visible:
@@ -68,7 +69,7 @@ class Feed:
             watcher.wake()
 
     def close(self) -> None:
-        """End all streams: what they watch was removed."""
+        """End all streams, because the watched job, batch or scope was removed."""
         for watcher in self.watchers:
             watcher.close()
 
@@ -80,7 +81,7 @@ Key = TypeVar("Key")
 class Watcher(Generic[FeedType]):
     """One client of a feed: what it was sent already, and what may end its stream.
 
-    This one waits, and is sent nothing.
+    This base class only waits: it sends no events.
     """
 
     __slots__ = (
@@ -115,7 +116,7 @@ class Watcher(Generic[FeedType]):
         self.grant = grant
         self.closed = False
         self.finished = False
-        """It was sent the final state."""
+        """The client was sent the final state."""
         self.stalled = False
         self.sent_at = self._loop.time()
         self.sending_since: float | None = None
@@ -123,14 +124,14 @@ class Watcher(Generic[FeedType]):
         feed.watchers.add(self)
 
     async def events(self) -> bytes:
-        """What it was not sent yet; empty: nothing now."""
+        """Return the events that were not sent yet; empty: there are none now."""
         return b""
 
     def leave(self) -> None:
         self._feed.remove(self)
 
     async def wait(self) -> bool:
-        """Wait until there may be something to send. True: a heartbeat is due."""
+        """Wait until there may be events to send. True: a heartbeat is due."""
         if self.closed:
             return False
         self._waiter = self._loop.create_future()
@@ -157,19 +158,19 @@ class Watcher(Generic[FeedType]):
         self.sent_at = self._loop.time()
 
     def abort(self) -> None:
-        """Break off the answer in the middle: its client reads nothing."""
+        """Break off the answer, because its client does not read."""
         self.closed = self.stalled = True
         if self.task is not None:
             self.task.cancel()
 
 
 class Log(Generic[Key]):
-    """The last events of a feed, each with its key, as many as watchers may lag behind."""
+    """The last events of a feed, each with its key: as many as a watcher may lag behind."""
 
     def __init__(self, dropped: Key) -> None:
         self.entries: deque[tuple[Key, bytes]] = deque()
         self.dropped = dropped
-        """The key of the last event that is not kept any more."""
+        """The key of the last event that was dropped."""
         self._bytes = 0
 
     def add(self, key: Key, event: bytes) -> None:
@@ -198,7 +199,7 @@ class JobFeed(Feed):
         page: int,
         poll: Callable[[], None],
     ) -> None:
-        """`history` reads a `page` of chunks after a cursor; `poll` asks the hub for a poll."""
+        """`history` reads a `page` of chunks after a cursor; `poll` makes the hub poll."""
         super().__init__(on_empty)
         self.history = history
         self.page = page
@@ -222,10 +223,11 @@ class JobFeed(Feed):
         self.publish_state(body)
 
     def join(self, cursor: Cursor, *, certain: bool) -> bool:
-        """Whether a watcher that was sent all chunks up to `cursor` finds the next ones here.
+        """Return whether the feed has the next chunks for a watcher that was sent all to `cursor`.
 
-        `certain`: there was no chunk after it a moment ago. If the feed is further nevertheless, a
-        client began it with a cursor that does not exist yet, and it begins anew.
+        `certain`: the database had no chunk after `cursor` a moment ago. If the feed is ahead of it
+        all the same, a client began the feed with a cursor that does not exist yet: then the feed
+        begins again at `cursor`.
         """
         if self.cursor is None or (cursor < self._chunks.dropped and certain):
             self.cursor = cursor
@@ -236,7 +238,7 @@ class JobFeed(Feed):
         return cursor >= self._chunks.dropped
 
     def trim(self) -> None:
-        """Drop the chunks that all watchers were sent."""
+        """Drop the chunks that were sent to all watchers."""
         sent = min(
             (watcher.cursor for watcher in self.watchers if isinstance(watcher, JobWatcher)),
             default=_LAST,
@@ -245,12 +247,12 @@ class JobFeed(Feed):
             self._chunks.drop_oldest()
 
     def drop_chunks(self) -> None:
-        """Keep no chunks any more: each watcher reads them by itself, and joins again."""
+        """Keep no more chunks: each watcher reads them from the database, and then joins again."""
         self.cursor = None
         self._chunks.clear(_LAST)
 
     def chunks_after(self, cursor: Cursor) -> Chunks | None:
-        """Chunks after this one; None: they are not kept any more."""
+        """Return the chunks after this one; None: some were dropped."""
         if cursor < self._chunks.dropped:
             return None
         return [chunk for chunk in self._chunks.entries if chunk[0] > cursor]
@@ -274,7 +276,7 @@ class JobWatcher(Watcher[JobFeed]):
             self._add_state(out)
         final = False
         while True:
-            # Read before the chunks: if it was final by then, they are complete.
+            # Read before the chunks: if the job is final now, the chunks are complete.
             final = feed.final
             if not await self._add_chunks(out):
                 return b"".join(out)
@@ -286,7 +288,7 @@ class JobWatcher(Watcher[JobFeed]):
         return b"".join(out)
 
     async def _add_chunks(self, out: list[bytes]) -> bool:
-        """Add the next chunks; whether these were all."""
+        """Add the next chunks; return whether these were all."""
         feed = self._feed
         chunks = None if self._reads_history else feed.chunks_after(self.cursor)
         if chunks is None:
@@ -314,13 +316,13 @@ class BatchFeed(Feed):
         super().__init__(on_empty)
         self.fingerprint: int | None = None
         self.not_before = 0.0
-        """It is not read before: to read a large batch takes long."""
+        """The earliest time of the next read: reading a large batch takes long."""
         self.refresh_at = 0.0
-        """It is read by then in any case: its position in the queue changes."""
+        """The latest time of the next read: the batch's position in the queue changes."""
 
 
 class AnyChangeFeed(Feed):
-    """For pages that show everything: that something has changed, and not what."""
+    """Events for pages that show everything: they say that something changed, but not what."""
 
     def __init__(self) -> None:
         super().__init__(lambda: None)
@@ -344,7 +346,7 @@ class AnyChangeFeed(Feed):
 
 
 class StateWatcher(Watcher[Feed]):
-    """Is sent the newest state."""
+    """A watcher that is sent the newest state."""
 
     __slots__ = ("_updates_sent",)
 
@@ -360,10 +362,10 @@ class StateWatcher(Watcher[Feed]):
 
 
 def is_heartbeat(old: bytes, new: bytes, *, jobs: int = 1) -> bool:
-    """Whether a job, or a batch of `jobs`, differs in version and `updated_at` only.
+    """Whether a job, or a batch of `jobs`, differs only in version and `updated_at`.
 
-    A model writes a few words in a tenth of a second. Without this, each chunk would be followed by
-    the whole job.
+    A model writes a few words in a tenth of a second. Without this check, each chunk would be
+    followed by the whole job.
     """
     return abs(len(new) - len(old)) < HEARTBEAT_BYTES * jobs and _visible(old) == _visible(new)
 
@@ -377,6 +379,6 @@ def _visible(body: bytes) -> dict[str, Any]:
 
 
 def fingerprint(job: JobState) -> tuple[int, str, int | None]:
-    """What has to change before a job is published again; a slightly shorter ETA does not count."""
+    """The values whose change publishes a job again; a slightly shorter ETA does not count."""
     eta = None if job.eta_seconds is None else round(log(1 + job.eta_seconds) * 6)
     return job.version, job.mark, eta

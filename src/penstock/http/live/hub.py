@@ -1,12 +1,12 @@
-"""Live streams: one hub per process learns that something changed, polls, and publishes to feeds.
+"""Live streams: one hub per process receives notifications, polls, and publishes to feeds.
 
-    listen   one session; a notification says "poll now", nothing more
+    listen   one session; a notification means "poll now", nothing more
     poll     on a notification, else once a second; one statement for all watched jobs, one for all
-             scopes; then what changed is read once, and published to all who watch it
-    tick     once a second: heartbeats, keys that were revoked, clients that read nothing
+             scopes; then each change is read once and published to all its watchers
+    tick     once a second: send heartbeats, close streams of revoked keys and stalled clients
 
-A poll that takes long is followed by a pause of four times as long, so that watching takes a fifth
-of one connection at most. An outage closes no stream: the next poll finds what was missed.
+After each poll the hub pauses for four times as long as the poll took, so that watching uses a
+fifth of one connection at most. An outage closes no stream: the next poll finds what was missed.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from penstock.http.live.feeds import (
 from penstock.http.live.poll import CHUNK_PAGE, Poller
 from penstock.http.live.scopes import ScopeFeed, ScopeWatcher
 
-# Submits and cancels notify workers, and so the hub.
+# Submits and cancels notify the workers; the hub listens to the same channels.
 CHANNELS = ("penstock_change", "penstock_job", "penstock_cancel")
 POLL_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
@@ -50,11 +50,11 @@ PAUSE_FACTOR = 4
 RETRY_SECONDS = 0.5
 TICK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
-# A client that reads nothing for so long has gone without closing its connection.
+# A client that reads nothing for this time has disappeared without closing its connection.
 STALLED_SECONDS = 60.0
 RENEW_SECONDS = 1_800.0
-# How many requests share a statement: those for permission to watch, and those for earlier chunks,
-# which may be a page of long texts each.
+# How many requests share a statement: checks of the permission to watch, and reads of earlier
+# chunks, each of which may return a page of long texts.
 MOST_PERMISSIONS = 1_000
 MOST_HISTORIES = 20
 
@@ -89,7 +89,7 @@ class Hub:
         self._loops.start("the upkeep of live streams", self._tick, every=TICK_SECONDS)
 
     def close(self) -> None:
-        """End all streams at once: their clients come back, to this server's successor."""
+        """End all streams at once: their clients reconnect, to this server's successor."""
         self.closed = True
         for watcher in self._watchers():
             if watcher.sending_since is None:
@@ -103,18 +103,21 @@ class Hub:
         await self._notifier.close(LAST_SECONDS)
 
     def count(self) -> int:
-        """How many watchers there are."""
+        """Return the number of watchers."""
         return len(self._watchers())
 
     def notify(self) -> None:
-        """Poll, and let other servers poll: this process has changed something. After commit."""
+        """Make this server and others poll: this process changed something. Call after commit."""
         self._on_notify()
         self._notifier.notify()
 
     # --- watchers --------------------------------------------------------------------------------
 
     async def may_watch(self, request: WatchRequest) -> bool:
-        """Whether it is there and the caller may see it. Simultaneous calls share a statement."""
+        """Whether the job or scope exists and the caller may see it.
+
+        Simultaneous calls share a statement.
+        """
         return await self._permissions.ask(request)
 
     def watch_job(self, job: WatchedJob, cursor: Cursor, **caller: Any) -> Watcher[Any]:
@@ -132,7 +135,7 @@ class Hub:
         return self._entered(StateWatcher(self._any_change, **caller))
 
     async def until_final(self, job: UUID, seconds: float) -> None:
-        """Wait until a job has finished, `seconds` at most."""
+        """Wait until a job has finished, for at most `seconds`."""
         feed = self._job_feed(WatchedJob(job))
         watcher = self._entered(Watcher(feed))
         try:
@@ -180,7 +183,7 @@ class Hub:
     async def _listen(self) -> None:
         dsn = await self._dsn()
         if await is_pooled(dsn):
-            # Notifications do not pass such a pooler; the poll once a second works without them.
+            # Such a pooler does not pass notifications; the poll once a second works without them.
             await asyncio.Event().wait()
 
         async def poll(_: asyncpg.Connection) -> bool:
@@ -232,7 +235,7 @@ class Hub:
         await self._close_withdrawn(self._watchers())
 
     async def _close_withdrawn(self, watchers: Iterable[Watcher[Any]]) -> None:
-        """Close those whose session was signed out, or whose token is of an erased account."""
+        """Close the streams of sessions that were signed out and of erased accounts."""
         granted: defaultdict[Grant, list[Watcher[Any]]] = defaultdict(list)
         for watcher in watchers:
             if watcher.grant is not None:
@@ -258,7 +261,7 @@ def _check_client(watcher: Watcher[Any], now: float, today: float) -> None:
 def _feed(
     feeds: dict[Name, FeedType], name: Name, make: Callable[[Callable[[], object]], FeedType]
 ) -> FeedType:
-    """The feed of this name; a new one leaves `feeds` with its last watcher."""
+    """Return the feed of this name; a new one removes itself when its last watcher leaves."""
     if name not in feeds:
         feeds[name] = make(lambda: feeds.pop(name, None))
     return feeds[name]

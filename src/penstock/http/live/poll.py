@@ -1,11 +1,11 @@
-"""One poll: find what has changed of all that is watched, read it once, publish it to the feeds.
+"""One poll: find the changes of everything watched, read each once, publish it to the feeds.
 
-Nothing is published before all of it was read: a poll that breaks off is repeated as a whole.
+Nothing is published before everything was read, so a failed poll is repeated as a whole.
 
-Position, ETA and staleness change without a new version of the job. They are refreshed: read again
-every few seconds. A job that is watched alone is refreshed by itself. The waiting jobs of a scope
-are refreshed together, and also whenever one of them joins or leaves the queue: so one statement
-reads their positions, and no two jobs of a list have the same one.
+Position, ETA and staleness change without a new version of the job. So they are refreshed, that is,
+read again every few seconds. A job that is watched alone is refreshed separately. The waiting jobs
+of a scope are refreshed together, and also whenever one of them joins or leaves the queue: one
+statement reads all their positions, so no two jobs of a list show the same one.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ from penstock.http.live.feeds import (
 )
 from penstock.http.live.scopes import ScopeChange, ScopeFeed, find_changes
 
-# To read a position takes longer than the rest of a job: one poll reads this many at most, and the
-# other positions are left to later refreshes.
+# Reading a position takes longer than reading the rest of a job. One poll reads this many at most;
+# later refreshes read the other positions.
 POSITIONS_PER_POLL = 500
 JOB_PAGE = 250
 CHUNK_PAGE = 200
 CHUNK_ROUNDS = 10
 BATCH_SECONDS = 0.25
 BATCH_REFRESH_SECONDS = 3.0
-# The rest of a large batch after it was read, as a multiple of the time that took.
+# The pause after a batch was read, as a multiple of the time the read took.
 BATCH_PAUSE_FACTOR = 4
 
 QUEUED_REFRESH_SECONDS = 2.5
 REFRESH_SECONDS = 5.0
-# How many jobs are refreshed in a second.
+# How many jobs are refreshed per second.
 REFRESHES_PER_SECOND = 200
 # The waiting jobs of a scope with more than this are refreshed one by one.
 REFRESHED_TOGETHER = REFRESHES_PER_SECOND
@@ -59,7 +59,7 @@ class Poller:
         scopes: Mapping[Scope, ScopeFeed],
         close_withdrawn: Callable[[Iterable[Watcher[Any]]], Awaitable[None]],
     ) -> None:
-        """`close_withdrawn` closes those of these watchers whose grants were withdrawn."""
+        """`close_withdrawn` closes the given watchers whose grants were withdrawn."""
         self._close_withdrawn = close_withdrawn
         self._events = events
         self._jobs = jobs
@@ -68,10 +68,10 @@ class Poller:
         self._loop = asyncio.get_running_loop()
         self._refreshes = Refreshes(jobs, scopes)
         self.has_more = False
-        """Something was too much for one poll."""
+        """Some changes are left for the next poll."""
 
     async def poll(self) -> float:
-        """Publish what has changed; how long it took to find it, without reading it."""
+        """Publish all changes; return the seconds it took to find them, without reading them."""
         self.has_more = False
         begun = self._loop.time()
         jobs = await self._changed_jobs()
@@ -96,10 +96,10 @@ class Poller:
             took = self._loop.time() - begun
         chunks = await self._read_new_chunks(jobs)
         accounts = await self._read_accounts(changes)
-        # After all was read: the account of a scope may be another of the same name by now.
+        # After all reads: the account may have been erased and created again under the same name.
         of_accounts = [change.feed for change in changes if change.feed.scope.account is not None]
         await self._close_withdrawn(itertools.chain(*(feed.watchers for feed in of_accounts)))
-        # From here to the batches nothing waits.
+        # From here to the batches there is no `await`.
         bodies = {job: encode("job", state.text) for job, state in states.items()}
         for job, feed in jobs.items():
             if job in states:
@@ -117,7 +117,7 @@ class Poller:
         return took
 
     async def read_chunks(self, after: Sequence[tuple[UUID, Cursor]]) -> list[Chunks]:
-        """A page of chunks of each job."""
+        """Read a page of chunks of each job."""
         pages = await self._events.read_chunks(
             [(job, *cursor) for job, cursor in after], most=CHUNK_PAGE
         )
@@ -134,7 +134,7 @@ class Poller:
     async def _read_new_chunks(
         self, feeds: Mapping[WatchedJob, JobFeed]
     ) -> dict[WatchedJob, tuple[Cursor | None, Chunks | None]]:
-        """Each feed's cursor, and the chunks after it; None: there are too many for one poll."""
+        """Read each feed's cursor and the chunks after it; None: too many chunks for one poll."""
         chunks: dict[WatchedJob, Chunks] = {job: [] for job in feeds}
         cursors = {job: feed.cursor for job, feed in feeds.items()}
         unread = {job: cursor for job, cursor in cursors.items() if cursor is not None}
@@ -160,7 +160,8 @@ class Poller:
     ) -> None:
         cursor, new_chunks = chunks
         if feed.cursor != cursor:
-            # A watcher joined meanwhile, perhaps with an earlier cursor: left to the next poll.
+            # A watcher joined during the reads, perhaps with an earlier cursor: leave the job to
+            # the next poll.
             feed.chunks_due = self.has_more = True
             return
         if new_chunks is None:
@@ -182,14 +183,14 @@ class Poller:
     async def _read(
         self, jobs: Sequence[WatchedJob], *, positions: int
     ) -> dict[WatchedJob, JobState]:
-        """Each job as its watchers may see it; the first `positions` with their position."""
+        """Read each job as its watchers may see it; the first `positions` jobs with position."""
         states: dict[WatchedJob, JobState] = {}
         for public in (False, True):
             ids = [job.id for job in jobs if job.public is public]
             counted = sum(job.public is public for job in jobs[:positions])
             for at in range(0, len(ids), JOB_PAGE):
                 page = ids[at : at + JOB_PAGE]
-                # The first of a list have their position, too.
+                # The first jobs of a list have their position, too.
                 least = min(REFRESHES_PER_SECOND, JOB_PAGE) if at == 0 else 0
                 for state in await self._events.read_jobs(
                     page, positions=max(counted - at, least), public=public
@@ -234,14 +235,15 @@ def _publish_refresh(
     states: Mapping[WatchedJob, JobState],
     bodies: Mapping[WatchedJob, bytes],
 ) -> None:
-    """Publish what changed without a new version; a scope's positions all or none."""
+    """Publish changes without a new version; of a scope, all positions or none."""
     jobs = [job for job in group if job in states]
     if isinstance(feed, JobFeed):
-        # A new version is left to the next poll, which also reads the chunks that belong to it.
+        # A new version is left to the next poll, which also reads its chunks.
         for job in jobs:
             if states[job].version == feed.version:
                 _publish_state(feed, states[job], bodies[job])
-    # So is a finished job. One that has started is published with those that moved up for it.
+    # A finished job is left to the next poll, too. A job that has started is published together
+    # with the jobs that moved up because of it.
     elif all(states[job].status not in FINAL for job in jobs):
         for job in jobs:
             feed.publish(states[job], bodies[job])
@@ -254,7 +256,7 @@ def _encode_chunk(chunk: Chunk) -> tuple[Cursor, bytes]:
 
 
 class Refreshes:
-    """When each watched job is refreshed."""
+    """The schedule by which watched jobs are refreshed."""
 
     def __init__(
         self, jobs: Mapping[WatchedJob, JobFeed], scopes: Mapping[Scope, ScopeFeed]
@@ -273,7 +275,7 @@ class Refreshes:
         heapq.heappush(self._heap, (due, next(self._count), feed, job))
 
     def take_due(self) -> list[tuple[Refreshed, list[WatchedJob]]]:
-        """The jobs that are due, in groups, as many as REFRESHES_PER_SECOND allows by now."""
+        """Take the due jobs, in groups, as many as REFRESHES_PER_SECOND allows by now."""
         now = self._loop.time()
         earned = (now - self._taken_at) * REFRESHES_PER_SECOND
         left = min(REFRESHES_PER_SECOND, self._left + earned)
@@ -294,7 +296,7 @@ class Refreshes:
                     self.add(feed, job, mark, feed.positions_read_at)
                     continue
                 if len(waiting) > left:
-                    self.add(feed, job, mark, now - QUEUED_REFRESH_SECONDS)  # in the next poll
+                    self.add(feed, job, mark, now - QUEUED_REFRESH_SECONDS)  # due at the next poll
                     break
                 group = waiting
                 feed.positions_read_at = now
@@ -307,7 +309,7 @@ class Refreshes:
     def find_moved(
         self, changes: Iterable[ScopeChange], *, most: int
     ) -> dict[ScopeFeed, list[WatchedJob]]:
-        """The waiting jobs of scopes in which another joined or left the queue: these moved."""
+        """The waiting jobs of scopes in which a job joined or left the queue: they moved."""
         moved = {}
         for feed, jobs in ((change.feed, change.changed) for change in changes):
             if all(_was_started(feed, job) for job in jobs):
@@ -321,7 +323,7 @@ class Refreshes:
         return moved
 
     def _mark_of(self, feed: Refreshed, job: WatchedJob) -> str | None:
-        """The mark that was published last; None: the job is not watched any more."""
+        """Return the mark that was published last; None: the job is not watched any more."""
         if isinstance(feed, JobFeed):
             mark: str = feed.fingerprint[1]
             return mark if self._jobs.get(job) is feed and not feed.final else None
@@ -331,11 +333,11 @@ class Refreshes:
 
 
 def waiting_in(feed: ScopeFeed) -> list[WatchedJob]:
-    """Its jobs that were published with a position, or with a reason why they wait."""
+    """Return the jobs that were published with a position or with a reason for waiting."""
     public = feed.scope.public
     return [WatchedJob(job, public) for job, (_, mark, _) in feed.published.items() if mark]
 
 
 def _was_started(feed: ScopeFeed, job: UUID) -> bool:
-    """Whether it had no position before: no other job moves when it changes."""
+    """Whether the job had no position before: then its change moves no other job."""
     return job in feed.published and not feed.published[job][1]

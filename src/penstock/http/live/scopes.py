@@ -1,4 +1,4 @@
-"""Scopes: the jobs of a topic or an account as one feed, and which of them have changed.
+"""Scopes: the jobs of a topic or an account as one feed, and the search for changed ones.
 
 A new watcher is sent a snapshot of all live jobs, and then each change.
 """
@@ -20,26 +20,26 @@ from penstock.http.live.feeds import (
     is_heartbeat,
 )
 
-# A scope with more live jobs than this sends no snapshot: a client reads the list, page by page.
+# A scope with more live jobs than this sends no snapshot: clients read the list page by page.
 MOST_JOBS = 1_000
 SNAPSHOT_BYTES = 8 * 1_048_576
-# How long a snapshot is kept for the next client: after a restart all clients come back at once.
+# How long a snapshot is kept for the next client: after a restart all clients reconnect at once.
 KEPT_SECONDS = 10.0
-# A snapshot older than this is read anew: it also has jobs that finished in the last minutes.
+# A snapshot older than this is read again, because it contains recently finished jobs.
 FRESH_SECONDS = 60.0
-# A snapshot also has the jobs that finished within this time.
+# A snapshot also contains the jobs that finished within this time.
 RECENT = timedelta(minutes=5)
-# A job that started and finished between two polls is found among the newest of its scope: those
-# that were submitted within this time, by transactions that may have been open for a while.
+# A job that started and finished between two polls is found among the newest jobs of its scope:
+# those submitted within this time. It is long, since a submit's transaction may stay open a while.
 MARGIN = timedelta(minutes=10)
-# How many jobs are read for snapshots in one poll; other watchers do not wait longer than that.
+# How many jobs one poll reads for snapshots: the limit keeps other watchers from waiting longer.
 SNAPSHOT_JOBS = 2_000
 
 RESYNC = b"event: resync\ndata: {}\n\n"
 
 
 class ScopeLog(Log[Any]):
-    """The last events of a scope, numbered; of each job only the newest is sent."""
+    """The last events of a scope, numbered; only the newest of each job is sent."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -52,17 +52,17 @@ class ScopeLog(Log[Any]):
         super().add(key, event)
 
     def trim(self, before: int) -> None:
-        """Drop what is before this number: all watchers were sent it."""
+        """Drop the events before this number, which were sent to all watchers."""
         self._joined.clear()
         while self.entries and self.end - len(self.entries) < before:
             self.drop_oldest()
 
     def since(self, number: int) -> bytes | None:
-        """The events from this number on, of each job the newest; None: not all are kept."""
+        """Return the newest event of each job from this number on; None: not all are kept."""
         first = self.end - len(self.entries)
         if number < first:
             return None
-        # Thousands of watchers are at the same number: the events are joined once for all of them.
+        # Thousands of watchers may be at the same number: join the events once for all of them.
         events = self._joined.get(number)
         if events is None:
             newest = dict(list(self.entries)[number - first :])
@@ -71,26 +71,26 @@ class ScopeLog(Log[Any]):
 
 
 class ScopeFeed(Feed):
-    """The jobs of a topic or an account: a snapshot for new watchers, and then what changes."""
+    """The jobs of a topic or an account: a snapshot for new watchers, and then the changes."""
 
     def __init__(self, on_empty: Callable[[], object], scope: Scope) -> None:
         super().__init__(on_empty)
         self.scope = scope
         self.fingerprint: int | None = None
-        """As of the last poll; None: there was none."""
+        """As of the last poll; None: there was no poll yet."""
         self.live: Mapping[UUID, int] = {}
         self.started: Mapping[UUID, int] = {}
         self.published: dict[UUID, tuple[int, str, int | None]] = {}
         self.log = ScopeLog()
         self.account = b""
-        """The event of the account itself, if an account is watched."""
+        """The event with the account's balance, if an account is watched."""
         self.snapshot_wanted_at: float | None = None
-        """When a watcher found no snapshot."""
+        """When a watcher first asked for a snapshot that was not read yet."""
         self.positions_read_at = 0.0
-        """When the positions of all its waiting jobs were read together."""
+        """When the positions of all waiting jobs were last read together."""
         self._finished: dict[UUID, None] = {}
         self._running: dict[UUID, bytes] = {}
-        """The last event of running jobs, MOST_JOBS of them: to leave out heartbeats."""
+        """The last event of up to MOST_JOBS running jobs, to recognize heartbeats."""
         self._texts: dict[UUID, bytes] | None = None
         self._snapshot: bytes | None = None
         self._cut = False
@@ -98,11 +98,11 @@ class ScopeFeed(Feed):
         self._used_at = 0.0
 
     def changed(self, live: Mapping[UUID, int], finished: Sequence[UUID]) -> list[UUID]:
-        """Which of its jobs have to be read, by what a poll has found."""
+        """Return the jobs that must be read, given the results of a poll."""
         published = self.published
         jobs = [job for job, version in live.items() if published.get(job, _NONE)[0] != version]
         jobs += [job for job in published if job not in live]
-        if self.fingerprint is not None:  # else all of these finished before anyone watched
+        if self.fingerprint is not None:  # otherwise all these finished before the first watcher
             jobs += [job for job in finished if job not in self._finished and job not in published]
         return jobs
 
@@ -121,7 +121,7 @@ class ScopeFeed(Feed):
         self._running = {job: body for job, body in self._running.items() if job in present}
 
     def snapshot(self, now: float) -> bytes | None:
-        """Everything, for a new watcher; None: it has to be read first."""
+        """Return the snapshot for a new watcher; None: it must be read first."""
         self._used_at = now
         if self._texts is None or now - self._read_at > FRESH_SECONDS:
             self.snapshot_wanted_at = self.snapshot_wanted_at or now
@@ -135,16 +135,16 @@ class ScopeFeed(Feed):
         return self._snapshot
 
     def begin_snapshot(self, now: float, finished: Iterable[UUID], *, cut: bool) -> None:
-        """What is published next is the whole snapshot, unless it is `cut`.
+        """Begin a snapshot: the jobs published next are all of it, unless it is `cut`.
 
-        `finished`: these jobs are in the snapshot only, and no change for other watchers.
+        `finished`: these jobs are in the snapshot only; they are not sent to other watchers.
         """
         self._texts, self._read_at = {}, now
         self._cut, self._snapshot, self.snapshot_wanted_at = cut, None, None
         self._finished.update(dict.fromkeys(finished))
 
     def publish(self, job: JobState, body: bytes) -> bool:
-        """Publish a job if it has changed; whether it is live and was not published before."""
+        """Publish a job if it changed; return whether it is live and was not published before."""
         if self._texts is not None and self._texts.get(job.id) != body:
             self._texts[job.id] = body
             self._snapshot = None
@@ -173,7 +173,7 @@ class ScopeFeed(Feed):
         self.log.add(RESYNC, RESYNC)
 
     def trim(self, now: float) -> None:
-        """Keep no more than watchers still need."""
+        """Drop the events and the snapshot that watchers do not need any more."""
         self.log.trim(
             min(
                 (watcher.at for watcher in self.watchers if isinstance(watcher, ScopeWatcher)),
@@ -210,16 +210,16 @@ class ScopeWatcher(Watcher[ScopeFeed]):
 
 @dataclass(slots=True)
 class ScopeChange:
-    """What a poll has found of one scope."""
+    """What a poll has found for one scope."""
 
     feed: ScopeFeed
     state: ScopeState | None = None
     started: dict[UUID, int] = field(default_factory=dict)
     changed: list[UUID] = field(default_factory=list)
     snapshot: list[UUID] | None = None
-    """All jobs of a snapshot, if one is wanted."""
+    """All jobs of the snapshot, if one is wanted."""
     finished: list[UUID] = field(default_factory=list)
-    """Those of the snapshot that have finished."""
+    """The finished jobs of the snapshot."""
     cut: bool = False
 
     @property
@@ -236,7 +236,7 @@ class ScopeChange:
         bodies: Mapping[WatchedJob, bytes],
         accounts: Mapping[str, str],
     ) -> list[WatchedJob]:
-        """Publish it; which live jobs were not published before."""
+        """Publish the change; return the live jobs that were not published before."""
         feed, account = self.feed, self.feed.scope.account
         if feed.scope.topic is None and account is not None:
             if account not in accounts:
@@ -262,7 +262,7 @@ class ScopeChange:
 async def find_changes(
     events: Events, feeds: Sequence[ScopeFeed]
 ) -> tuple[list[ScopeChange], bool]:
-    """What has changed in these scopes; and whether a snapshot is left for the next poll."""
+    """Find the changes of these scopes, and whether a snapshot is left for the next poll."""
     changes = [ScopeChange(feed) for feed in feeds]
     states = await events.changed_scopes(
         [feed.scope for feed in feeds],
@@ -286,7 +286,7 @@ async def find_changes(
 
 
 async def _find_started(events: Events, changes: Sequence[ScopeChange]) -> None:
-    """Find the running jobs of scopes of which only the newest live jobs are known."""
+    """Find the running jobs of scopes with too many live jobs: only the newest ones are known."""
     large = [change for change in changes if len(change.live) > MOST_JOBS]
     if large:
         for n, job, version in await events.running_jobs([change.feed.scope for change in large]):
@@ -294,7 +294,7 @@ async def _find_started(events: Events, changes: Sequence[ScopeChange]) -> None:
 
 
 async def _find_snapshots(events: Events, changes: Sequence[ScopeChange]) -> bool:
-    """Find the jobs of wanted snapshots, longest waiting first; whether some are left."""
+    """Find the jobs of wanted snapshots, oldest request first; return whether some are left."""
     wanted = [change for change in changes if change.feed.snapshot_wanted_at is not None]
     wanted.sort(key=lambda change: change.feed.snapshot_wanted_at or 0.0)
     chosen: list[ScopeChange] = []

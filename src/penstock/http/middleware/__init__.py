@@ -1,1 +1,1 @@
-"""What happens around every request: ids, logs, limits, headers, errors."""
+"""Middleware around every request: ids, logs, limits, headers, errors."""

@@ -1,9 +1,10 @@
-"""What callers may hold of this process at once: bodies, answers, uploads, live streams.
+"""Limits on what callers hold of this process at once: bodies, answers, uploads, live streams.
 
-What a caller holds counts in shares, the narrowest first: its token's, its account's or its
-address's, then one that all callers of its sort have together. A full share of the caller's own is
-answered with 429, a full one of all with 503. Each sort has its own, so that strangers cannot use
-up what accounts have, nor accounts what the app's own keys have.
+Whatever a caller holds counts in several shares, the narrowest first: the share of its token, its
+account or its address, and then one that all callers of its sort have in common. If the caller's
+own share is full, the answer is 429; if a common share is full, it is 503. Each sort has its own
+common share, so that strangers cannot use up the share of accounts, nor accounts that of the app's
+own keys.
 """
 
 import resource
@@ -22,7 +23,7 @@ from penstock.errors import RateLimited
 from penstock.http.auth.caller import Principal, address_of, caller_of
 
 MEGABYTE = 1024 * 1024
-# Of a caller whom nothing proves: enough for a sign-in and for a usual callback.
+# For a caller without proof of identity: enough for a sign-in and for a usual callback.
 STRANGER_BYTES = 64 * 1024
 ADDRESS_BYTES = 4 * MEGABYTE
 STRANGERS_BYTES = 16 * MEGABYTE
@@ -30,19 +31,19 @@ FUNCTIONS_BYTES = 64 * MEGABYTE
 ACCOUNTS_BYTES = 128 * MEGABYTE
 KEY_BYTES = 128 * MEGABYTE
 KEYS_BYTES = 256 * MEGABYTE
-# Bodies that have not ended keep their connections, however few bytes came: of the connections that
-# descriptors allow, one caller may keep one in 16 so, all callers of its sort together one in 8.
+# An incomplete body occupies its connection, however few bytes have come. Of the connections that
+# file descriptors allow, one caller may occupy one in 16 this way, all callers of a sort one in 8.
 CALLER_PART = 16
 SORT_PART = 8
 CALLER_BODIES = 1_000
 SORT_BODIES = 4_000
-# Answers that an account has not read yet: the largest pages of lists have 9 MB.
+# Answers that the clients of an account have not read yet. The largest list pages have 9 MB.
 ACCOUNT_ANSWER_BYTES = 32 * MEGABYTE
-# Files that are being sent: at once by one account, by one other key, and their bytes on the disk.
+# Simultaneous uploads by one account and by one other key, and the disk space of all uploads.
 ACCOUNT_UPLOADS = 8
 KEY_UPLOADS = 64
 UPLOADS_BYTES = 1024 * MEGABYTE
-# Tabs of the dashboard that one session may have open.
+# How many dashboard tabs one session may have open.
 SESSION_STREAMS = 50
 MOST_STREAMS = 20_000
 # File descriptors that are kept for the database, files and short requests.
@@ -54,17 +55,17 @@ _HELD = "penstock.held"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So much may be held under this name."""
+    """A limit under a name."""
 
     name: str
     most: int
     of_all: bool = False
-    """Callers have it together: that it is full is not this one's doing."""
+    """All callers of a sort have it in common, so it may be full because of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends a body: how large one may be, and where it counts."""
+    """The sender of a body: how large the body may be, and in which shares it counts."""
 
     most: int
     shares: tuple[Share, ...]
@@ -74,14 +75,14 @@ FUNCTIONS = Sender(FUNCTIONS_BYTES, (Share("functions", FUNCTIONS_BYTES, of_all=
 
 
 class Pool:
-    """How much of one thing is held, by share."""
+    """How much of one resource is held, by share."""
 
     def __init__(
         self, name: str, thing: str, *, code: str, bounds: tuple[int, int] | None = None
     ) -> None:
-        """`name` in metrics, `thing` in sentences.
+        """Create a pool: metrics call it `name`, messages call it `thing`.
 
-        `bounds`: of a caller and of all callers of its sort, instead of what the shares say.
+        `bounds`: the limits of a caller and of all callers of its sort, instead of the shares' own.
         """
         self.name = name
         self.thing = thing
@@ -99,21 +100,21 @@ class Pool:
         if share.of_all:
             return HTTPException(
                 503,
-                f"this server holds as many {self.thing} as it can; others have to end first",
+                f"this server has reached its limit of {self.thing}; wait until others finish",
                 headers={"Retry-After": str(RETRY_SECONDS)},
             )
         return RateLimited(
-            f"this caller holds {self.held[share.name]} {self.thing} at once, and may hold "
+            f"this caller holds {self.held[share.name]} {self.thing}, and the limit is "
             f"{self.most(share)}",
             code=self.code,
             most=self.most(share),
             retry_after=RETRY_SECONDS,
-            hint="Let some end first.",
+            hint="Wait until some finish, and try again.",
         )
 
 
 class Holding:
-    """What one request holds of a pool, until it is over."""
+    """What one request holds of a pool, until the request is over."""
 
     __slots__ = ("_pool", "_shares", "amount")
 
@@ -123,7 +124,7 @@ class Holding:
         self.amount = 0
 
     def add(self, amount: int) -> None:
-        """Hold more, or refuse and hold what was held."""
+        """Hold more, or refuse and keep the amount as it was."""
         pool, held = self._pool, self._pool.held
         for share in self._shares:
             if held[share.name] + amount > pool.most(share):
@@ -134,7 +135,7 @@ class Holding:
         self.amount += amount
 
     def move(self, shares: Sequence[Share]) -> None:
-        """Count what is held in other shares: the caller is known by now."""
+        """Count the held amount in other shares, because the caller is known now."""
         amount = self.amount
         self.release()
         self._shares = shares
@@ -153,7 +154,7 @@ class Holding:
 
 
 class Limits:
-    """Of one process: what is held of it, and by whom."""
+    """The limits of one process: what is held of it, and by whom."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -169,7 +170,7 @@ class Limits:
         self._all_streams = Share("all", most_streams(), of_all=True)
 
     def sender(self, request: Request) -> Sender:
-        """Who sends the body of a request, by what is known of the caller so far."""
+        """Return the sender of a request's body, by what is known of the caller so far."""
         principal = caller_of(request.scope)
         if principal is None:
             return Sender(
@@ -192,16 +193,16 @@ class Limits:
         return Sender(KEY_BYTES, (Share(key, KEY_BYTES), Share("keys", KEYS_BYTES, of_all=True)))
 
     def hold_body(self, request: Request, sender: Sender) -> tuple[Holding, Holding]:
-        """The bytes of a body, and one body that is being sent: released when all of it came."""
+        """Hold the bytes of a body, and one unfinished body: released when all of it has come."""
         return (
             self._hold(request.scope, self.bodies, sender.shares),
             self._hold(request.scope, self.sending, sender.shares, 1),
         )
 
     def hold_answer(self, request: Request, amount: int) -> None:
-        """An answer of so many bytes, until the client has read it.
+        """Hold an answer of this many bytes, until the client has read it.
 
-        A caller who has none unread may have one of any size.
+        A caller without unread answers may have one of any size.
         """
         shares: tuple[Share, ...] = self.sender(request).shares
         principal = caller_of(request.scope)
@@ -211,9 +212,9 @@ class Limits:
         self._hold(request.scope, self.answers, shares, min(amount, most))
 
     def hold_upload(self, request: Request, principal: Principal, room: Room) -> Holding:
-        """One of the files that a caller may be sending at once; the answer counts its bytes.
+        """Hold one of the caller's simultaneous uploads; return the holding that counts its bytes.
 
-        They count against what the account may still keep, as if they were kept already.
+        The bytes count against the account's remaining storage, as if they were stored already.
         """
         shares = [Share("all", max(UPLOADS_BYTES, 4 * room.most_bytes), of_all=True)]
         if room.left is None:
@@ -225,7 +226,7 @@ class Limits:
         return self._hold(request.scope, self.disk, shares)
 
     def hold_stream(self, scope: Scope, principal: Principal) -> Holding:
-        """A live stream of this caller, or a refusal."""
+        """Hold a live stream of this caller, or refuse it."""
         shares = []
         if principal.token is not None:
             shares.append(Share(f"token {principal.token}", self._settings.token_streams))
@@ -234,7 +235,7 @@ class Limits:
         return self._hold_one_stream(scope, shares)
 
     def may_wait(self, scope: Scope, principal: Principal) -> bool:
-        """Whether a request may wait for a job to finish; what waits counts as a live stream."""
+        """Whether a request may wait until a job finishes; it then counts as a live stream."""
         try:
             self.hold_stream(scope, principal)
         except (RateLimited, HTTPException):
@@ -242,14 +243,14 @@ class Limits:
         return True
 
     def hold_page(self, scope: Scope, session: str) -> Holding:
-        """The live stream of an open page of the dashboard."""
+        """Hold the live stream of an open dashboard page."""
         return self._hold_one_stream(scope, [Share(f"session {session}", SESSION_STREAMS)])
 
     def _hold_one_stream(self, scope: Scope, shares: list[Share]) -> Holding:
         return self._hold(scope, self.streams, (*shares, self._all_streams), 1)
 
     def _hold(self, scope: Scope, pool: Pool, shares: Sequence[Share], amount: int = 0) -> Holding:
-        """Hold so much, and what is added to it, until the request is over."""
+        """Hold this amount, and what is added to it, until the request is over."""
         holding = Holding(pool, shares)
         scope.setdefault(_HELD, []).append(holding)
         if amount:
@@ -263,18 +264,18 @@ def limits(request: Request) -> Limits:
 
 
 def release_all(scope: Scope) -> None:
-    """The request is over: what it held is free for others."""
+    """Release everything that a request held, when it is over."""
     for holding in scope.pop(_HELD, ()):
         holding.release()
 
 
 def most_streams() -> int:
-    """How many streams leave descriptors for everything else."""
+    """How many streams are possible with enough file descriptors left for everything else."""
     return max(1, min(MOST_STREAMS, (descriptors() - RESERVED_DESCRIPTORS) * 3 // 4))
 
 
 def most_bodies() -> tuple[int, int]:
-    """How many bodies one caller may be sending at once, and all callers of its sort."""
+    """How many bodies one caller, and all callers of its sort, may be sending at once."""
     connections = max(1, descriptors() - RESERVED_DESCRIPTORS)
     return (
         max(4, min(CALLER_BODIES, connections // CALLER_PART)),
@@ -289,8 +290,8 @@ def descriptors() -> int:
 
 
 def raise_descriptors() -> None:
-    """Allow this process as many as the system lets it have without asking anybody."""
+    """Raise this process's limit of open files as far as it may without more rights."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(OSError, ValueError):  # macOS names no bound and keeps one
+        with suppress(OSError, ValueError):  # macOS reports no limit, but has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

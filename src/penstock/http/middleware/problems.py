@@ -1,4 +1,4 @@
-"""Refusals, ours and Starlette's, in the form of RFC 9457 with a stable code; security headers."""
+"""Error answers, ours and Starlette's, as RFC 9457 with a stable code; security headers."""
 
 import json
 import logging
@@ -15,8 +15,8 @@ from starlette.routing import Match, Route
 
 from penstock.errors import DiskFull, PenstockError, Refused, RolledBack, Unavailable
 
-# Headers of every answer, unless its route sets them: a browser does not guess another type, keep a
-# copy on disk, run anything in the answer, or show it in a frame of another page.
+# Headers of every answer, unless its route sets them. With them a browser does not guess another
+# content type, keep a copy on disk, run scripts in the answer, or show it in another page's frame.
 NOTHING_RUNS = "default-src 'none'; frame-ancestors 'none'"
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -26,12 +26,12 @@ SECURITY_HEADERS = {
 
 
 MEDIA_TYPE = "application/problem+json"
-# The database was away, or an answer is late: soon enough for people, not a storm.
+# After an outage or a delay: soon enough for people, but not a storm of requests.
 RETRY_SECONDS = 1
-# Somebody has to make room: that takes longer.
+# An operator has to free disk space, which takes longer.
 FULL_SECONDS = 5
 
-# What another transaction is about to clear up.
+# Refusals that pass when another transaction commits.
 _PASSING = (
     "idempotency_in_progress",
     "contended",
@@ -54,16 +54,16 @@ _CODES = {
 }
 
 _MEANINGS = {
-    401: "No key, or one that opens nothing (any more)",
-    402: "Not enough credits: `balance`, `required`",
+    401: "No key, or one that is unknown, revoked or expired",
+    402: "Not enough credits: see `balance` and `required`",
     403: "This key or token may not do this",
-    404: "Not there, or not for the eyes of this key",
-    409: "Not in its present state, or another request is still at it",
+    404: "It does not exist, or this key may not see it",
+    409: "Its present state does not allow this, or another request is changing it",
     413: "Too large",
-    422: "A field is wrong: `field` says which",
-    429: "Too many: `Retry-After`",
-    500: "Our mistake; it has been logged",
-    503: "The database cannot be reached: `Retry-After`",
+    422: "A field is wrong: see `field`",
+    429: "Too many requests: see `Retry-After`",
+    500: "An error in the server, which has been logged",
+    503: "The database cannot be reached: see `Retry-After`",
 }
 
 
@@ -103,12 +103,12 @@ class Problem(BaseModel):
     code: str
     detail: str
     field: str | None = None
-    """What in the request is wrong, as a path like `jobs.17.payload.answer`."""
+    """The path of the wrong value in the request, like `jobs.17.payload.answer`."""
     hint: str | None = None
 
 
 def documented(*statuses: int) -> dict[int, dict[str, Any]]:
-    """Refusals as the document describes them."""
+    """Return the error answers as the OpenAPI document describes them."""
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
     return {
         status: {
@@ -145,7 +145,7 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
             503,
             "disk_full",
             "the database's disk is full; nothing was written",
-            hint="Try again later: it works as soon as an operator has made room.",
+            hint="Try again later: it works as soon as an operator has freed disk space.",
             headers={"Retry-After": str(FULL_SECONDS)},
         )
     if isinstance(error, RolledBack):
@@ -166,7 +166,7 @@ async def on_unavailable(_: Request, error: Exception) -> Response:
 
 
 async def on_http(request: Request, error: Exception) -> Response:
-    """Refusals of Starlette: no such route, no such method."""
+    """Answer errors of Starlette: no such route, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for it
     code = _CODES.get(error.status_code, "refused")
     headers = dict(error.headers or ())
@@ -175,12 +175,12 @@ async def on_http(request: Request, error: Exception) -> Response:
         detail, hint = "there is nothing at this address", "/docs shows every call."
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-        detail = f"this address takes {headers['Allow']}, and not {request.method}"
+        detail = f"this address accepts {headers['Allow']}, but not {request.method}"
     return problem(error.status_code, code, detail, hint=hint, headers=headers)
 
 
 def _methods(request: Request) -> set[str]:
-    """Of all routes of this path: each knows its own only."""
+    """The methods of all routes with this path: each route knows only its own."""
     return {
         method
         for route in request.app.routes
@@ -190,22 +190,22 @@ def _methods(request: Request) -> set[str]:
 
 
 async def on_disconnect(_: Request, __: Exception) -> Response:
-    """The caller left while it was still sending; nobody reads this."""
+    """Answer a client that disconnected while it was sending; it does not read this."""
     return problem(400, "incomplete", "the body ended before it was complete")
 
 
 async def on_fault(request: Request, error: Exception) -> Response:
-    """Our own mistake: where it happened is for the log, and not for the caller."""
+    """Answer an error in the server: details go to the log, and not to the caller."""
     # The route's pattern, not the path, which names accounts.
     route = getattr(request.scope.get("route"), "path", "unknown")
     _log.error("a request failed", exc_info=error, extra={"method": request.method, "route": route})
-    # Sent from outside of what puts these headers on every other answer.
+    # This answer does not pass the middleware that adds these headers to all others.
     headers = {
         **SECURITY_HEADERS,
         "X-Request-ID": request.scope.get("penstock.request", ""),
     }
     return problem(
-        500, "internal_error", "something went wrong here; it has been logged", headers=headers
+        500, "internal_error", "the server failed; the error has been logged", headers=headers
     )
 
 

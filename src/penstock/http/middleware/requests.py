@@ -1,14 +1,14 @@
-"""What happens around each request and its answer, whatever the route.
+"""Middleware around each request and its answer, for all routes.
 
-Requests: an id that is answered and logged, one line in the log, and how long it took. What is
-logged is what we chose: the route's pattern, never the path with its query, so no token; ids of
-jobs and keys, never what they carry or open. A request names its host once, or a proxy in front
-might read another than we do. After a request that may have changed something, watchers here and
-at other servers are notified.
+Requests: gives each request an id, which is in the answer and the log; writes one log line, with
+the duration. Only chosen values are logged: the route's pattern, never the path and its query,
+which may have a token; ids of jobs and keys, never their contents. A request must have one Host
+header only: otherwise a proxy in front might read another one than we do. After a request that may
+have changed something, watchers at this server and others are notified.
 
-LargeAnswers: a large answer is counted until its client has read it, and sent in pieces. A server
+LargeAnswers: counts a large answer until its client has read it, and sends it in pieces. A server
 keeps an answer in memory until its client has read it. A page of a list may have 9 MB, and a client
-may ask for many of them and read none.
+may request many of them and read none.
 """
 
 import logging
@@ -36,12 +36,12 @@ _HEADER = HEADER.lower().encode()
 _JOB_ID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 _SANE = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ID_BITS = 64
-# The caller went before there was an answer.
+# The client disconnected before it had an answer.
 _CLIENT_CLOSED = 499
-# Asked every few seconds by machines: worth a line only when the answer is bad.
+# Machines request these every few seconds: they are logged only when they fail.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
-# In seconds, until the answer begins; the last is endless.
+# Bounds of the latency histogram in seconds, until the answer begins; the last bucket has none.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,12 +49,12 @@ _DEFAULTS = [
     (name.lower().encode(), value.encode()) for name, value in problems.SECURITY_HEADERS.items()
 ]
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]{0,255}")
-_HOST_HINT = "HTTP/1.1 asks for exactly one Host header, like Host: queue.example.org"
-# Of smaller answers the system's buffers take nearly all.
+_HOST_HINT = "HTTP/1.1 requires exactly one Host header, like Host: queue.example.org"
+# Smaller answers fit nearly completely into the system's buffers.
 LARGE_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
 
-# The answer of another method is never refused: what it has done is done.
+# Answers of other methods are never refused: their change has been made already.
 _BOUNDED = frozenset({"GET", "HEAD"})
 
 Header = tuple[bytes, bytes]
@@ -89,7 +89,7 @@ class Counts:
 
 
 class Requests:
-    """Pure ASGI, around everything else: the answers of Starlette pass it, too."""
+    """The outermost middleware, in pure ASGI: Starlette's own answers pass it, too."""
 
     def __init__(self, app: ASGIApp, counts: Counts) -> None:
         self._app = app
@@ -99,9 +99,9 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Nothing is opened with it: no need to ask the kernel for each.
+        # The id gives access to nothing, so the kernel's randomness is not needed.
         request_id = _sane_id(scope) or f"{random.getrandbits(_ID_BITS):016x}"
-        # Not taken back: each request runs in a task of its own, and its errors are logged later.
+        # Not reset: each request has its own task, and its errors are logged later.
         logs.request_id.set(request_id)
         scope["penstock.request"] = request_id
         begun = time.perf_counter()
@@ -143,7 +143,7 @@ class Requests:
 
 
 def _sane_id(scope: Scope) -> str | None:
-    """The caller's own id, so that its log and ours can be laid side by side."""
+    """The caller's own request id, by which its log can be compared with ours."""
     for name, value in scope["headers"]:
         if name == _HEADER:
             return value.decode() if _SANE.fullmatch(value) else None
@@ -151,7 +151,7 @@ def _sane_id(scope: Scope) -> str | None:
 
 
 def _route(scope: Scope) -> Route:
-    """Method and pattern. What matches no route is one thing, or anyone could fill the memory."""
+    """Method and pattern. Unknown paths share one name, or requests could fill the memory."""
     method = scope["method"] if scope["method"] in _METHODS else "other"
     return method, getattr(scope.get("route"), "path", "unknown")
 
@@ -171,7 +171,7 @@ def _log_request(scope: Scope, route: Route, status: int, seconds: float) -> Non
 
 
 def _wrong_host(scope: Scope) -> str | None:
-    """What is wrong with the Host of a request; None: nothing."""
+    """Return what is wrong with the Host of a request; None: nothing."""
     hosts = [value for name, value in scope["headers"] if name == b"host"]
     if len(hosts) > 1:
         return "the request has more than one Host header"
@@ -181,18 +181,18 @@ def _wrong_host(scope: Scope) -> str | None:
 
 
 def _completed(headers: Iterable[Header]) -> list[Header]:
-    """These headers of an answer, and the defaults that they lack."""
+    """The headers of an answer, with the missing default headers added."""
     present = list(headers)
     names = {name.lower() for name, _ in present}
     return present + [default for default in _DEFAULTS if default[0] not in names]
 
 
 class _AnswerRefusedError(Exception):
-    """Ends the route whose answer was refused, so that it makes no more of it."""
+    """Stops the route whose answer was refused, so that it produces no more of it."""
 
 
 class LargeAnswers:
-    """Pure ASGI, around the routes."""
+    """Middleware around the routes, in pure ASGI."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -206,7 +206,7 @@ class LargeAnswers:
         async def send_bounded(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start" and _is_large(message):
-                start = message  # is sent with the first bytes, unless they are refused
+                start = message  # sent with the first bytes, unless they are refused
                 return
             body = message.get("body", b"")
             if start is not None:
@@ -218,7 +218,7 @@ class LargeAnswers:
                 await send(message)
                 return
             more = message.get("more_body", False)
-            # The server takes a piece when the client has read most of those before it.
+            # The server accepts a piece when the client has read most of the earlier ones.
             for at in range(0, len(body), PIECE_BYTES):
                 piece, goes_on = body[at : at + PIECE_BYTES], more or at + PIECE_BYTES < len(body)
                 await send({"type": "http.response.body", "body": piece, "more_body": goes_on})
@@ -228,7 +228,7 @@ class LargeAnswers:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, amount: int) -> bool:
-    """Count so many bytes of an answer; whether that was too much, and a refusal was sent."""
+    """Count these bytes of an answer; return True if they were too many and a refusal was sent."""
     request = Request(scope)
     try:
         limits.limits(request).hold_answer(request, amount)

@@ -1,1 +1,1 @@
-"""The routes, one module per noun, and the OpenAPI document made from them."""
+"""The routes, one module per noun, and the OpenAPI document generated from them."""

@@ -1,4 +1,4 @@
-"""Accounts over HTTP: who may use how much, what they have left, and every move of it."""
+"""Accounts over HTTP: plans and limits, balances, and the ledger of credits."""
 
 from collections.abc import Awaitable
 from datetime import datetime
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class CreateAccount(Strict):
-    """An account that is not there yet; without a plan it gets the default one."""
+    """A new account; without a plan it gets the default one."""
 
     id: Annotated[str, Field(min_length=1, max_length=200, examples=["u1"])]
     plan: str | None = None
@@ -32,7 +32,7 @@ class EditAccount(Strict):
 
 
 class GrantCredits(Strict):
-    """Credits to be given; once for each `ref`."""
+    """Credits to add, once for each `ref`."""
 
     amount: Annotated[int, Field(ge=1, le=CREDITS_MAX, examples=[100])]
     reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -40,7 +40,7 @@ class GrantCredits(Strict):
 
 
 class DeductCredits(Strict):
-    """Credits to be taken for something that is no job; once for each `ref`."""
+    """Credits to take for something that is not a job, once for each `ref`."""
 
     amount: Annotated[int, Field(ge=1, le=CREDITS_MAX, examples=[5])]
     reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -48,7 +48,7 @@ class DeductCredits(Strict):
 
 
 class RefundCredits(Strict):
-    """What was deducted under this `ref`, given back once."""
+    """Refund the deduction with this `ref`, once."""
 
     ref: Annotated[str, Field(min_length=1, max_length=200, examples=["export-3"])]
     reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -70,7 +70,7 @@ AccountPage = page_of("AccountPage", Account)
 
 
 class Moved(Account):
-    """The account after a move of credits, and the move: `replayed` says it was made before."""
+    """A change of credits and the account after it; `replayed`: the change was made before."""
 
     kind: str
     amount: int
@@ -80,7 +80,7 @@ class Moved(Account):
 
 
 class Entry(Answer):
-    """A line of the books. Amounts are signed; their sum is the balance."""
+    """A line of the ledger. Amounts are signed; their sum is the balance."""
 
     id: int
     at: datetime
@@ -96,14 +96,14 @@ Ledger = page_of("Ledger", Entry)
 
 
 class Kept(Answer):
-    """The books: amounts under the pseudonym, with the words that the operator wrote there."""
+    """What the ledger keeps: amounts under the pseudonym, and the operator's refs and reasons."""
 
     ledger_lines: int
     with_words: int
 
 
 class Receipt(Answer):
-    """What was removed; in the books the account is a number from now on."""
+    """What was removed; from now on the ledger calls the account by its pseudonym."""
 
     pseudonym: str
     jobs: int
@@ -118,7 +118,7 @@ class Receipt(Answer):
     "POST",
     "/v1/accounts",
     status=201,
-    summary="Make an account",
+    summary="Create an account",
     answer=Account,
     refuses=(404, 409),
 )
@@ -139,7 +139,7 @@ async def list_accounts(
     return cursors.page(accounts, limit)
 
 
-@routes.add("GET", "/v1/accounts/{account}", summary="Show an account", answer=Account)
+@routes.add("GET", "/v1/accounts/{account}", summary="Read an account", answer=Account)
 async def read(account: str, principal: Reader, backend: Backend) -> Row:
     _refuse_foreign(principal, account)
     return await backend.engine.accounts.show(account)
@@ -163,7 +163,7 @@ async def edit(
 
 
 @routes.add(
-    "POST", "/v1/accounts/{account}/credits", summary="Give credits", answer=Moved, refuses=(409,)
+    "POST", "/v1/accounts/{account}/credits", summary="Grant credits", answer=Moved, refuses=(409,)
 )
 async def grant(
     account: str,
@@ -178,7 +178,7 @@ async def grant(
 @routes.add(
     "POST",
     "/v1/accounts/{account}/deduct",
-    summary="Take credits",
+    summary="Deduct credits",
     answer=Moved,
     refuses=(402, 409),
 )
@@ -195,7 +195,7 @@ async def deduct(
 @routes.add(
     "POST",
     "/v1/accounts/{account}/refund",
-    summary="Give back what was deducted",
+    summary="Refund a deduction",
     answer=Moved,
     refuses=(409,),
 )
@@ -212,7 +212,7 @@ async def refund(
 @routes.add(
     "GET",
     "/v1/accounts/{account}/ledger",
-    summary="Every move of an account's credits, newest first",
+    summary="List all changes of an account's credits, newest first",
     answer=Ledger,
 )
 async def ledger(
@@ -232,26 +232,26 @@ async def ledger(
     refuses=(409,),
 )
 async def erase(account: str, _: Operator, backend: Backend) -> Row:
-    """What waits is cancelled and refunded, what runs is asked to stop.
+    """Waiting jobs are cancelled and refunded, and running jobs are asked to stop.
 
-    Until that has ended the answer is 409 `account_busy`: repeat the call. Of the account only the
-    books are kept, under a number. There is no way back.
+    Until they have finished the answer is 409 `account_busy`: repeat the call. Only the account's
+    ledger is kept, under a pseudonym. This cannot be undone.
     """
     try:
         return await backend.patient.erasure.erase(account)
-    finally:  # its keys end first, also where some of its jobs still run
+    finally:  # its keys are revoked first, even if some of its jobs still run
         backend.auth.forget_account(account)
 
 
 def _refuse_foreign(principal: Principal, account: str) -> None:
-    """Another's account is as unknown as one that does not exist, in the same words."""
+    """Refuse another account with the same answer as an account that does not exist."""
     principal.refuse_narrow("a token for a job or topic does not show accounts")
     if principal.account not in (None, account):
         raise unknown_account(account)
 
 
 async def _moved(backend: Backend, account: str, move: Awaitable[dict[str, Any]]) -> Row:
-    # Without the balance after it: that of this moment is shown, others may have moved it too.
+    # Without the balance after the change: the current one is shown, which others may have changed.
     moved = {name: value for name, value in (await move).items() if name not in _SHOWN}
     return {**await backend.engine.accounts.show(account), **moved}
 

@@ -1,4 +1,4 @@
-"""Batches over HTTP: many jobs accepted at once, and seen as one."""
+"""Batches over HTTP: many jobs submitted in one call, with their totals."""
 
 import json
 from collections.abc import Sequence
@@ -43,11 +43,11 @@ async def submit(
     backend: Backend,
     form: Annotated[SubmitBatch, Body(most=LARGEST_BYTES, code="invalid_job")],
 ) -> dict[str, Any]:
-    """Those that are new form the batch; one with a live twin is answered with its twin's id."""
+    """The new jobs form the batch. For a duplicate of a live job, the live job's id is returned."""
     if "idempotency-key" in request.headers:
-        # Passed over, it would let a caller believe that to repeat this is safe.
+        # If it were ignored, the caller would believe that repeating this call is safe.
         raise Invalid(
-            "Idempotency-Key is for one job: give each of a batch a dedupe_key",
+            "Idempotency-Key is for one job: give each job of a batch a dedupe_key",
             code="invalid_job",
             field="idempotency_key",
         )
@@ -57,7 +57,7 @@ async def submit(
             code="batch_too_large",
             field="jobs",
             max_jobs=MOST_JOBS,
-            hint="Send several.",
+            hint="Send several batches.",
         )
     with naming_location(batch=True):
         read = [read_form(backend, principal, each, index=n) for n, each in enumerate(form.jobs)]
@@ -89,15 +89,15 @@ async def submit(
 @routes.add(
     "GET",
     "/v1/batches/{batch_id}",
-    summary="Look at a batch",
+    summary="Read a batch",
     answer=answers.Batch,
     about="The batch",
 )
 async def read(
     batch_id: UUID, principal: Reader, backend: Backend, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
-    """Totals of all its jobs, and some of them, in the order in which they were submitted."""
-    principal.refuse_narrow("a token for a job or a topic opens no batch")
+    """The totals of all its jobs, and a page of the jobs in the order of their submit."""
+    principal.refuse_narrow("a token for a job or a topic gives no access to batches")
     text, after = await backend.patient.texts.batch(
         batch_id, account=principal.account, limit=limit, after=cursors.read(cursor)
     )
@@ -107,18 +107,18 @@ async def read(
 @routes.add(
     "POST",
     "/v1/batches/{batch_id}/cancel",
-    summary="Cancel what has not ended of a batch",
+    summary="Cancel the unfinished jobs of a batch",
     answer=answers.Batch,
     about="The batch",
     refuses=(409,),
 )
 async def cancel(batch_id: UUID, principal: Canceller, backend: Backend) -> Response:
-    principal.refuse_narrow("a token for a job or a topic opens no batch")
+    principal.refuse_narrow("a token for a job or a topic gives no access to batches")
     return _batch(*await backend.patient.texts.cancel_batch(batch_id, account=principal.account))
 
 
 async def _refuse_private_urls(backend: Backend, batch: Batch) -> None:
-    """Each address once: to look up its name may take a while."""
+    """Refuse private webhook addresses; each address is checked once, as DNS may be slow."""
     indexes: dict[str, int] = {}
     for index, url in enumerate(batch.webhook_url or ()):
         if url is not None:
@@ -132,7 +132,7 @@ async def _refuse_private_urls(backend: Backend, batch: Batch) -> None:
 
 
 async def _wake(backend: Backend, batch: Batch, submitted: Sequence[Submitted]) -> None:
-    """Wake the workers of every queue that has a new job."""
+    """Wake the workers of each queue that has a new job."""
     kinds = {
         kind
         for kind, job in zip(batch.kinds, submitted, strict=True)
@@ -148,6 +148,6 @@ async def _wake(backend: Backend, batch: Batch, submitted: Sequence[Submitted]) 
 
 
 def _batch(text: str, after: UUID | None) -> Response:
-    # Put beside what Postgres wrote, which may be long.
+    # Appended as text: the JSON of Postgres may be long, so it is not parsed.
     next_cursor = json.dumps(cursors.write(after))
     return Response(f'{text[:-1]}, "next_cursor": {next_cursor}}}', media_type=JSON)

@@ -1,8 +1,9 @@
-"""Callbacks: functions outside say how the jobs that were handed to them went.
+"""Callbacks: outside functions report how their dispatched jobs went.
 
-Who calls proves it by the token of the start, by a signature over the raw body (Standard Webhooks),
-or by the secret that the kind shares with its function; in an array each item has its token. Each
-item then stands for itself, and the fence in the database has the last word (callbacks.sql).
+The caller authenticates with the token of the attempt, with a signature over the raw body (Standard
+Webhooks), or with the secret that the kind shares with its function; in an array each item has its
+token. Items are independent of each other, and the fence in the database decides whether an item
+takes effect (callbacks.sql).
 """
 
 import asyncio
@@ -38,15 +39,15 @@ from penstock.security import callback_token
 
 routes = Routes("callbacks")
 
-# Several times what a result may have, written with spaces perhaps; and many of them.
+# Several times the limit of a result, as the JSON may have much white space; and many results.
 SINGLE_BYTES = 4 * 1024 * 1024
 ARRAY_BYTES = 16 * 1024 * 1024
 MOST_ITEMS = 1_000
-# How long to wait for an account that an app's transaction holds.
+# How long to wait for an account that a transaction of the app has locked.
 PATIENCE_SECONDS = 2.0
 _WAIT = timedelta(seconds=0.5)
 _RETRY_SECONDS = 0.05
-# What the database cannot store, although it is JSON.
+# Errors for valid JSON that the database cannot store.
 _UNFIT = (
     asyncpg.DataError,
     asyncpg.ProgramLimitExceededError,
@@ -55,7 +56,7 @@ _UNFIT = (
 
 
 class CallbackItem(BaseModel):
-    """How one job went. `class` of an error is one of ours; another is a provider_error."""
+    """The result of one job. An unknown `class` of an error counts as `provider_error`."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -89,7 +90,7 @@ class CallbackResult(Answer):
 
 
 class CallbackResults(Answer):
-    """What became of each, in order: accepted, duplicate, stale, unknown or invalid."""
+    """The outcome of each item, in order: accepted, duplicate, stale, unknown or invalid."""
 
     results: list[CallbackResult]
 
@@ -99,7 +100,7 @@ _ARRAY = {"type": "array", "items": _ITEM, "maxItems": MOST_ITEMS}
 
 
 def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    """What the document says of a body that these routes read by themselves."""
+    """Describe a body that these routes read themselves, for the OpenAPI document."""
     content = {"application/json": {"schema": schema}}
     return {"request_body": {"required": True, "content": content}, "models": (CallbackItem,)}
 
@@ -107,19 +108,20 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 @routes.add(
     "POST",
     "/v1/callbacks/{job_id}",
-    summary="Say how a job went",
+    summary="Report the result of a job",
     answer=CallbackResults,
     **_body({"anyOf": [_ITEM, {**_ARRAY, "maxItems": 1}]}),
-    about="What became of each item",
+    about="The outcome of each item",
     refuses=(401,),
 )
 async def call_back(job_id: UUID, request: Request, backend: Backend) -> Response | dict[str, Any]:
     """One result, or an array with one, for the job in the path.
 
-    Authenticated by `Authorization: Bearer` with the token of the start, by `token` in the body, by
-    a Standard Webhooks signature over a body with `job_id` and `attempt`, or by the kind's shared
-    secret as bearer with `attempt`. Of a body larger than 64 KB the headers or the first 64 KB have
-    to hold the token or the secret: a signature proves nothing before all of the body has come.
+    Authenticated by `Authorization: Bearer` with the token of the attempt, by `token` in the body,
+    by a Standard Webhooks signature over a body with `job_id` and `attempt`, or by the kind's
+    shared secret as bearer with `attempt`. If the body is larger than 64 KB, its headers or its
+    first 64 KB must contain the token or the secret: a signature can only be checked after the
+    whole body has arrived.
     """
     credential = bearer(request) or ""
     caller = Caller(backend, job_id)
@@ -135,7 +137,7 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
     item = only_item(caller, body)
     if item.odd is None and item.job_id not in (None, job_id):
         raise Invalid(
-            "the body is about another job than the address",
+            "the body names another job than the address",
             code="invalid_callback",
             field="job_id",
         )
@@ -155,16 +157,16 @@ async def call_back(job_id: UUID, request: Request, backend: Backend) -> Respons
 @routes.add(
     "POST",
     "/v1/callbacks",
-    summary="Say how several jobs went",
+    summary="Report the results of several jobs",
     answer=CallbackResults,
     **_body(_ARRAY),
-    about="What became of each item",
+    about="The outcome of each item",
     refuses=(401,),
 )
 async def call_back_many(request: Request, backend: Backend) -> Response | dict[str, Any]:
-    """An array of results, each with the token of its start, and each for itself.
+    """An array of results, each with the token of its attempt. They are independent of each other.
 
-    One larger than 64 KB is read on only if those 64 KB hold `job_id` and `token` of an item.
+    If the body is larger than 64 KB, its first 64 KB must contain `job_id` and `token` of an item.
     """
     body = await read_body(
         request,
@@ -209,11 +211,11 @@ async def call_back_many(request: Request, backend: Backend) -> Response | dict[
 
 
 class _Undone(Exception):  # noqa: N818
-    """Rolls back what took no effect, so that it may come again."""
+    """Rolls back a callback without effect, so that it may be sent again."""
 
 
 async def _resolve_first(backend: Backend, items: Sequence[Item]) -> str:
-    """The same start under several tokens: the one that fits."""
+    """Try the same attempt with several tokens; return the outcome of the one that matches."""
     outcome = "invalid"
     for item in items:
         [outcome] = await _resolve_many(backend, [item])
@@ -235,16 +237,16 @@ async def _resolve_signed(backend: Backend, items: Sequence[Item], signed: bytes
 
 
 async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed: bytes) -> str:
-    """Signature and effect in one transaction: what was not done is not remembered as done."""
+    """Record the signature and resolve in one transaction, so that neither is kept alone."""
     callbacks = backend.engine.callbacks
     outcome = "invalid"
     with suppress(_Undone):
         async with backend.engine.transaction() as conn:
             if not await callbacks.remember(signed, conn=conn):
                 raise Unauthorized(
-                    "this message was taken before",
+                    "this message was accepted before",
                     code="callback_replayed",
-                    hint="Sign it anew: a repetition has a timestamp of its own.",
+                    hint="Sign it again: each repetition needs a new timestamp.",
                 )
             for item in items:
                 [(_, outcome)] = await callbacks.resolve([item], wait=_WAIT, conn=conn)
@@ -256,7 +258,7 @@ async def _remember_and_resolve(backend: Backend, items: Sequence[Item], signed:
 
 
 async def _resolve_many(backend: Backend, items: Sequence[Item]) -> list[str]:
-    """Their outcomes in order; jobs whose account is locked are tried for a while."""
+    """Return the outcomes in order; retry jobs whose account is locked for a while."""
     outcomes = ["busy"] * len(items)
     left = list(range(len(items)))
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -280,7 +282,7 @@ async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | No
         if len(items) == 1:
             return ["invalid"]
         return [(await _resolve(backend, [item], wait))[0] for item in items]
-    # SQL answers by queue; those of one job in their order.
+    # SQL returns the outcomes by queue; those of one job in their order.
     outcomes: defaultdict[UUID, deque[str]] = defaultdict(deque)
     for job_id, outcome in resolved:
         outcomes[job_id].append(outcome)
@@ -288,7 +290,7 @@ async def _resolve(backend: Backend, items: Sequence[Item], wait: timedelta | No
 
 
 async def _notify(backend: Backend, items: Sequence[Item], outcomes: Sequence[str]) -> None:
-    """Wake workers and drives of queues in which a slot is free now; have on_finish called."""
+    """Wake workers and drives of queues with newly free slots; run due on_finish callbacks."""
     accepted = [
         item for item, outcome in zip(items, outcomes, strict=True) if outcome == "accepted"
     ]
@@ -312,7 +314,7 @@ def _refuse_locked() -> Response:
     return problem(
         503,
         "busy",
-        "a transaction of the app holds the account of a job; what could be done was done",
-        hint="Send it again: what was taken before is told as duplicate.",
+        "a transaction of the app has locked the account of a job; the other items were processed",
+        hint="Send it again: items that were accepted before are answered with duplicate.",
         headers={"Retry-After": "1"},
     )

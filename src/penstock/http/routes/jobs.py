@@ -1,7 +1,7 @@
-"""Jobs over HTTP: submit, read, list, cancel, retry; and how a job is answered.
+"""Jobs over HTTP: submit, read, list, cancel, retry; and the answers with a job.
 
-`Prefer: wait=30` (RFC 7240): the answer is sent when the job has finished, or the time is over.
-While a job lives, `Retry-After` says when to ask again; its `ETag` says whether it has changed.
+`Prefer: wait=30` (RFC 7240): the answer is sent when the job has finished, or after this time.
+For an unfinished job, `Retry-After` says when to ask again; the `ETag` says whether it has changed.
 """
 
 import hashlib
@@ -35,10 +35,10 @@ from penstock.net.public_addresses import refuse_private
 
 routes = Routes("jobs")
 
-# An account's key may not set these: they are up to the operator.
+# An account's key may not set these: the operator decides them.
 _RESERVED = ("account", "price", "priority", "max_attempts", "timeout_seconds")
 
-# A running job may finish at any moment; a queued one starts when its ETA is over.
+# A running job may finish at any moment; a queued one starts after its ETA.
 RETRY_SECONDS = 2
 LONGEST_RETRY_SECONDS = 30
 LONGEST_WAIT_SECONDS = 30
@@ -47,7 +47,7 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?=$|[,;\s])", re.IGNORECAS
 Prefer = Annotated[
     str | None,
     HEADER,
-    Field(description="`wait=10`: answer when the job has ended, after 10 s at the latest (30)."),
+    Field(description="`wait=10`: answer when the job has finished, or after 10 s; at most 30 s."),
 ]
 
 
@@ -58,7 +58,7 @@ Prefer = Annotated[
     summary="Submit a job",
     answer=answers.SubmittedJob,
     about="Accepted",
-    also={200: "A live job has the same dedupe key: here it is"},
+    also={200: "The live job with the same dedupe key"},
     refuses=(402, 404, 409),
 )
 async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
@@ -71,7 +71,7 @@ async def submit(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
         HEADER,
         Field(
             alias="idempotency-key",
-            description="A repetition with the same key gets the first one's job.",
+            description="A repetition with the same key returns the job of the first request.",
         ),
     ] = None,
     prefer: Prefer = None,
@@ -133,14 +133,15 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Jobs without their attempts, place and wait.
+    """Jobs without their attempts, position and ETA.
 
-    A page may have fewer than `limit` and not be the last: only `next_cursor: null` says so.
+    A page may have fewer than `limit` jobs and not be the last: only the last page has
+    `next_cursor: null`.
     """
     before = cursors.read(cursor)
     own = principal.scope
     if own.job is not None:
-        raise NotAllowed("a token for a job opens that job only", code="not_allowed")
+        raise NotAllowed("a token for a job gives access to that job only", code="not_allowed")
     nothing = (own.account is not None and account not in (None, own.account)) or (
         own.topic is not None and topic not in (None, own.topic)
     )
@@ -162,10 +163,10 @@ async def page(  # noqa: PLR0913  # one per filter of the contract
 @routes.add(
     "GET",
     "/v1/jobs/{job_id}",
-    summary="Look at a job",
+    summary="Read a job",
     answer=answers.Job,
-    about="The job; while it lives with `Retry-After`",
-    responses={304: {"description": "As in `If-None-Match`"}},
+    about="The job; until it has finished, with `Retry-After`",
+    responses={304: {"description": "Not changed since the `ETag` in `If-None-Match`"}},
 )
 async def read(
     job_id: UUID,
@@ -190,11 +191,11 @@ async def read(
     "/v1/jobs/{job_id}/cancel",
     summary="Cancel a job",
     answer=answers.Job,
-    about="The job; a finished one is as it was",
+    about="The job; a finished one is not changed",
     refuses=(409,),
 )
 async def cancel(job_id: UUID, principal: Canceller, backend: Backend) -> Response:
-    """One that waits ends at once; one that runs is asked to stop."""
+    """A waiting job is cancelled at once; a running job is asked to stop."""
     return _answer(await backend.engine.texts.cancel(job_id, principal.scope))
 
 
@@ -204,8 +205,8 @@ async def cancel(job_id: UUID, principal: Canceller, backend: Backend) -> Respon
     status=201,
     summary="Retry a job",
     answer=answers.RetriedJob,
-    about="A finished one: a new job with `retry_of`",
-    also={200: "A scheduled one: runs now. Or a live twin, `deduplicated`"},
+    about="Of a finished job: a new job with `retry_of`",
+    also={200: "Of a scheduled job: it runs now. Or the live duplicate, `deduplicated`"},
     refuses=(402, 409),
 )
 async def retry(job_id: UUID, request: Request, principal: Submitter, backend: Backend) -> Response:
@@ -220,7 +221,7 @@ async def retry(job_id: UUID, request: Request, principal: Submitter, backend: B
 
 
 async def retry_job(backend: Backend, job_id: UUID, account: str | None = None) -> Text:
-    """Retry it, and wake the workers of its queue."""
+    """Retry a job, and wake the workers of its queue."""
     retried = await backend.engine.texts.retry(job_id, account)
     _wake(backend, retried)
     backend.drives.due([retried.queue])
@@ -228,12 +229,12 @@ async def retry_job(backend: Backend, job_id: UUID, account: str | None = None) 
 
 
 def naming_kinds(principal: Principal, backend: Backend) -> AbstractAsyncContextManager[None]:
-    """The refusal of an unknown kind names the known ones, for callers who see all jobs."""
+    """Add the known kinds to the refusal of an unknown kind, for callers who see all jobs."""
     return naming_known(backend.engine.rows) if principal.sees_all else nullcontext()
 
 
 def _retry_after(job: Text) -> int | None:
-    """When to ask again: after half of its ETA, within bounds; None: it has finished."""
+    """When to ask again: after half of the ETA, within bounds; None: the job has finished."""
     if job.status in FINISHED:
         return None
     if job.status in (JobStatus.RUNNING, JobStatus.AWAITING) or job.eta_seconds is None:
@@ -248,7 +249,7 @@ def _answer(
     headers: Mapping[str, str] | None = None,
     seconds: int | None = None,
 ) -> Response:
-    """The job as Postgres wrote it; `seconds`: how long the call may have waited for its end."""
+    """Answer with the JSON of Postgres; `seconds`: how long the call may have waited for it."""
     sent = dict(headers or ())
     wait = _retry_after(job)
     if wait is not None:
@@ -268,10 +269,10 @@ def _names(if_none_match: str, tag: str) -> bool:
 async def _wait_until_finished(
     request: Request, principal: Principal, prefer: str | None, job: Text
 ) -> tuple[Text, int | None]:
-    """The job after the wait that its caller prefers, and how long that may have been.
+    """Wait as long as the caller prefers; return the job and the longest possible wait.
 
-    What the first answer had beside the job (a balance, a twin) stays in it. A caller that holds as
-    many streams and waiting requests as it may is answered at once.
+    Members of the first answer that are not of the job (`balance`, `deduplicated`) stay in it. A
+    caller that has reached its limit of streams and waiting requests is answered at once.
     """
     wait = _WAIT.search(prefer or "")
     if wait is None:
@@ -302,9 +303,9 @@ def _page(items: Sequence[str], after: str | None) -> Response:
 def read_form(
     backend: Backend, principal: Principal, form: SubmitJob, *, index: int | None = None
 ) -> tuple[NewJob, bool]:
-    """The job of a form, with its payload checked; and whether this process knows its kind.
+    """Return the job of a form, with its payload checked; and whether this process knows the kind.
 
-    What the form leaves out is computed by the app's code, or left to kind, plan and queue.
+    The app's code computes fields that the form leaves out; others come from kind, plan and queue.
     """
     path = "" if index is None else f"jobs.{index}."
     if principal.account is not None:
@@ -323,11 +324,11 @@ def read_form(
 
 
 def _refuse_reserved(form: SubmitJob, path: str) -> None:
-    """Refuse what an account's key may not set: it does not choose its price or its priority."""
+    """Refuse fields that an account's key may not set: it does not choose its price or priority."""
     for name in _RESERVED:
         if getattr(form, name) is not None:
             raise NotAllowed(
-                f"{path}{name} is not for an account's key to say",
+                f"an account's key may not set {path}{name}",
                 code="not_allowed",
                 field=f"{path}{name}",
                 hint="Leave it out, or submit with a key of kind app.",
@@ -336,7 +337,7 @@ def _refuse_reserved(form: SubmitJob, path: str) -> None:
 
 @contextmanager
 def naming_location(*, batch: bool = False) -> Iterator[None]:
-    """Refusals say where in the body: `payload.answer`, `jobs.17.payload.answer`."""
+    """Make refusals name the path in the body: `payload.answer`, `jobs.17.payload.answer`."""
     try:
         yield
     except Refused as error:

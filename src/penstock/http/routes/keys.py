@@ -1,4 +1,4 @@
-"""Keys and the short tokens of browsers over HTTP: make, list, exchange, revoke."""
+"""Keys and browsers' short tokens over HTTP: create, list, rotate, revoke."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ class CreateKey(Strict):
 
 
 class RotateKey(Strict):
-    """How long the old one opens beside the new one."""
+    """How long the old key stays valid beside the new one."""
 
     overlap_seconds: Annotated[float, Field(ge=0, le=90 * 86_400)] = OVERLAP_SECONDS
 
@@ -43,7 +43,7 @@ class RotateKey(Strict):
     "POST",
     "/v1/keys",
     status=201,
-    summary="Make a key",
+    summary="Create a key",
     answer=answers.NewKey,
     about="The key, shown this once",
     refuses=(404,),
@@ -84,10 +84,10 @@ async def page(
     "/v1/keys/{key_id}/revoke",
     summary="Revoke a key",
     answer=answers.Key,
-    about="It opens nothing any more",
+    about="The key, which is not accepted any more",
 )
 async def revoke(key_id: str, _: Operator, backend: Backend) -> dict[str, Any]:
-    """Every server refuses it, and the tokens it made, within a second. Safe to repeat."""
+    """All servers refuse it, and the tokens it made, within a second. Safe to repeat."""
     revoked = await backend.engine.keys.revoke(key_id)
     backend.auth.forget(key_id)
     return revoked
@@ -97,7 +97,7 @@ async def revoke(key_id: str, _: Operator, backend: Backend) -> dict[str, Any]:
     "POST",
     "/v1/keys/{key_id}/rotate",
     status=201,
-    summary="Exchange a key",
+    summary="Rotate a key",
     answer=answers.NewKey,
     about="The new key, shown this once",
     refuses=(409,),
@@ -108,7 +108,7 @@ async def rotate(
     backend: Backend,
     form: Annotated[RotateKey, Body(empty=True)],
 ) -> dict[str, Any]:
-    """A new key in its place. The old one opens for `overlap_seconds` more, a day if not said."""
+    """Replace a key. The old one stays valid for `overlap_seconds`, by default a day."""
     key, row = await backend.engine.keys.rotate(
         key_id, overlap=timedelta(seconds=form.overlap_seconds)
     )
@@ -142,9 +142,9 @@ class CreateToken(Strict):
     "/v1/tokens",
     operation="issuing_create",
     status=201,
-    summary="Make a short token for a browser",
+    summary="Create a short token for a browser",
     answer=answers.Token,
-    about="Also good as `?token=`",
+    about="The token, also accepted as `?token=`",
     refuses=(404,),
 )
 async def create_token(
@@ -152,7 +152,7 @@ async def create_token(
     backend: Backend,
     form: Annotated[CreateToken, Body()],
 ) -> dict[str, Any]:
-    """It opens nothing when its time is over, or the key that made it is revoked."""
+    """The token is valid until it expires or the key that made it is revoked."""
     named = [name for name in ("account", "job", "topic") if getattr(form, name) is not None]
     if len(named) != 1:
         raise Invalid(

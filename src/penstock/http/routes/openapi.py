@@ -1,6 +1,6 @@
-"""The OpenAPI document, made of the routes; `/docs` is the same as a page.
+"""The OpenAPI document, generated from the routes; `/docs` shows it as a page.
 
-The page is plain HTML, without a script or anything from elsewhere.
+The page is plain HTML, without scripts or files from other servers.
 """
 
 import inspect
@@ -29,12 +29,12 @@ _HEADERS = {
 }
 _ABOUT = """
 Errors are RFC 9457 `application/problem+json` with a stable `code`. Lists take `limit` and
-`cursor` and answer `items` and `next_cursor`; a parameter that they do not know is refused. Times
-are RFC 3339, lengths numbers of seconds.
+`cursor`, and return `items` and `next_cursor`; unknown parameters are refused. Times are RFC 3339,
+durations are numbers of seconds.
 
 Send `Authorization: Bearer KEY`. Keys: `admin` for operators (PENSTOCK_SECRET is one), `app` for a
-backend that acts for any account, `account` for one account, `process` to drive queues. A browser
-gets a short token by `POST /v1/tokens`, which is also taken as `?token=`.
+backend that acts for any account, `account` for one account, `process` to drive queues. For a
+browser, `POST /v1/tokens` creates a short token, which is also accepted as `?token=`.
 """
 _ANYBODY = (500, 503)
 _WITH_KEY = (401, 403, 429)
@@ -42,7 +42,7 @@ _LOCATIONS = ("path", "query", "header")
 
 
 def describe(app: Starlette) -> dict[str, Any]:
-    """Made at the first call, then kept."""
+    """Return the document; it is generated at the first call and then cached."""
     if not hasattr(app.state, "document"):
         routes = [each for each in app.routes if isinstance(each, Route) and each.described.summary]
         app.state.document = _document(routes)
@@ -84,7 +84,7 @@ def _document(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _form(route: Route) -> list[type[BaseModel]]:
-    """The form of a body that the route has read for it."""
+    """The schema of a body that is parsed before the function is called."""
     return [] if route.body is None else [route.body[1].shown or route.body[0]]
 
 
@@ -143,7 +143,7 @@ def _parameter(name: str, location: str, parameters: dict[str, Any]) -> dict[str
 
 
 def _responses(route: Route, refs: Any) -> dict[str, Any]:
-    """Its answers, its own refusals and those that any route like it may give."""
+    """Return a route's answers, its own refusals and those of all routes like it."""
     described = route.described
     has_body = route.body is not None or described.request_body is not None
     refusals = (
@@ -172,7 +172,7 @@ async def docs(request: Request) -> Response:
 
 
 async def document(request: Request) -> Response:
-    """`/openapi.json`; below an app that has mounted this one it says where."""
+    """Answer `/openapi.json`; if another app has mounted this one, it names the base path."""
     description = describe(request.app)
     if root := request.scope.get("root_path"):
         description = {**description, "servers": [{"url": root}]}
@@ -180,7 +180,7 @@ async def document(request: Request) -> Response:
 
 
 def render(document: dict[str, Any]) -> str:
-    """The document as a page."""
+    """Render the document as a page."""
     by_tag: dict[str, list[tuple[str, str, dict[str, Any]]]] = defaultdict(list)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -198,7 +198,7 @@ def _page() -> Template:
 
 
 def _code(text: str | Undefined) -> Markup:
-    """A text of ours, with what stands between backticks as code."""
+    """Convert a text to HTML, with parts between backticks as code."""
     parts = escape(text or "").split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)

@@ -1,4 +1,4 @@
-"""For operators: whether the server lives and is ready, how things stand, numbers to scrape."""
+"""Routes for operators: liveness, readiness, status, and metrics."""
 
 import asyncio
 from datetime import datetime
@@ -22,7 +22,7 @@ from penstock.http.schemas.answers import Answer, Recovery
 
 routes = Routes("operation", noun="ops")
 
-# A balancer asks every few seconds, and gives up soon.
+# A load balancer asks every few seconds, and does not wait long.
 READY_SECONDS = 3.0
 
 
@@ -31,9 +31,9 @@ class Alive(Answer):
 
 
 class Stuck(Answer):
-    """A start without a sign of life, or a job that was recovered from one and waits.
+    """An attempt without progress, or a waiting job that was recovered from such an attempt.
 
-    `class` says what is wrong with it: stalled, no_callback, worker_lost, …
+    `class` says what is wrong: stalled, no_callback, worker_lost, …
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["id", "class"]})
@@ -53,7 +53,10 @@ class WorkerHealth(Answer):
 
 
 class Status(Answer):
-    """How things stand. Averages are of the last thousand jobs; today began at midnight UTC."""
+    """Counts, queues and workers.
+
+    Averages are of the last thousand jobs; a day begins at midnight UTC.
+    """
 
     pending: int
     processing: int
@@ -66,7 +69,7 @@ class Status(Answer):
 
 
 class Timeouts(Answer):
-    """Failed starts and jobs of one `class` in one hour."""
+    """Failed attempts and jobs of one `class` in one hour."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"required": ["hour", "class"]})
 
@@ -76,7 +79,7 @@ class Timeouts(Answer):
 
 
 class Throughput(Answer):
-    """Jobs that ended (succeeded, failed, cancelled), and starts that their job survived."""
+    """Finished jobs (succeeded, failed, cancelled), and attempts whose job did not finish."""
 
     hour: datetime
     queue: str | None
@@ -91,7 +94,7 @@ class Metrics(Answer):
     throughput: list[Throughput]
 
 
-@routes.add("GET", "/healthz", summary="Whether the process lives", answer=Alive)
+@routes.add("GET", "/healthz", summary="Check that the process is alive", answer=Alive)
 async def live() -> dict[str, str]:
     return {"status": "ok"}
 
@@ -99,7 +102,7 @@ async def live() -> dict[str, str]:
 @routes.add(
     "GET",
     "/readyz",
-    summary="Whether it can work: the database is there, and its schema is ours",
+    summary="Check that the server is ready: the database is reachable, with a matching schema",
     answer=Alive,
 )
 async def ready(backend: Backend) -> dict[str, str] | Response:
@@ -113,7 +116,7 @@ async def ready(backend: Backend) -> dict[str, str] | Response:
     return {"status": "ok"}
 
 
-@routes.add("GET", "/v1/admin/status", summary="How things stand, and what is stuck", answer=Status)
+@routes.add("GET", "/v1/admin/status", summary="Read counts, workers and stuck jobs", answer=Status)
 async def status(_: Operator, backend: Backend) -> dict[str, Any]:
     return await backend.engine.hourly.status()
 
@@ -121,13 +124,13 @@ async def status(_: Operator, backend: Backend) -> dict[str, Any]:
 @routes.add(
     "GET",
     "/v1/admin/metrics",
-    summary="Failures by class and ends by queue, kind and outcome, by the hour",
+    summary="Read failures by class, and outcomes by queue and kind, for each hour",
     answer=Metrics,
 )
 async def metrics(
     _: Operator,
     backend: Backend,
-    hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="How far back.")] = 24,
+    hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="How many hours back.")] = 24,
 ) -> dict[str, Any]:
     return await backend.engine.hourly.metrics(hours)
 
@@ -135,7 +138,7 @@ async def metrics(
 @routes.add(
     "GET",
     "/metrics",
-    summary="Numbers in the text form of Prometheus",
+    summary="Read metrics in the text format of Prometheus",
     responses={
         200: {
             "description": "Successful Response",
@@ -148,7 +151,7 @@ async def scrape(
     _: Service,
     backend: Backend,
 ) -> Response:
-    # Where no worker stands, nobody else adds up; where one does, there is nothing to do.
+    # Without a worker, nothing else rolls up the counts. With one, this call finds nothing to do.
     await backend.engine.upkeep.roll_up()
     gauges = await backend.engine.hourly.gauges()
     text = prometheus.render(

@@ -1,4 +1,4 @@
-"""Numbers in the text form of Prometheus.
+"""Metrics in the text format of Prometheus.
 
 Labels are names of queues, kinds and routes, which are few; never of accounts, topics or jobs.
 """
@@ -21,24 +21,24 @@ Key = tuple[str, str, str]
 """Queue, kind, and outcome or class."""
 Labels = Mapping[str, object]
 Sample = tuple[str, Labels, float]
-"""What is added to the family's name, labels, value."""
+"""Suffix of the family's name, labels, value."""
 Family = tuple[str, str, str, Iterable[Sample]]
-"""Name, type, what it is."""
+"""Name, type, description, samples."""
 
 
 def render(
     gauges: Mapping[str, Any], requests: Counts, open_streams: int, pools: Sequence[Pool]
 ) -> str:
-    """`gauges`: what the database counts, for all; the rest is of this process."""
+    """Render all metrics; `gauges`: the database's numbers for all processes."""
     lines: list[str] = []
     for name, kind, description, samples in (
         *_of_queues(gauges["queues"]),
         *_of_finished(gauges["ended"], gauges["bounds"]),
         *_of_requests(requests),
-        _single("penstock_workers", "Workers that are alive", gauges["workers"]),
+        _single("penstock_workers", "Live workers", gauges["workers"]),
         _unhandled(gauges["unhandled"]),
         *_blocked(gauges["blocked"]),
-        _single("penstock_stuck_jobs", "What admin/status lists as stuck", gauges["stuck"]),
+        _single("penstock_stuck_jobs", "Jobs that admin/status lists as stuck", gauges["stuck"]),
         _single("penstock_open_streams", "Live streams of this process", open_streams),
         *_of_pools(pools),
     ):
@@ -55,19 +55,19 @@ def _unhandled(kinds: Sequence[Mapping[str, Any]]) -> Family:
     return (
         "penstock_unhandled_jobs",
         "gauge",
-        "Queued jobs of kinds that no live worker has a handler for; 1,000 at most of each kind",
+        "Queued jobs of kinds without a handler in any live worker; at most 1,000 of each kind",
         [("", {"queue": row["queue"], "kind": row["kind"]}, row["jobs"]) for row in kinds],
     )
 
 
 def _blocked(blocked: Mapping[str, Any]) -> Iterable[Family]:
-    """Event loops of workers; the kind is empty where no job was seen to block."""
+    """Metrics of workers' event loops; the kind is empty if no blocking job was identified."""
     yield _single(
-        "penstock_workers_blocked", "Workers whose event loop stands still now", blocked["now"]
+        "penstock_workers_blocked", "Workers whose event loop is blocked now", blocked["now"]
     )
     for name, description, field in (
-        ("penstock_loop_blocked_total", "How often a worker's event loop stood still", "times"),
-        ("penstock_loop_blocked_seconds_total", "For how long, all told", "seconds"),
+        ("penstock_loop_blocked_total", "How often a worker's event loop was blocked", "times"),
+        ("penstock_loop_blocked_seconds_total", "Total time of blocked event loops", "seconds"),
     ):
         samples = [("", {"kind": row["kind"]}, row[field]) for row in blocked["kinds"]]
         yield name, "counter", description, samples
@@ -87,7 +87,7 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
     yield (
         "penstock_queue_oldest_seconds",
         "gauge",
-        "For how long the oldest queued job waits",
+        "How long the oldest queued job has waited",
         [("", {"queue": row["queue"]}, row["oldest_seconds"]) for row in queues],
     )
     yield (
@@ -99,7 +99,7 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
     yield (
         "penstock_queue_circuit",
         "gauge",
-        "1 at the state that the queue's circuit has",
+        "1 for the present state of the queue's circuit",
         [
             ("", {"queue": row["queue"], "state": state}, int(row["circuit"] == state))
             for row in queues
@@ -109,7 +109,7 @@ def _of_queues(queues: Sequence[Mapping[str, Any]]) -> Iterable[Family]:
 
 
 def _of_finished(finished: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -> Iterable[Family]:
-    """Sums over classes; upkeep adds up every ten seconds, so these are that much backend."""
+    """Sums over classes; upkeep rolls up every ten seconds, so these are up to ten seconds old."""
     jobs: dict[Key, list[int]] = {}
     survived: Counter[Key] = Counter()
     failures: Counter[Key] = Counter()
@@ -126,13 +126,13 @@ def _of_finished(finished: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -
     yield (
         "penstock_jobs_finished_total",
         "counter",
-        "Jobs that have ended",
+        "Finished jobs",
         [("", dict(zip(names, key, strict=True)), row[0]) for key, row in jobs.items()],
     )
     yield (
         "penstock_job_duration_seconds",
         "histogram",
-        "How long the last start of a job took",
+        "Duration of the last attempt of a job",
         [
             sample
             for key, (count, total, *upto) in jobs.items()
@@ -148,13 +148,13 @@ def _of_finished(finished: Sequence[Mapping[str, Any]], bounds: Sequence[int]) -
     yield (
         "penstock_starts_given_back_total",
         "counter",
-        "Starts that their job survived",
+        "Attempts whose job did not finish",
         [("", dict(zip(names, key, strict=True)), count) for key, count in survived.items()],
     )
     yield (
         "penstock_failures_total",
         "counter",
-        "Failed starts and jobs by class of error",
+        "Failed attempts and jobs by class of error",
         [
             ("", dict(zip(("queue", "kind", "class"), key, strict=True)), count)
             for key, count in failures.items()
@@ -175,7 +175,7 @@ def _of_requests(requests: Counts) -> Iterable[Family]:
     yield (
         "penstock_http_request_duration_seconds",
         "histogram",
-        "Until the answer began",
+        "Time until the answer began",
         [
             sample
             for (method, route), latency in sorted(requests.latencies.items())
@@ -188,20 +188,20 @@ def _of_requests(requests: Counts) -> Iterable[Family]:
             )
         ],
     )
-    yield _single("penstock_http_open_requests", "Requests that are not over", requests.open)
+    yield _single("penstock_http_open_requests", "Requests in progress", requests.open)
 
 
 def _of_pools(pools: Sequence[Pool]) -> Iterable[Family]:
     yield (
         "penstock_http_held",
         "gauge",
-        "What open requests hold of this process",
+        "Resources of this process that open requests hold",
         [("", {"thing": pool.name}, pool.total) for pool in pools],
     )
     yield (
         "penstock_http_held_refused_total",
         "counter",
-        "Requests that were refused since their caller, or all together, held too much",
+        "Requests refused because their caller, or all callers together, held too much",
         [("", {"thing": pool.name}, pool.refused) for pool in pools],
     )
 
@@ -209,7 +209,7 @@ def _of_pools(pools: Sequence[Pool]) -> Iterable[Family]:
 def _histogram(
     labels: Labels, bounds: Sequence[float], upto: Sequence[int], count: int, total: float
 ) -> list[Sample]:
-    """`upto`: how many took at most each bound; one more, or as many, may follow."""
+    """Return a histogram's samples; `upto`: the cumulative count of each bound, maybe the total."""
     return [
         *(
             ("_bucket", {**labels, "le": _number(bound)}, n)

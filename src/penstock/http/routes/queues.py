@@ -1,4 +1,4 @@
-"""Queues over HTTP: limits and what waits; paused, resumed and changed while they run."""
+"""Queues over HTTP: read limits and counts; pause, resume, change and drive queues."""
 
 import asyncio
 from datetime import datetime
@@ -24,15 +24,15 @@ Row = dict[str, Any]
 
 class Pause(Strict):
     reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """Why, for those who see it."""
+    """The reason that is shown with the paused queue."""
 
 
 class Anything(RootModel[dict[str, Any]]):
-    """Options by name: the database knows them all, and says which one is wrong."""
+    """Options by name: the database validates them, and reports which one is wrong."""
 
 
 class _QueueOptions(Strict):
-    """What may be changed while the queue runs; null goes back to what is declared."""
+    """Options that may be changed at run time; null restores the declared value."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"concurrency": 4, "rate": "500/min"}, {"rate": None}]}
@@ -43,7 +43,7 @@ QueueOptions = with_options("QueueOptions", _QueueOptions, editable(QUEUE))
 
 
 class Circuit(Answer):
-    """Whether the provider behind the queue answers."""
+    """The state of the queue towards its provider."""
 
     state: Literal["closed", "open", "ramping"]
     since: datetime | None
@@ -55,7 +55,7 @@ class Circuit(Answer):
 
 
 class Queue(Answer):
-    """A queue with the limits that are in force; `overrides` are those changed at run time."""
+    """A queue with its current limits; `overrides` are the options changed at run time."""
 
     name: str
     concurrency: int | None
@@ -83,11 +83,11 @@ QueuePage = page_of("QueuePage", Queue)
 
 @routes.add("GET", "/v1/queues", summary="List queues by name", answer=QueuePage)
 async def list_queues(_: Service, backend: Backend) -> Row:
-    """All of them on one page: an app declares few."""
+    """All queues are on one page, since an app declares few."""
     return {"items": await backend.engine.lists.queues(), "next_cursor": None}
 
 
-@routes.add("GET", "/v1/queues/{name}", summary="Show a queue", answer=Queue)
+@routes.add("GET", "/v1/queues/{name}", summary="Read a queue", answer=Queue)
 async def read(name: str, _: Service, backend: Backend) -> Row:
     return await _shown(backend, name)
 
@@ -95,7 +95,7 @@ async def read(name: str, _: Service, backend: Backend) -> Row:
 @routes.add(
     "PATCH",
     "/v1/queues/{name}",
-    summary="Change a queue's limits while it runs",
+    summary="Change a queue's options at run time",
     answer=Queue,
     refuses=(409,),
 )
@@ -105,7 +105,7 @@ async def edit(
     backend: Backend,
     form: Annotated[Anything, Body(code="invalid_option", shown=QueueOptions)],
 ) -> Row:
-    """Changes survive restarts, until `reset` drops them."""
+    """Changes survive restarts, until `reset` removes them."""
     await backend.engine.queues.edit(name, **form.root)
     return await _changed(backend, name)
 
@@ -113,7 +113,7 @@ async def edit(
 @routes.add(
     "POST",
     "/v1/queues/{name}/reset",
-    summary="Drop what was changed at run time",
+    summary="Restore a queue's declared options",
     answer=Queue,
     refuses=(409,),
 )
@@ -125,7 +125,7 @@ async def reset(name: str, _: Operator, backend: Backend) -> Row:
 @routes.add(
     "POST",
     "/v1/queues/{name}/pause",
-    summary="Start nothing more; what runs goes on",
+    summary="Pause a queue: no more jobs start, and running jobs continue",
     answer=Queue,
     refuses=(409,),
 )
@@ -142,7 +142,7 @@ async def pause(
 @routes.add(
     "POST",
     "/v1/queues/{name}/resume",
-    summary="Let a paused queue go on",
+    summary="Resume a paused queue",
     answer=Queue,
     refuses=(409,),
 )
@@ -157,7 +157,7 @@ async def resume(
 
 
 async def _changed(backend: Backend, name: str) -> Row:
-    """More of its jobs may start now: workers that rest look again."""
+    """Wake idle workers, as more jobs of the queue may start now; return the queue."""
     await backend.engine.jobs.wake([name])
     return await _shown(backend, name)
 
@@ -167,32 +167,32 @@ async def _shown(backend: Backend, name: str) -> Row:
     return queue
 
 
-# Held while they run: a caller may leave, and the work goes on.
+# Referenced here while they run: the work continues when the caller disconnects.
 _working: set[asyncio.Task[Worked]] = set()
 
 
 class Process(Strict):
-    """How long to work, and on how much."""
+    """How long to work, and how many jobs to run."""
 
-    seconds: float = Field(45, ge=1, le=300, description="what runs then is given back")
+    seconds: float = Field(45, ge=1, le=300, description="after this, running jobs are released")
     max_jobs: int | None = Field(None, ge=1, le=1_000_000)
     chain: bool | None = Field(
-        None, description="start the next call while work is due; of a driven queue unless said"
+        None, description="start the next call while jobs are due; by default of a driven queue"
     )
 
 
 class Processed(Strict):
-    """What a call has done."""
+    """The result of a call."""
 
-    processed: int = Field(description="starts that ended")
-    given_back: int = Field(description="starts that were broken off, free of charge")
-    remaining: int = Field(description="jobs that wait for a start")
+    processed: int = Field(description="settled attempts")
+    given_back: int = Field(description="attempts that were released, without a failure")
+    remaining: int = Field(description="due jobs that wait for an attempt")
     chained: bool = Field(description="whether the next call was started")
-    busy: bool = Field(description="whether another call drives the queue; then nothing was done")
+    busy: bool = Field(description="another call drives the queue, so this one did nothing")
 
 
 class Drivers(Allowed):
-    """A key of kind process or admin, or the token that a chain brings for this queue."""
+    """A key of kind process or admin, or a chained call's token for this queue."""
 
     async def __call__(self, request: Request) -> Principal:
         roots = request.app.state.backend.roots
@@ -208,7 +208,7 @@ class Drivers(Allowed):
     "POST",
     "/v1/queues/{name}/process",
     operation="process_process",
-    summary="Run what is due in a queue for a while",
+    summary="Run due jobs of a queue for a bounded time",
     answer=Processed,
 )
 async def process(
@@ -218,9 +218,9 @@ async def process(
     backend: Backend,
 ) -> dict[str, Any]:
     if form.chain and not backend.drives.knows_address:
-        # Never the caller's Host: the next call carries a token that drives the queue.
+        # Never the caller's Host: the next call sends a token that may drive the queue.
         raise Invalid(
-            "chain: this server does not know the address of the API, so it can call nobody",
+            "chain: this server does not know the address of the API for the next call",
             code="no_public_url",
             field="chain",
             hint="Set PENSTOCK_PUBLIC_URL, or leave chain out and call again while jobs remain.",
@@ -229,15 +229,15 @@ async def process(
     _working.add(task)
     task.add_done_callback(_working.discard)
     worked = await asyncio.shield(task)
-    # After it has let go of the queue: what was submitted until then is seen here, and what comes
-    # later starts a call itself.
+    # Read after the queue was released: jobs that were submitted before are counted here, and a
+    # later submit starts a call itself.
     state = await backend.engine.drive.state(name, backend.kinds.names())
     chained = False
     if not worked.busy and state.due and not state.held:
         chain = form.chain
         if chain is None:
             chain = await backend.engine.drive.is_driven(name)
-        # A call that could not even end what it began: the next one could not either.
+        # Not after a call in which no attempt finished in time: the next one would not either.
         if chain and (worked.processed or not worked.released):
             body: dict[str, object] = form.model_dump(exclude_none=True)
             chained = await backend.drives.call(name, body=body)

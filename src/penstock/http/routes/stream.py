@@ -25,19 +25,20 @@ routes = Routes("events", noun="stream")
 LastHeader = Annotated[
     str | None,
     HEADER,
-    Field(alias="Last-Event-ID", description="Go on after this event; browsers send it."),
+    Field(alias="Last-Event-ID", description="Continue after this event; browsers send it."),
 ]
 LastQuery = Annotated[
     str | None, Field(description="The same, for clients that cannot send the header.")
 ]
 
 RETRY_MILLISECONDS = 2_000
-# How much is given to the connection at once: what a slow client does not read stays shared.
+# How much is passed to the connection at once. Events that a slow client has not read yet stay in
+# memory only once, for all clients.
 SLICE_BYTES = 16_384
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    # Proxies neither store nor buffer it.
+    # Keeps proxies from storing and buffering it.
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
@@ -49,9 +50,10 @@ _ID = re.compile(r"\d{1,9}\.(\d{1,9})\.(\d{1,9})")
 
 
 class EventStream(Response):
-    """Sends the events of a watcher until it is finished, or the client has gone.
+    """Sends the events of a watcher until it is finished or the client disconnects.
 
-    Written as plain ASGI: Starlette's own keeps four tasks and a dozen objects per client.
+    Written in plain ASGI: Starlette's streaming answer keeps four tasks and a dozen objects per
+    client.
     """
 
     media_type = "text/event-stream"
@@ -65,14 +67,14 @@ class EventStream(Response):
         self._watch = watch
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002  # ASGI
-        # Not before: an answer that is never sent would keep its watcher for ever.
+        # Not earlier: an answer that is never sent would keep its watcher for ever.
         watcher = self._watch()
         disconnect = asyncio.get_running_loop().create_task(_until_disconnect(receive, watcher))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await _send(send, watcher, _BEGIN)
             while not watcher.closed:
-                # Without an `await` between this and `wait`, which would miss a wake-up.
+                # No `await` may stand between this and `wait`: a wake-up would be missed.
                 events = await watcher.events()
                 if events:
                     await _send(send, watcher, events)
@@ -82,7 +84,7 @@ class EventStream(Response):
                     await _send(send, watcher, _HEARTBEAT)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except OSError:
-            pass  # raised by servers when the client has gone
+            pass  # raised by servers when the client has disconnected
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not watcher.stalled or task is None:
@@ -119,7 +121,8 @@ def _documented(description: str, example: str) -> dict[int, dict[str, Any]]:
     "/v1/jobs/{job_id}/events",
     summary="Watch a job",
     responses=_documented(
-        "`job` now and with each change, `chunk` as its starts emit; ends with the job",
+        "`job` now and with each change, `chunk` for each chunk of its attempts; the stream ends "
+        "when the job has finished",
         'id: 3.1.0\nevent: job\ndata: {"id": "…", "status": "running"}\n\n'
         'id: 3.1.1\nevent: chunk\ndata: {"attempt": 1, "seq": 1, "data": "Once"}\n\n',
     ),
@@ -132,7 +135,7 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     last: LastHeader = None,
     last_event_id: LastQuery = None,
 ) -> Response:
-    """Place and wait of one that waits are told as they change."""
+    """While the job is queued, an event is sent when its position or ETA changes."""
     allowed = principal.job in (None, str(job_id))
     watch_request = WatchRequest("job", str(job_id), principal.account, principal.topic)
     if not allowed or not await backend.live.may_watch(watch_request):
@@ -157,7 +160,7 @@ async def job(  # noqa: PLR0913, PLR0917  # one per parameter of the contract
     ),
 )
 async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Backend) -> Response:
-    principal.refuse_narrow("a token for another thing opens no batch")
+    principal.refuse_narrow("a token for a job or a topic gives no access to batches")
     if not await backend.live.may_watch(
         WatchRequest("batch", str(batch_id), principal.account, None)
     ):
@@ -172,8 +175,8 @@ async def batch(batch_id: UUID, request: Request, principal: Reader, backend: Ba
 
 
 _SCOPE = (
-    " Begins with every live job and those that ended in the last five minutes; `resync`: there "
-    "are too many, or this client was too slow: read the list"
+    " Begins with all live jobs and those that finished in the last five minutes. `resync`: there "
+    "are too many jobs, or this client was too slow; read the list instead"
 )
 
 
@@ -187,9 +190,9 @@ _SCOPE = (
     ),
 )
 async def topic(topic: str, request: Request, principal: Reader, backend: Backend) -> Response:
-    """A key of an account sees its own jobs of the topic."""
+    """A key of an account sees only the account's own jobs of the topic."""
     refuse_nul(topic, "topic")
-    principal.refuse_narrow("a token for another thing opens no topic", topic=topic)
+    principal.refuse_narrow("this token gives no access to this topic", topic=topic)
     scope = Scope(topic, principal.account, not principal.sees_all)
     return _stream(request, principal, backend.live.watch_scope, scope)
 
@@ -199,7 +202,8 @@ async def topic(topic: str, request: Request, principal: Reader, backend: Backen
     "/v1/accounts/{account_id}/events",
     summary="Watch an account",
     responses=_documented(
-        f"`account` with each change of its balance or jobs, `job` with each of a job.{_SCOPE}",
+        "`account` with each change of its balance or jobs, `job` with each change of a job."
+        f"{_SCOPE}",
         'event: account\ndata: {"id": "u1", "balance": 7, "plan": "free", "running": 1, '
         '"queued": 2}\n\n',
     ),
@@ -208,7 +212,7 @@ async def account(
     account_id: str, request: Request, principal: Reader, backend: Backend
 ) -> Response:
     refuse_nul(account_id, "account")
-    principal.refuse_narrow("a token for another thing opens no account")
+    principal.refuse_narrow("a token for a job or a topic gives no access to accounts")
     watch_request = WatchRequest("account", account_id, principal.account, None)
     if not await backend.live.may_watch(watch_request):
         raise unknown_account(account_id)
@@ -219,13 +223,13 @@ async def account(
 def _stream(
     request: Request, principal: Principal, watch: Callable[..., Watcher[Any]], *watched: Any
 ) -> Response:
-    """The stream ends when the key is revoked, the token expires, or its grant is withdrawn."""
+    """Open a stream. It ends if the key is revoked, the token expires or its grant is withdrawn."""
     limits(request).hold_stream(request.scope, principal)
     caller = {"key": principal.key, "expires": principal.expires, "grant": principal.grant}
     return EventStream(partial(watch, *watched, **caller))
 
 
 def _cursor(last: str | None) -> Cursor:
-    """Where to go on in a job's stream: after this event; from the start if it is not an id."""
+    """Return the cursor after this event, or of the first chunk if it is not an event id."""
     event_id = _ID.fullmatch(last or "")
     return (int(event_id[1]), int(event_id[2])) if event_id else (0, 0)

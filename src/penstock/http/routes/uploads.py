@@ -1,4 +1,4 @@
-"""Files over HTTP: read as they arrive, typed by their content, and sent to their owner only."""
+"""Uploads over HTTP: the type comes from the content, and only the owner may download a file."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,9 +23,9 @@ from penstock.http.schemas.content_type import SAMPLE_BYTES, served, sniff
 
 routes = Routes("uploads")
 
-_ACCOUNT = "whose it shall be; with a key of kind app or admin"
+_ACCOUNT = "the owner, if the key is of kind app or admin"
 
-# Kept in memory; more goes to a temporary file.
+# How much of a file is kept in memory; the rest goes to a temporary file.
 MEMORY_BYTES = 64 * 1024
 TEXT_BYTES = 1_024
 MOST_PARTS = 8
@@ -54,9 +54,9 @@ _FILE: dict[int | str, dict[str, Any]] = {
         "description": "The file, as a download",
         "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
     },
-    206: {"description": "The part that `Range` asked for"},
-    304: {"description": "As `If-None-Match` has it"},
-    416: {"description": "`Range` begins behind the end"},
+    206: {"description": "The part that `Range` requests"},
+    304: {"description": "Not changed since the `ETag` in `If-None-Match`"},
+    416: {"description": "`Range` begins after the end of the file"},
 }
 
 
@@ -89,7 +89,7 @@ async def upload(
     with file:
         owner = _owner(principal, named or account)
         if size == 0:
-            raise Invalid("file: it is empty", code="empty_upload", field="file")
+            raise Invalid("file: the file is empty", code="empty_upload", field="file")
         content_type = sniff(file.read(SAMPLE_BYTES))
         stored = await backend.engine.uploads.create(file, content_type, account=owner)
     return {"id": str(stored.id), "content_type": stored.content_type, "size": stored.size}
@@ -109,7 +109,7 @@ async def delete(upload_id: UUID, principal: Submitter, backend: Backend) -> Non
 
 
 def sent(request: Request, backend: Backend, file: Upload) -> Response:
-    """The file, or the part of it that is asked for."""
+    """Return an answer with the file, or with the requested part of it."""
     headers = _headers(file)
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -141,10 +141,10 @@ async def _content(backend: Backend, file: Upload, start: int, end: int) -> Asyn
 
 
 def _owner(principal: Principal, account: str | None) -> str | None:
-    """Whose an upload will be."""
+    """Return the owner of a new upload."""
     if principal.account is not None and account is not None:
         raise NotAllowed(
-            "account: an account's key uploads for its own account; leave it out",
+            "account: an account's key uploads for its own account; leave this field out",
             code="not_allowed",
             field="account",
         )
@@ -152,20 +152,20 @@ def _owner(principal: Principal, account: str | None) -> str | None:
 
 
 def _whose(principal: Principal) -> str | None:
-    """Whose uploads a caller may see; None: everyone's."""
+    """Return the account whose uploads a caller may see; None: all accounts."""
     if principal.sees_all:
         return None
     if principal.account is None or principal.job or principal.topic:
         raise NotAllowed(
-            "this token is for a job or a topic, and opens no files",
+            "a token for a job or a topic gives no access to files",
             code="not_allowed",
-            hint="Ask for a token of the account.",
+            hint="Ask for a token for the account.",
         )
     return principal.account
 
 
 def _headers(file: Upload) -> dict[str, str]:
-    """Nothing of it runs in a browser, whatever it holds: a file that is two things stays data."""
+    """Headers that keep a browser from running the file, even if it is valid as two types."""
     _, extension = served(file.content_type)
     return {
         "Content-Disposition": f'attachment; filename="{file.id}.{extension}"',
@@ -177,7 +177,7 @@ def _headers(file: Upload) -> dict[str, str]:
 
 
 class _Parser(MultiPartParser):
-    """Reads a form with one file and known texts; what it holds of them is bounded and counted."""
+    """Parses a form with one file and known fields; the bytes it keeps are limited and counted."""
 
     spool_max_size = MEMORY_BYTES
 
@@ -192,7 +192,7 @@ class _Parser(MultiPartParser):
         self._room = room
         self._held = held
         self.size = 0
-        """Of the file."""
+        """The bytes of the file so far."""
         self._complete = False
 
     async def _received(self, request: Request) -> AsyncGenerator[bytes, None]:
@@ -201,7 +201,7 @@ class _Parser(MultiPartParser):
             received += len(chunk)
             self._room.refuse_larger(received - ENVELOPE_BYTES)
             yield chunk
-        # Here and not after `parse`, which closes its files when this raises.
+        # Raised here and not after `parse`: `parse` then closes its files.
         if not self._complete:
             raise _wrong("the form ends before its last boundary", None)
 
@@ -240,10 +240,10 @@ async def _read_form(
     except MultiPartException as error:
         raise _wrong(f"the form cannot be read: {error.message}", "file") from None
     except ClientDisconnect:
-        raise HTTPException(400, "the request broke off") from None
+        raise HTTPException(400, "the client disconnected") from None
     file, account = (form.get(name) for name in _FIELDS)
     if not isinstance(file, UploadFile):
-        raise _wrong("file: the form has none; its part needs a filename", "file")
+        raise _wrong("file: the form has no file; its part needs a filename", "file")
     return file.file, parser.size, account if isinstance(account, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Messages about ended jobs: what was sent where, and once more."""
+"""Webhooks over HTTP: list the messages about finished jobs, and send one again."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -15,14 +15,14 @@ routes = Routes("webhooks")
 
 
 class Webhook(Answer):
-    """One message, however often it was sent: `id` is its webhook-id for ever."""
+    """One message, however often it was sent: its `webhook-id` header is always this `id`."""
 
     id: UUID
     job: UUID
     account: str | None
     type: str
     url: str
-    """For the key of an account, without path and query."""
+    """An account's key sees it without path and query."""
     status: Literal["pending", "delivered", "given_up"]
     tries: int
     created_at: datetime
@@ -47,7 +47,7 @@ async def page(  # noqa: PLR0913  # one per filter
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    """The key of an account sees those to addresses that were given for its own jobs."""
+    """An account's key sees the messages to addresses that were given for its own jobs."""
     before = cursors.read(cursor)
     if principal.account is not None and account not in (None, principal.account):
         return {"items": [], "next_cursor": None}
@@ -65,10 +65,10 @@ async def page(  # noqa: PLR0913  # one per filter
 @routes.add(
     "POST",
     "/v1/webhooks/{webhook_id}/replay",
-    summary="Send a webhook once more",
+    summary="Send a webhook again",
     answer=Webhook,
     refuses=(409,),
 )
 async def replay(webhook_id: UUID, principal: Submitter, backend: Backend) -> dict[str, Any]:
-    """Under the same id, from the first try on, whether it was taken before or given up."""
+    """It keeps its id and begins with its first try, even if it was delivered or given up."""
     return await backend.engine.webhooks.replay(webhook_id, account=principal.account)

@@ -1,4 +1,4 @@
-"""The form of answers, for the document: what is sent is what Postgres wrote."""
+"""The schemas of answers, for the OpenAPI document only: the JSON itself comes from Postgres."""
 
 from dataclasses import fields
 from datetime import datetime
@@ -55,13 +55,13 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class Answer(BaseModel):
-    """Fields may be added: programs pass over those they do not know."""
+    """Fields may be added later: programs should ignore fields they do not know."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def page_of(name: str, item: type[Answer]) -> type[Answer]:
-    """The form of a page of a list."""
+    """Return the schema of a page of a list."""
     items: Any = GenericAlias(list, item)
     return create_model(name, __base__=Answer, items=(items, ...), next_cursor=(str | None, ...))
 
@@ -78,10 +78,10 @@ class Error(Answer):
     class_: str | None = Field(alias="class")
     reason: str | None = None
     message: str | None = None
-    """For keys of accounts and tokens a sentence for the class, unless it is `public`."""
+    """Accounts' keys and tokens get a general sentence for the class, unless it is `public`."""
     retryable: bool
     public: bool | None = None
-    """The app wrote the message for its customers (`raise Fail("why")`); else it is not there."""
+    """True if the app wrote the message for its customers (`raise Fail("why")`); else left out."""
 
 
 class Staleness(Answer):
@@ -105,7 +105,7 @@ class Credits(Answer):
 
 
 class Attempt(Answer):
-    """A start that has ended. Keys of accounts and tokens see no worker, message or frames."""
+    """A settled attempt. Accounts' keys and tokens do not see its worker, message and frames."""
 
     attempt: int
     worker: str | None
@@ -133,11 +133,11 @@ _FIELDS: dict[str, Any] = {name: (_TYPES[name], ...) for name in _EXAMPLE if nam
 
 
 class ListedJob(create_model("ListedJob", __base__=Answer, **_FIELDS)):  # type: ignore[misc]
-    """A job in a list: without its attempts, and its place is not counted."""
+    """A job in a list: without its attempts, and without a computed position."""
 
 
 class Job(ListedJob):
-    """A job as every surface shows it."""
+    """A job, as every interface shows it."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -145,7 +145,7 @@ class Job(ListedJob):
 
 
 class SubmittedJob(Job):
-    """A job and what became of the submit."""
+    """A job and the outcome of the submit."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -158,7 +158,7 @@ class SubmittedJob(Job):
     replayed: bool
     balance: int | None
     jobs: list[UUID] | None = None
-    """Of a kind that is split: all jobs that the request became."""
+    """Of a kind that is split: all jobs that the request was split into."""
 
 
 class RetriedJob(Job):
@@ -176,14 +176,14 @@ class AcceptedJob(Answer):
 
 class AcceptedBatch(Answer):
     batch: UUID | None
-    """None: every job had a live twin."""
+    """None: every job was a duplicate of a live one."""
     items: list[AcceptedJob]
     accepted: int
     deduplicated: int
 
 
 class Batch(Answer):
-    """Jobs that were submitted together, seen as one."""
+    """Jobs that were submitted together, with their totals."""
 
     id: UUID
     account: str | None
@@ -211,7 +211,7 @@ class Token(Answer):
 
 
 class Key(Answer):
-    """What is known of a key; never its secret."""
+    """A key without its secret."""
 
     id: str
     kind: str
@@ -224,7 +224,7 @@ class Key(Answer):
 
 
 class NewKey(Key):
-    """A key that was made just now; nobody can show it again."""
+    """A new key with its secret, which cannot be shown again."""
 
     key: str
 

@@ -1,7 +1,8 @@
-"""What a file is, told by its first bytes: names and declared types are not believed.
+"""Detect a file's type by its first bytes: names and declared types are not trusted.
 
-Nothing is unpacked or decoded, so nothing can blow up here. What runs in a browser (HTML, SVG, XML,
-scripts that call themselves so) is `application/octet-stream`, and so is all that is not known.
+Nothing is unpacked or decompressed, so an archive bomb does no harm here. Files that a browser
+would run (HTML, SVG, XML, scripts in such tags) and unknown files are
+`application/octet-stream`.
 """
 
 SAMPLE_BYTES = 4_096
@@ -34,7 +35,7 @@ _ZIPPED = (
     (b"xl/", f"{_OFFICE}.spreadsheetml.sheet"),
     (b"ppt/", f"{_OFFICE}.presentationml.presentation"),
 )
-# The name of the first entry in an OpenDocument or EPUB file, stored as it is, and then its type.
+# The first entry of an OpenDocument or EPUB file has this name; its type follows, uncompressed.
 _MIMETYPE = b"mimetype"
 _OPEN = b"application/vnd.oasis.opendocument."
 _EPUB = b"application/epub+zip"
@@ -71,7 +72,7 @@ _EXTENSIONS = {
 
 
 def sniff(head: bytes) -> str:
-    """The media type of a file that begins with `head`, at least SAMPLE_BYTES of it."""
+    """Return the media type of a file that begins with `head`, of at least SAMPLE_BYTES bytes."""
     for beginning, media_type in _BEGINNINGS:
         if head.startswith(beginning):
             return media_type
@@ -87,7 +88,7 @@ def sniff(head: bytes) -> str:
 
 
 def served(content_type: str) -> tuple[str, str]:
-    """As what a file may be sent to a browser, and how its name shall end."""
+    """Return the content type under which a browser gets a file, and the extension of its name."""
     if content_type in _EXTENSIONS:
         return content_type, _EXTENSIONS[content_type]
     return UNKNOWN, "bin"
@@ -111,7 +112,7 @@ def _text(head: bytes) -> str:
     try:
         text = sample.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # The sample may end inside of a character, and only there.
+        # An incomplete character is allowed only at the end of the sample.
         if error.start < len(sample) - 3 or error.reason != "unexpected end of data":
             return UNKNOWN
         text = sample[: error.start].decode("utf-8-sig")
@@ -126,7 +127,7 @@ def _text(head: bytes) -> str:
 
 
 def _is_table(text: str) -> bool:
-    """Several whole lines with the same number of commas, or of semicolons, and more than one."""
+    """Whether several complete lines have the same number of commas, semicolons or tabs."""
     lines = [line for line in text.splitlines()[:-1] if line][:10]
     if len(lines) < 2:  # noqa: PLR2004  # a head and a row
         return False

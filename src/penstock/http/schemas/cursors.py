@@ -1,4 +1,4 @@
-"""Where the next page of a list begins: opaque to callers, and valid for ever."""
+"""Cursors: where the next page of a list begins. Opaque to callers, and valid for ever."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from pydantic import Field
 from penstock.errors import Invalid
 from penstock.security import signed
 
-Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most.")]
-Cursor = Annotated[str | None, Field(description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Field(ge=1, le=1000, description="The largest number of items.")]
+Cursor = Annotated[str | None, Field(description="`next_cursor` of the previous page.")]
 
 _ID, _TEXT = b"\x01", b"\x02"
-# Numbers that the database gives have 64 bits.
+# The database's numbers have 64 bits.
 _NUMBER = re.compile("[0-9]{1,18}")
 
 Position = TypeVar("Position")
 
 
 def write(after: UUID | str | None) -> str | None:
-    """`after`: the last row of a page, by its id, or by a name, a number or a moment."""
+    """Make a cursor; `after`: the last row of a page: its id, a name, a number or a time."""
     if after is None:
         return None
     if isinstance(after, UUID):
@@ -33,7 +33,7 @@ def write(after: UUID | str | None) -> str | None:
 def page(
     items: Sequence[dict[str, Any]], limit: int, read_id: Callable[[Any], UUID | str] = str
 ) -> dict[str, Any]:
-    """The answer of a list: a full page has a next one."""
+    """Return the answer of a list: a full page has a next one."""
     after = read_id(items[-1]["id"]) if len(items) == limit else None
     return {"items": items, "next_cursor": write(after)}
 
@@ -60,7 +60,7 @@ def _read(
         if content.startswith(sort):
             return position(content[1:])
     raise Invalid(
-        "cursor is none of this list: pass next_cursor of the page before, or none",
+        "cursor is not of this list: pass next_cursor of the previous page, or leave it out",
         code="invalid_cursor",
         field="cursor",
     )

@@ -1,4 +1,4 @@
-"""Submits over HTTP: every field of the contract and no other, checked with the kind's handler."""
+"""The bodies of submits over HTTP: the fields of the contract and no others."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -24,7 +24,7 @@ _LONGEST = int(TEN_YEARS.total_seconds())
 
 
 def with_options(name: str, base: type[Strict], options: Iterable[Option]) -> type[Strict]:
-    """Such a body with a field for each option, which may be left out or null."""
+    """Return a subclass with a field for each option, which may be left out or null."""
     fields: dict[str, Any] = {
         option.key: (_type(option.form) | None, Field(default=None, description=option.help))
         for option in options
@@ -33,7 +33,7 @@ def with_options(name: str, base: type[Strict], options: Iterable[Option]) -> ty
 
 
 def _type(form: Form) -> Any:
-    """Values of this form in JSON."""
+    """Return the JSON type of values of this form."""
     match form:
         case Whole(least, most):
             return Annotated[int, Field(ge=least, le=most)]
@@ -56,7 +56,7 @@ MOST_JOBS = 10_000
 
 
 class _SubmitJob(Strict):
-    """A job that is asked for. What is left out is for its kind, plan and queue to say."""
+    """A job to submit. Fields that are left out come from its kind, plan and queue."""
 
     model_config = ConfigDict(
         use_attribute_docstrings=True,
@@ -73,10 +73,11 @@ class _SubmitJob(Strict):
     )
 
     kind: Annotated[str, Field(max_length=100)]
-    """Which of the declared kinds of job."""
+    """The name of a declared kind."""
     payload: dict[str, Any]
-    """The fields of its kind. A server that was started with the app that declares the kind refuses
-    what does not fit, `invalid_payload`; any other accepts it, and the job fails when it runs."""
+    """The input for the handler of the kind. A server that was started with the app that declares
+    the kind refuses an invalid payload (`invalid_payload`). Any other server accepts it, and the
+    job fails when it runs."""
 
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ else:
 
 
 class SubmitBatch(Strict):
-    """Jobs that are accepted all, or not at all."""
+    """Jobs that are all accepted or all refused."""
 
     model_config = ConfigDict(
         json_schema_extra={
