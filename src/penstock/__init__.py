@@ -76,8 +76,8 @@ __all__ = [
     "WrongApp",
 ]
 
-# Where each name is. Loaded when it is first asked for: the command line imports this package at
-# each start, and most commands need no driver and no type checker.
+# The module of each name, which is imported at the first access: every command imports this
+# package, and most of them need neither the database driver nor the check of payloads.
 _MODULES = {
     "penstock.client.app": ("Penstock",),
     "penstock.client.config.declared": ("Plan", "Queue", "Retries"),

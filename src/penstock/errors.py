@@ -1,30 +1,30 @@
 """Everything Penstock raises.
 
     PenstockError
-    ├── Refused                    the database (or the check before it) said no; nothing changed
-    │   ├── Unauthorized           PS401   no key or token, or one that opens nothing (any more)
+    ├── Refused                    the database (or a check before it) refused; nothing changed
+    │   ├── Unauthorized           PS401   no key or token, or one that is unknown or expired
     │   ├── InsufficientCredits    PS402   `balance`, `required`
     │   ├── NotAllowed             PS403
     │   ├── NotFound               PS404   no such job, kind, queue, account
-    │   ├── Conflict               PS409   not in the present state; a twin is still at work
+    │   ├── Conflict               PS409   not in the present state, or the first request still runs
     │   ├── TooLarge               PS413
     │   ├── Invalid                PS422   a field is wrong: `field` says which
     │   └── RateLimited            PS429   `retry_after` seconds, `next_at`
-    │                              PS503   a stranger keeps a lock of a queue: a plain Refused
-    ├── Misconfigured              found at start-up, before any work
+    │                              PS503   a stranger holds the lock of a queue: a plain Refused
+    ├── Misconfigured              found at startup, before any work
     │   ├── EmbeddedFailed         the embedded Postgres cannot be made or started
-    │   ├── MigrationFailed        a step of a migration was refused; nothing of it was kept
+    │   ├── MigrationFailed        a step of a migration failed and was rolled back
     │   ├── SchemaMismatch         the database's schema is older or newer than this program
-    │   └── WrongApp               what names the app names none, or its penstock.toml is wrong
+    │   └── WrongApp               the given name is no app, or its penstock.toml is wrong
     ├── Unavailable                the database cannot be reached; the outcome may be unknown
     │   ├── DiskFull               its disk is full: nothing was written
-    │   └── RolledBack             it undid the transaction: `code`; run that again
-    ├── JobFailed                  a result was asked for, and there is none: the job failed
-    └── JobCancelled               likewise: it was cancelled
+    │   └── RolledBack             it rolled the transaction back, see `code`; run it again
+    ├── JobFailed                  there is no result: the job failed
+    └── JobCancelled               there is no result: the job was cancelled
 
-The digits of a Refused code are the HTTP status the API answers with. `code` is a stable
-word for programs, the message a sentence for people, `members` what else is worth knowing. A hint
-says what to do; `str()` of a Refused is both.
+The digits of a Refused code are the HTTP status of the API's answer. `code` is a stable word for
+programs, the message is a sentence for people, and `members` has further facts. A hint says what to
+do; `str()` of a Refused has message and hint.
 """
 
 import json
@@ -34,10 +34,10 @@ from uuid import UUID
 
 
 def words_of(value: object) -> str:
-    """Its text. An exception may fail to give one, or even end the program when it is asked."""
+    """Return the value's text. An exception's `__str__` may fail, or even end the program."""
     try:
-        return str.__str__(str(value))  # of str itself: a class of its own may do anything
-    except BaseException:  # noqa: BLE001  # whatever it is, it is the value's and not ours
+        return str.__str__(str(value))  # a plain str: a subclass of str may do anything
+    except BaseException:  # noqa: BLE001  # the value's own code raised it
         return type(value).__name__
 
 
@@ -45,7 +45,7 @@ class PenstockError(Exception):
     """Root of every error Penstock raises."""
 
     hint: str | None = None
-    """What to do about it, where the message does not say so."""
+    """What to do about it, if the message does not say so."""
 
     def __init__(self, *args: object, hint: str | None = None) -> None:
         super().__init__(*args)
@@ -79,7 +79,7 @@ class Refused(PenstockError):
 
     @property
     def status(self) -> int:
-        """The HTTP status that says the same."""
+        """The HTTP status of the API's answer."""
         return int(self.sqlstate[2:])
 
 
@@ -92,12 +92,12 @@ class InsufficientCredits(Refused):
 
     @property
     def balance(self) -> int:
-        """What the account has."""
+        """The balance of the account."""
         return int(self.members["balance"])
 
     @property
     def required(self) -> int:
-        """What it would have needed."""
+        """How many credits were needed."""
         return int(self.members["required"])
 
 
@@ -126,19 +126,19 @@ class RateLimited(Refused):
 
     @property
     def retry_after(self) -> float | None:
-        """After how many seconds it may be tried again; None: it asks for too much at once."""
+        """After how many seconds to try again; None if the request is too large for the limit."""
         seconds = self.members.get("retry_after")
         return None if seconds is None else float(seconds)
 
     @property
     def next_at(self) -> datetime | None:
-        """The moment of that."""
+        """The moment at which to try again."""
         moment = self.members.get("next_at")
         return None if moment is None else datetime.fromisoformat(moment)
 
 
 class Misconfigured(PenstockError):
-    """Found at start-up, before any work: what is wrong and what to do."""
+    """Something is configured wrongly, found at startup: the message says what, and what to do."""
 
 
 class EmbeddedFailed(Misconfigured):
@@ -146,7 +146,7 @@ class EmbeddedFailed(Misconfigured):
 
 
 class MigrationFailed(Misconfigured):
-    """A statement of a migration was refused: the message names file and line."""
+    """A statement of a migration failed: the message names file and line."""
 
 
 class SchemaMismatch(Misconfigured):
@@ -154,21 +154,21 @@ class SchemaMismatch(Misconfigured):
 
 
 class WrongApp(Misconfigured):
-    """What was given as the app names none, or a `penstock.toml` that is wrong."""
+    """The given name is no app, or its `penstock.toml` is wrong."""
 
 
 class Unavailable(PenstockError):
-    """The database cannot be reached; whether the last call took effect may be unknown."""
+    """The database cannot be reached; it may be unknown whether the last call took effect."""
 
 
 class DiskFull(Unavailable):
-    """The database has no room left for what was to be written: nothing was."""
+    """The database's disk is full: nothing was written."""
 
 
 class RolledBack(Unavailable):
-    """The database undid the transaction, since others were in its way: nothing was written.
+    """The database rolled the transaction back because of others: nothing was written.
 
-    `code` says why. The same may be run again: a transaction of the caller's own as a whole.
+    `code` says why. The transaction may be run again, a transaction of the caller's own as a whole.
     """
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
@@ -177,7 +177,7 @@ class RolledBack(Unavailable):
 
 
 class JobFailed(PenstockError):
-    """Why a job has no result, in the words of its last failure; never what it was given."""
+    """The job failed: the message is that of its last failure, and never quotes the payload."""
 
     def __init__(
         self, message: str, *, job_id: UUID, error_class: str | None, reason: str | None = None
@@ -190,7 +190,7 @@ class JobFailed(PenstockError):
 
 
 class JobCancelled(PenstockError):
-    """Somebody cancelled the job, or its handler did: there is no result."""
+    """The job was cancelled, by somebody or by its handler: there is no result."""
 
     def __init__(self, message: str, *, job_id: UUID) -> None:
         super().__init__(message)
@@ -202,7 +202,7 @@ _BY_SQLSTATE: dict[str, type[Refused]] = {kind.sqlstate: kind for kind in Refuse
 
 
 def refusal(sqlstate: str, message: str, detail: str | None, hint: str | None = None) -> Refused:
-    """The exception for what SQL raised: status from the SQLSTATE, the rest from `detail`."""
+    """Return the exception for an SQL error: SQLSTATE gives its class, `detail` the rest."""
     members: dict[str, Any] = json.loads(detail) if detail else {}
     kind = _BY_SQLSTATE.get(sqlstate, Refused)
     error = kind(message, hint=hint, **{"code": "refused", **members})

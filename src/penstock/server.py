@@ -31,19 +31,19 @@ from penstock.worker.maintenance.upkeep import UpkeepLoop
 from penstock.worker.reporting.on_finish import DueCallbacks
 from penstock.worker.worker import Options, Worker
 
-# How long the database may take to answer a request. A commit that waits for a standby that hangs
-# takes longer, and is neither there nor not there.
+# How long the database may take to answer a request. A commit takes longer if it waits for a
+# standby that hangs; its outcome is then unknown.
 ANSWER_SECONDS = 10.0
-# How long a worker in a server may take to leave: what has not finished by then is released.
+# How long a worker in a server may take to stop: jobs that have not finished by then are released.
 DRAIN_SECONDS = 6.0
-# How often a standing server looks for finished jobs whose on_finish is due.
+# How often a standing server polls for finished jobs whose on_finish is due.
 CALLBACK_POLL_SECONDS = 1.0
 
 _log = logging.getLogger("penstock.server")
 
 
 class AppKinds:
-    """The kinds that are declared in this process: payloads by their types, options by code."""
+    """The kinds declared in this process: they check payloads by type and compute options."""
 
     def __init__(self, app: Penstock) -> None:
         self._app = app
@@ -74,7 +74,7 @@ class AppRunner:
         self._working: set[Worker] = set()
 
     async def work(self, queue: str, seconds: float, most: int | None) -> Worked:
-        await self._engine.drive.state(queue)  # refuses a queue that there is not
+        await self._engine.drive.state(queue)  # refuses a queue that does not exist
         handlers = {
             kind.name: kind.handler for kind in self._app.kinds.values() if kind.queue == queue
         }
@@ -104,23 +104,24 @@ class AppRunner:
                 ran = await worker.run()
             finally:
                 self._working.discard(worker)
-            # Not by closing alone, which the server notices a moment later: the next call is near.
+            # Closing the session is not enough: Postgres releases its lock a moment later, and the
+            # next call may come before that.
             await drive.end(queue)
         finally:
             conn.terminate()
-        # One that would not end is neither: the lease settles it.
+        # A job whose handler did not stop counts as neither: it is recovered after its lease.
         return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
 
     def leave(self) -> None:
-        """The server stops: release the jobs that run."""
+        """Release the running jobs, since the server stops."""
         for worker in self._working:
             worker.stop_at_once()
 
 
 async def _deliver(due: asyncio.Event, callbacks: DueCallbacks, pause: float | None) -> None:
-    """For ever: call on_finish for jobs that finished here, at once, and every `pause` seconds.
+    """Call on_finish for finished jobs: at once for those of this process, and by polling.
 
-    Others may have left some, a cancel for one.
+    Every `pause` seconds it polls for jobs that others finished, by a cancel for example.
     """
     while True:
         with suppress(TimeoutError):
@@ -130,18 +131,18 @@ async def _deliver(due: asyncio.Event, callbacks: DueCallbacks, pause: float | N
         try:
             await callbacks.deliver()
         except BaseException:
-            due.set()  # the database is unavailable: they are called when it is back
+            due.set()  # the database is unavailable: try again when it is back
             raise
 
 
 def api(
     app: Penstock, *, base: str | None = None, worker: bool = False, standing: bool = False
 ) -> Starlette:
-    """The HTTP API of an app, as an ASGI app: for `penstock serve`, tests, or to be mounted.
+    """Return the HTTP API of an app, as an ASGI app: for `penstock serve`, tests, or to be mounted.
 
-    base      where this server reaches itself, if PENSTOCK_PUBLIC_URL does not say
-    worker    run the app's jobs, too
-    standing  it stays: it does upkeep, and polls for queues that nobody drives
+    base      where this server reaches itself, if PENSTOCK_PUBLIC_URL is not set
+    worker    also run the app's jobs
+    standing  it keeps running: it does upkeep, and polls for driven queues that need a call
     """
     if base is not None:
         app.base = base
@@ -201,17 +202,17 @@ def api(
 
 @asynccontextmanager
 async def running(api: Starlette) -> AsyncIterator[None]:
-    """For an app that mounts this one: from its own beginning to its end.
+    """Run the API inside an app that mounts it: use it as that app's lifespan.
 
-    A signal to stop first ends streams, and has calls release the jobs they run: a server waits for
-    open requests, and the stream of a page has no end.
+    On a signal to stop, it first ends streams and has calls release their jobs. Otherwise the
+    server would wait for open requests, and the stream of a page never ends.
     """
     loop = asyncio.get_running_loop()
     is_main = threading.current_thread() is threading.main_thread()
-    # In another thread signals are somebody else's.
+    # Only the main thread may set signal handlers.
     numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
-    # What nobody handles ends the process, and has to: here it would be swallowed.
+    # A signal without a handler ends the process; a handler of ours would swallow it.
     before = {number: handler for number, handler in handlers.items() if callable(handler)}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -229,14 +230,14 @@ async def running(api: Starlette) -> AsyncIterator[None]:
 
 
 def leave(api: Starlette) -> None:
-    """Before the server stops: end open streams, and have calls release the jobs they run."""
+    """End open streams, and have calls release the jobs they run, before the server stops."""
     backend: Backend = api.state.backend
     while backend.on_leave:
         backend.on_leave.pop(0)()
 
 
 def leave_now(api: Starlette) -> None:
-    """At the second signal: also have a worker beside release the jobs it runs."""
+    """At the second signal: also have the worker in this process release its jobs."""
     leave(api)
     worker: Worker | None = getattr(api.state, "worker", None)
     if worker is not None:

@@ -330,7 +330,7 @@ def test_14_a_dedupe_that_names_nothing(desk: Desk) -> None:
     desk.change("attempts=1", 'dedupe="copy"')
     assert desk.run("worker", "shop:app", "--once") == refused(
         "penstock: shop.py:8: dedupe is 'copy'; as a text it names a parameter, and known are to,"
-        " copies. Did you mean copies? For one value in all jobs say dedupe=Constant('copy'), in"
+        " copies. Did you mean copies? For one value in all jobs write dedupe=Constant('copy'), in"
         ' TOML dedupe = { constant = "copy" }'
     )
 

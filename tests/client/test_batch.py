@@ -139,7 +139,7 @@ async def test_cancelling_it_cancels_every_piece(app: Penstock, draw: Kind[..., 
 
 async def test_it_is_waited_for_no_longer_than_said(draw: Kind[..., Any]) -> None:
     ticket = await draw.submit(images=8)
-    with pytest.raises(TimeoutError, match=f"batch {ticket.batch} has not ended within 0.03 s"):
+    with pytest.raises(TimeoutError, match=f"batch {ticket.batch} has not finished within 0.03 s"):
         await ticket.result(timeout=0.03)
     assert (await ticket.status())["status"] == "queued"
 
@@ -251,7 +251,7 @@ async def test_a_batch_too_large_to_show_is_not_half_a_result(app: Penstock) -> 
     assert tickets[0].batch is not None
     batch = app.batch(tickets[0].batch)
     assert (await batch.cancel())["cancelled"] == 1_001
-    with pytest.raises(NotFound, match="has 1001 jobs, and answers with the results of at most"):
+    with pytest.raises(NotFound, match="has 1001 jobs, but returns the results of at most"):
         await batch.result()
 
 

@@ -215,7 +215,7 @@ def test_a_declaration_without_parentheses_is_told(app: Penstock) -> None:
 
 
 def test_a_kind_is_not_made_twice_of_one_function(app: Penstock) -> None:
-    with pytest.raises(Misconfigured, match="job kind plain is one already"):
+    with pytest.raises(Misconfigured, match="is already job kind plain"):
         make(app, make(app))
 
 

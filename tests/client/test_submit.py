@@ -93,7 +93,7 @@ async def test_a_function_that_answers_something_odd_is_told(shop: Shop) -> None
     @shop.app.job(queue="q", topic=lambda _: ["x"])  # type: ignore[arg-type]  # the point
     def odd(n: int) -> None: ...
 
-    with pytest.raises(Invalid, match=r"the function for topic must answer a text.*, not list"):
+    with pytest.raises(Invalid, match=r"the function for topic must return a text.*, not list"):
         await odd.submit(n=1)
 
 

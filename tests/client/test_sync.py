@@ -82,7 +82,7 @@ def test_errors_are_the_same(app: Penstock, task: Kind[..., Any]) -> None:
         app.sync.using(task, conn=5).submit(n=1)
     with pytest.raises(TypeError, match="prority"):
         app.sync.using(task, prority=1)
-    with pytest.raises(TimeoutError, match="has not ended within"):
+    with pytest.raises(TimeoutError, match="has not finished within"):
         app.sync.result(app.sync.submit(task, n=1), timeout=0.01)
 
 

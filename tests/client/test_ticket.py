@@ -81,7 +81,7 @@ async def test_a_cancelled_job_has_no_result(task: Kind[..., Any]) -> None:
 
 async def test_waiting_ends_with_a_sentence_and_the_job_goes_on(task: Kind[..., Any]) -> None:
     ticket = await task.submit(answer="s")
-    with pytest.raises(TimeoutError, match=r"has not ended within 0.03 s; it goes on"):
+    with pytest.raises(TimeoutError, match=r"has not finished within 0.03 s; it goes on"):
         await ticket.result(timeout=0.03)
     assert (await ticket.status())["status"] == "queued"
     with pytest.raises(TimeoutError, match="within 0 s"):

@@ -1,4 +1,4 @@
-"""`app.accounts`: who may use the app's jobs, what they may use, and their credits.
+"""`app.accounts`: the accounts for which jobs run, with their plans, limits and credits.
 
     await app.accounts.grant("u1", 100, ref="payment-17")
     await app.accounts.show("u1")
@@ -22,17 +22,17 @@ class Accounts:
         self._engine = engine
 
     async def create(self, name: str, plan: str | None = None) -> Answer:
-        """Make an account, with the default plan unless told; as `show` shows it."""
+        """Create an account, with the default plan if none is given; return it like `show`."""
         accounts = (await self._engine()).accounts
         await accounts.create(name, plan=plan)
         return await accounts.show(name)
 
     async def show(self, name: str) -> Answer:
-        """Plan and balance of an account, and how much of its limits it uses."""
+        """Return an account's plan and balance, and how much of its limits it uses."""
         return await (await self._engine()).accounts.show(name)
 
     async def set_plan(self, name: str, plan: str) -> Answer:
-        """Change an account's plan; its limits apply at once to what waits."""
+        """Change an account's plan; its limits apply at once to waiting jobs."""
         accounts = (await self._engine()).accounts
         await accounts.set_plan(name, plan)
         return await accounts.show(name)
@@ -48,7 +48,8 @@ class Accounts:
     ) -> Answer:
         """Give an account credits: bought, or a present.
 
-        The same `ref` (a payment's id) again changes nothing: the answer is `replayed`.
+        A second call with the same `ref` (a payment's id) changes nothing: its answer is
+        `replayed`.
         """
         return await (await self._engine()).accounts.grant(
             name, amount, reason=reason, ref=ref, conn=conn
@@ -59,7 +60,7 @@ class Accounts:
     ) -> Answer:
         """Take credits for something that is no job, once per `ref`.
 
-        InsufficientCredits, with `balance` and `required`, where there are too few.
+        Raises InsufficientCredits, with `balance` and `required`, if there are too few.
         """
         return await (await self._engine()).accounts.deduct(
             name, amount, ref=ref, reason=reason, conn=conn
@@ -68,31 +69,31 @@ class Accounts:
     async def refund(
         self, name: str, *, ref: str, reason: str | None = None, conn: Any = None
     ) -> Answer:
-        """Give back what was deducted under this `ref`, all of it, once."""
+        """Refund all that was deducted under this `ref`, once."""
         return await (await self._engine()).accounts.refund(name, ref=ref, reason=reason, conn=conn)
 
     async def ledger(self, name: str, *, limit: int = 100, before: int | None = None) -> Answers:
-        """Every movement of an account's credits, newest first.
+        """Return every change of an account's credits, newest first.
 
-        The next page begins `before` the last id of this one.
+        For the next page, pass the last id of this one as `before`.
         """
         return await (await self._engine()).accounts.ledger(name, limit=limit, before=before)
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> Answers:
-        """Accounts by name; the next page begins `after` the last name of this one."""
+        """Return accounts by name; for the next page, pass the last name as `after`."""
         return await (await self._engine()).accounts.list(limit=limit, after=after)
 
     async def plans(self) -> Answers:
-        """Every plan as it is in force, with what was edited at run time."""
+        """Return every plan as it is in force, with the options that were edited at run time."""
         return await (await self._engine()).accounts.plans()
 
     async def edit_plan(self, /, name: str, **options: Any) -> None:
-        """Override a plan at run time, over restarts; None goes back to what is declared.
+        """Override options of a plan; None returns an option to its declared value.
 
-        The options are those of `app.plan`.
+        The overrides survive restarts. The options are those of `app.plan`.
         """
         await (await self._engine()).accounts.edit_plan(name, **options)
 
     async def reset_plan(self, name: str) -> None:
-        """Drop every override."""
+        """Remove all overrides of a plan."""
         await (await self._engine()).accounts.reset_plan(name)

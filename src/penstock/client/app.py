@@ -1,4 +1,4 @@
-"""`Penstock`: what an app declares, and its way to the database."""
+"""`Penstock`: what an app declares, and its access to the database."""
 
 import asyncio
 import inspect
@@ -41,7 +41,7 @@ from penstock.security.callback_token import DEFAULT_URL, Outside
 from penstock.security.roots import moved, read_roots
 
 BACKGROUND_SECONDS = 5.0
-"""How long jobs that run here (`inline`) may go on when the app is closed."""
+"""How long jobs that run in this process (`inline`) may go on when the app is closed."""
 
 Classifier = TypeVar("Classifier", bound=Extension)
 _Declared = TypeVar("_Declared", bound=Item)
@@ -51,10 +51,11 @@ class Penstock:
     """The queues, plans and kinds of job of one app. Nothing is opened before the first use.
 
     dsn       the database, instead of PENSTOCK_DSN; without either, an embedded one
-    home      where the embedded one lies, instead of PENSTOCK_HOME (./.penstock)
-    name      what declarations are signed with; the module's name unless said
-    accounts  "strict" refuses accounts that were not created before, "open" makes them at their
-              first submit. It counts for all apps of the database; None leaves it as it is (open)
+    home      the folder of the embedded one, instead of PENSTOCK_HOME (./.penstock)
+    name      the app's name in the database, by which it owns its declarations; by default the
+              module's name
+    accounts  "strict" refuses accounts that were not created before, "open" creates them at their
+              first submit. It applies to all apps of the database; None leaves it as it is (open)
     """
 
     def __init__(
@@ -66,15 +67,15 @@ class Penstock:
         accounts: Literal["open", "strict"] | None = None,
     ) -> None:
         Word(("open", "strict")).read(accounts, "accounts")
-        self.place = source_location.of_caller()
-        self.name = Text().read(name, "name") or self.place.app
+        self.location = source_location.of_caller()
+        self.name = Text().read(name, "name") or self.location.app
         self.queues: dict[str, Queue] = {}
         self.plans: dict[str, Plan] = {}
         self.kinds: dict[str, Kind[..., Any]] = {}
         self.accounts = Accounts(self.engine)
         self.sync = Sync(self)
         self.base = DEFAULT_URL
-        """Where this process serves the API, if it does: callbacks come in there by default."""
+        """The address of the API in this process, if it serves one: the default for callbacks."""
         self._dsn = read_address(dsn, "dsn")
         self._home = home
         self._strict = None if accounts is None else accounts == "strict"
@@ -82,12 +83,12 @@ class Penstock:
         self._engines = Engines(self._connect, lambda: driver(self.settings))
         self._extensions: list[Extension] = []
         self._background: set[asyncio.Task[None]] = set()
-        self._version = 0  # goes up with each declaration
+        self._version = 0  # incremented by each declaration
         self._declared = 0  # the version that the database knows
 
     @property
     def settings(self) -> Settings:
-        """What the environment and the arguments say, read at the first use."""
+        """The settings of the environment and the arguments, read at the first use."""
         if self._settings is None:
             settings = Settings.from_environment(environ, Path.cwd())
             if self._dsn is not None:
@@ -120,20 +121,21 @@ class Penstock:
         """Declare a queue.
 
         concurrency       how many of its jobs may run at once; None: no limit
-        rate, burst       how many may start, like "500/min", and how many of them at once
+        rate, burst       how many jobs may start, like "500/min", and how many of them at once
         order             aging (a priority point is worth one aging_step of waiting), strict, fair
         aging_step        10s
-        timeout           how long one start may take; 2m
-        stale_after       no progress for so long is shown as stale; 3m
-        stuck_after       and for so long, is taken for dead; 5m, or the time-out if longer
+        timeout           how long one attempt may take; 2m
+        stale_after       a running job without progress for this long is shown as stale; 3m
+        stuck_after       a running job without progress for this long is recovered; 5m, or the
+                          timeout if that is longer
         retry             Retries(attempts=3, backoff="linear", delay="5m")
         recovery          how often a job may lose its worker; 3
-        retention         how long ended jobs are kept, or "forever"; 7d
-        retention_failed  and failed ones; 90d
+        retention         how long finished jobs are kept, or "forever"; 7d
+        retention_failed  how long failed jobs are kept, or "forever"; 90d
         inline            run its jobs in the process that submits them
-        local_only        its model jobs may call addresses of private networks only
-        drive             worker, or "http" where no worker stands by: calls of the API run its
-                          jobs, and a submit starts the first one
+        local_only        its model jobs may only call addresses in private networks
+        drive             "worker", or "http" if there are no standing workers: calls of the API
+                          run its jobs, and a submit starts the first call
         """
         queue = make_queue(name, source_location.of_caller(), dict(locals()))
         return self._add("queue", self.queues, queue)
@@ -153,10 +155,10 @@ class Penstock:
 
         priority     of its accounts' jobs, -1000 to 1000, lower first; 0
         concurrency  how many jobs of one account may run at once; None: no limit
-        per_hour     how many one account may submit in an hour; None: no limit
-        weight       its share of a queue with order="fair"; 1
+        per_hour     how many jobs one account may submit in an hour; None: no limit
+        weight       an account's share of a queue with order="fair"; 1
         first_job    added to the priority of an account's first job ever, like -20; 0
-        default      accounts not seen before get it; else the first plan declared
+        default      new accounts get this plan; without any, the first plan that was declared
         """
         plan = make_plan(name, source_location.of_caller(), dict(locals()))
         return self._add("plan", self.plans, plan)
@@ -181,22 +183,22 @@ class Penstock:
         """Declare a kind of job; the function under it is its handler.
 
         A plain `def` runs in a thread. An `async def` shares the event loop of its worker with all
-        others: it has to await what takes long, or no other job there goes on meanwhile.
+        others: it has to await whatever takes long, otherwise it blocks the other jobs there.
 
         queue            where its jobs wait: a queue, or its name
-        name             the function's name unless said
-        dedupe           a parameter, Constant("…") or function of the payload: one live job per
-                         value
+        name             the name of the kind; by default the function's name
+        dedupe           a parameter, Constant("…") or function of the payload: at most one live
+                         job per value
         topic, account   a parameter, Constant("…"), or a function of the payload
         priority_offset  added to the priority of each of its jobs
-        timeout          instead of the queue's
-        attempts         instead of the queue's
+        timeout          how long one attempt may take, instead of the queue's timeout
+        attempts         how often a job may fail, instead of the queue's number
         isolation        "process": a plain `def` runs in a process of its own
-        memory           what that process may use, like "512MB"
+        memory           how much memory that process may use, like "512MB"
         price            in credits: a number, a function of the payload, Field("…", trusted=True),
                          or {"per": "images", "by": "quality", "standard": 1, "high": 3}
-        split            ("images", 4): a request for more becomes a batch of jobs with so many
-        webhook          an address of yours that is told of each end, signed
+        split            ("images", 4): a larger request becomes a batch of jobs with so many each
+        webhook          an address of yours that gets a signed message when a job has finished
         """
         given = dict(locals())  # each option by its name
         waits_in = name_of(queue, self.queues)
@@ -210,17 +212,20 @@ class Penstock:
         return declared
 
     def outside(self) -> Outside:
-        """What workers sign with, and where callbacks come in; Misconfigured without a secret."""
+        """Return the signing secrets and the address for callbacks.
+
+        Raises Misconfigured without a secret.
+        """
         settings = self.settings
         base = settings.public_url or self.base
         return Outside(read_roots(settings), base, settings.allow_private)
 
     def ticket(self, job_id: UUID | str) -> Ticket:
-        """The ticket of a job whose id was kept."""
+        """Return the ticket of a job by its id."""
         return Ticket(read_id(job_id, "job"), app=self)
 
     def batch(self, batch_id: UUID | str) -> Batch:
-        """Jobs that were submitted together, by the id that was kept (`ticket.batch`)."""
+        """Return a batch by its id (`ticket.batch`)."""
         return Batch(read_id(batch_id, "batch"), app=self)
 
     def token(
@@ -232,23 +237,25 @@ class Penstock:
         ttl: Duration = "1h",
         allow: Sequence[Right] = ("read",),
     ) -> str:
-        """A short token for a page: it opens this one job, topic or account, until it is over."""
+        """Make a short-lived token for a page: it opens this one job, topic or account."""
         roots = read_roots(self.settings)
         return make_token(roots, job=job, topic=topic, account=account, ttl=ttl, allow=allow)
 
     def handlers(self) -> dict[str, Handler]:
-        """What a worker needs to run its jobs."""
+        """Return the handlers by kind, as a worker needs them."""
         return {name: kind.handler for name, kind in self.kinds.items()}
 
     def classify(self, extension: Classifier) -> Classifier:
-        """Teach the classifier an error of yours: a class, a verdict, or None if it is not known.
+        """Register a function that classifies your own errors.
+
+        It returns a class, a verdict, or None if it does not know the error:
 
             @app.classify
             def ours(error):
                 return "overloaded" if isinstance(error, vendor.Busy) else None
 
-        It is asked about each exception of a chain, before all that Penstock knows itself. The
-        classes are those of `penstock.failures.verdict.CLASSES`.
+        It is called with each exception of a chain, before Penstock's own rules. The classes are
+        those of `penstock.failures.verdict.CLASSES`.
         """
         try:
             inspect.signature(extension).bind(None)
@@ -261,14 +268,14 @@ class Penstock:
         return extension
 
     async def dsn(self) -> str:
-        """Where the database is; an embedded one runs then."""
+        """Return the address of the database; start it if it is the embedded one."""
         return await join_database(self.settings, self)
 
     async def engine(self) -> Engine:
-        """The engine of the running loop, on a database that knows what is declared.
+        """Return the engine of the running loop, on a database that knows all declarations.
 
-        The first use connects, starts an embedded database and brings its schema up, safely from
-        several loops, threads and processes at once; on a server an old schema is refused.
+        The first use connects, starts an embedded database and migrates its schema. Several
+        loops, threads and processes may do so at once. On a server, an old schema is refused.
         """
         engine = await self._engines.get()
         if self._declared != self._version:
@@ -276,20 +283,20 @@ class Penstock:
         return engine
 
     async def declare(self, engine: Engine) -> None:
-        """Make the database know what is declared here. Cheap where it knows already."""
+        """Send this app's declarations to the database. Cheap if nothing has changed."""
         version = self._version
         items: list[Item] = [*self.queues.values(), *self.plans.values(), *self.kinds.values()]
-        await declare(engine, items, self.name, self.place, strict=self._strict)
+        await declare(engine, items, self.name, self.location, strict=self._strict)
         self._declared = version
 
     def changed(self) -> None:
-        """Something is declared that the database does not know yet."""
+        """Note that there are declarations that the database does not know yet."""
         self._version += 1
 
     def may_ride(self, queue: str) -> bool:
-        """Whether the next commit may carry the wake-up: there was none for a moment.
+        """Whether the next commit may carry the wake-up, because the last one is long enough ago.
 
-        Not from a thread without a loop of ours.
+        False in a thread without an event loop of this app.
         """
         opened = self._engines.current()
         return opened is not None and opened.waker.may_join_commit(queue)
@@ -305,7 +312,7 @@ class Penstock:
             opened.driver.notify(queue)
 
     def refuse_undriven(self, queue: str) -> None:
-        """Refuse a submit that could not start a call. A test runs its jobs itself."""
+        """Refuse a submit that could not start a call; not in a test, which runs its own jobs."""
         if self.settings.public_url is None and not self.is_tested:
             raise Misconfigured(
                 f'queue {queue} is driven by calls (drive="http"), and PENSTOCK_PUBLIC_URL is not '
@@ -314,31 +321,31 @@ class Penstock:
             )
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something run beside, in the running loop."""
+        """Run a coroutine in the background of the running loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     @property
     def is_tested(self) -> bool:
-        """Whether it uses a test's database now."""
+        """Whether the app uses a test's database now."""
         return Testing.is_open(self)
 
     def testing(self) -> Testing:
-        """`async with app.testing() as t: …`: a database of its own, and time that moves."""
+        """`async with app.testing() as t: …`: a separate database and a movable clock."""
         return Testing(self)
 
     async def move(self, dsn: str | None) -> None:
-        """Use another database from now on; None goes back to the app's own."""
+        """Use another database from now on; None returns to the app's own."""
         await self.close()
         self._settings = None if dsn is None else moved(self.settings, dsn)
         self._declared = -1
 
     async def close(self) -> None:
-        """Send what is still to be sent, and let go of connections and the embedded database.
+        """Send pending messages, and close the connections and the embedded database.
 
-        Of this loop and of `sync`; other loops close theirs when they end. Using the app again
-        opens it again.
+        This closes the connections of this loop and of `sync`; other loops close theirs when they
+        end. The next use of the app opens it again.
         """
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=BACKGROUND_SECONDS)
@@ -354,9 +361,9 @@ class Penstock:
 
     def _add(self, what: str, known: dict[str, Any], new: _Declared) -> _Declared:
         before = known.get(new.name)
-        if before is not None and not new.place.again(before.place):
+        if before is not None and not new.location.again(before.location):
             raise Misconfigured(
-                f"{what} {new.name} is declared twice: at {before.place} and at {new.place}. "
+                f"{what} {new.name} is declared twice: at {before.location} and at {new.location}. "
                 "Give one of them another name."
             )
         known[new.name] = new

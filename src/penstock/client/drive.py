@@ -1,7 +1,7 @@
-"""Starting the calls of queues that no worker stands by (`drive="http"`).
+"""Start the calls of driven queues, which have no standing workers (`drive="http"`).
 
-A submit begins the first call after its commit, and waits for nothing: a call that gets lost costs
-time and no job, since the next submit, any call and every standing server begin one again.
+A submit starts the first call after its commit and does not wait for it. A lost call delays jobs
+but loses none: the next submit, any other call and every standing server start a new one.
 """
 
 import asyncio
@@ -16,19 +16,20 @@ from penstock.errors import PenstockError
 from penstock.net.drive_call import call, warn
 from penstock.security.roots import Roots, read_roots
 
-# Calls for one queue, by one process: a second one while the first works is answered at once.
+# Between two calls for one queue by one process: a second call is answered at once anyway while the
+# first one works.
 PAUSE_SECONDS = 0.5
-# How long what is known of a database's driven queues is taken for true.
+# How long the list of driven queues is cached.
 FRESH_SECONDS = 5.0
 MOST_KNOWN = 10_000
-# How often a standing server polls for work that nobody drives.
+# How often a standing server polls for driven queues that have work and no call.
 POLL_SECONDS = 3.0
 
 
 def driver(settings: Settings) -> Notifier:
-    """What notifies the API of queues with work, as workers are notified: few times, and late.
+    """Return the notifier that calls the API for queues with work; it coalesces its calls.
 
-    It knows nothing of the app, which may be dropped before it.
+    It holds no reference to the app, which may be dropped before it.
     """
 
     async def send(queues: Sequence[str]) -> None:
@@ -41,7 +42,7 @@ def driver(settings: Settings) -> Notifier:
 
 
 class Drives:
-    """The same in a server, which learns from the database which queues are driven."""
+    """Starts the calls in a server, which reads from the database which queues are driven."""
 
     def __init__(
         self,
@@ -52,9 +53,10 @@ class Drives:
         *,
         kinds: Callable[[], Sequence[str]],
     ) -> None:
-        """`own`: the queues that are worked on at `base`, where that is this server itself.
+        """Call `base` for driven queues.
 
-        `kinds`: those that this server has handlers for.
+        `own`: the queues with a handler in this server, if `base` is this server itself.
+        `kinds`: the kinds for which this server has handlers.
         """
         self._own = own
         self._kinds = kinds
@@ -66,11 +68,11 @@ class Drives:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submitted(self, kinds: Collection[str]) -> None:
-        """Jobs of these kinds may be due now; after commit. Comes back at once."""
+        """Start calls for jobs of these kinds; call it after the commit. Returns at once."""
         self._drive("kind", kinds)
 
     def due(self, queues: Collection[str | None]) -> None:
-        """The same of these queues."""
+        """Start calls for these queues. Returns at once."""
         self._drive("queue", queues)
 
     def _drive(self, what: str, names: Collection[str | None]) -> None:
@@ -91,14 +93,14 @@ class Drives:
         return self._base is not None
 
     async def call(self, queue: str, *, body: dict[str, object] | None = None) -> bool:
-        """Begin a call now, at the address that is configured; without one, nothing is called."""
+        """Start a call now, at the configured address; without an address, warn and return."""
         if self._base is None:
             warn(queue, "PENSTOCK_PUBLIC_URL is not set, so this server cannot call the API")
             return False
         return await call(self._roots, self._base, queue, body)
 
     async def poll(self) -> None:
-        """For ever: begin calls for driven queues with work that nobody drives."""
+        """Start calls for driven queues that have work and no call, for ever."""
         while True:
             with suppress(PenstockError, OSError):
                 self._notify(await self._engine.drive.due(self._kinds()))
@@ -110,9 +112,9 @@ class Drives:
         await self._notifier.close()
 
     async def _learn(self, what: str, name: str) -> None:
-        """Which queues are driven that it names; then a call begins at once."""
+        """Read which queues of this kind or name are driven, and start calls for them at once."""
         until = time.monotonic() + FRESH_SECONDS
-        # At once known as not known: a storm of submits asks once.
+        # Cached before the answer, so that many submits at once send one query.
         self._known[what, name] = (until, self._known.get((what, name), (0.0, []))[1])
         if len(self._known) > MOST_KNOWN:
             self._known.clear()

@@ -1,10 +1,10 @@
-"""One engine per event loop, since a connection belongs to the loop it was opened in.
+"""One engine per event loop, since a connection belongs to the loop in which it was opened.
 
-The end of a loop closes its engine, whether anybody calls `close` or not: `asyncio.run` (and
-whatever else ends a loop in good order) ends the async generators that are still open, and each
-engine is held by one.
+The end of a loop closes its engine, even if the app does not call `close`: `asyncio.run` (and
+everything else that ends a loop in good order) closes the async generators that are still open,
+and one of them holds the engine.
 
-An embedded server is used by however many apps, loops and threads, and started once per process.
+An embedded server is started once per process and shared by all its apps, loops and threads.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from penstock.engine.engine import Engine
 from penstock.engine.queries.events import WAKE_PAUSE_SECONDS, Notifier
 
 CLOSE_SECONDS = 10.0
-"""How long connections may be in use when a loop ends; then they are cut."""
+"""How long connections may stay in use when a loop ends; then they are cut."""
 
 _Declare = Callable[[Engine], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """An engine of one loop, and what notifies its workers and the API in the background."""
+    """An engine of one loop, with the notifiers that wake workers and call the API."""
 
     engine: Engine
     waker: Notifier
@@ -41,22 +41,23 @@ class Opened:
 
 
 async def connect(dsn: str, declare: _Declare, *, own: bool) -> Engine:
-    """An engine on a database with the present schema that knows what is declared.
+    """Open an engine on a database with the current schema, and send the declarations.
 
-    `own`: the embedded one, whose schema is brought up; that of a server is refused if it is old.
+    `own`: it is the embedded database, whose schema is migrated. A server with an old schema is
+    refused.
     """
     conn = await open_connection(dsn, frugal=not own)
     try:
         if own:
             await migrations.up(conn)
         else:
-            # A line that breaks in between breaks the end of the transaction, too.
+            # If the connection breaks in between, ending the transaction fails, too.
             with translated():
                 async with conn.transaction():
                     await version.admit(conn)
     finally:
         await conn.close()
-    # Workers need sessions of their own; to submit, any way to the server will do.
+    # Workers need sessions of their own; submits also work through a pooler.
     with translated():
         frugal = not own and await is_pooled(dsn)
     engine = await Engine.open(dsn, frugal=frugal)
@@ -74,14 +75,14 @@ class Engines:
     def __init__(
         self, connect: Callable[[], Awaitable[Engine]], driver: Callable[[], Notifier]
     ) -> None:
-        """`driver`: makes what starts the calls of queues that no worker stands by."""
+        """`driver`: makes the notifier that starts the calls of driven queues."""
         self._connect = connect
         self._driver = driver
         self._by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[Opened]] = {}
         _all.add(self)
 
     async def get(self) -> Engine:
-        """The running loop's engine; the first to ask opens it, others wait for that."""
+        """Return the running loop's engine; the first caller opens it, the others wait."""
         loop = asyncio.get_running_loop()
         if (opening := self._by_loop.get(loop)) is None:
             self._forget_closed_loops()
@@ -89,11 +90,11 @@ class Engines:
             opening.add_done_callback(_retrieve)
         if opened := _result(opening):
             return opened.engine
-        # Shielded: one caller may give up while others wait.
+        # Shielded, since one caller may give up while others wait.
         return (await asyncio.shield(opening)).engine
 
     async def close(self) -> None:
-        """Let go of the running loop's engine, if it has one."""
+        """Close the running loop's engine, if it has one."""
         opening = self._by_loop.get(asyncio.get_running_loop())
         if opening is not None:
             await asyncio.wait([opening])
@@ -105,12 +106,12 @@ class Engines:
         return any(not loop.is_closed() for loop in list(self._by_loop))
 
     def forget_parent(self) -> None:
-        """A forked child must not write to its parent's connections, nor even close them."""
+        """Keep a forked child from using its parent's connections, or even closing them."""
         _the_parents.append(self._by_loop)
         self._by_loop = {}
 
     def current(self) -> Opened | None:
-        """What the running loop has, if it is open."""
+        """Return the running loop's engine and notifiers, if they are open."""
         try:
             opening = self._by_loop.get(asyncio.get_running_loop())
         except RuntimeError:
@@ -139,7 +140,7 @@ class Engines:
 
 
 def _retrieve(opening: "asyncio.Task[Opened]") -> None:
-    """All who waited for it may have given up: then nobody else asks how it went."""
+    """Retrieve the exception: if all callers have given up, asyncio would log it as unread."""
     if not opening.cancelled():
         opening.exception()
 
@@ -166,7 +167,7 @@ async def _keep(
 
 
 async def join_database(settings: Settings, user: object) -> str:
-    """The address of the database: the given one, or that of the embedded one, which is started."""
+    """Return the configured address, or start the embedded database and return its address."""
     if settings.dsn is not None:
         return settings.dsn
     # In a thread, since starting a server takes a second and blocks.
@@ -174,17 +175,20 @@ async def join_database(settings: Settings, user: object) -> str:
 
 
 async def leave_database(settings: Settings, user: object) -> None:
-    """End the use of an embedded server; the last user stops it. Else it is left at exit."""
+    """End this app's use of an embedded server; the last user stops it.
+
+    A process that does not call this ends its use at exit.
+    """
     if settings.dsn is None:
         await asyncio.to_thread(_servers.leave, settings.home, user)
 
 
 class _Servers:
-    """The embedded servers this process uses, each once."""
+    """The embedded servers that this process uses, each once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # With their users; an app that was dropped without being closed is no user any more.
+        # With their users. Weak references: a dropped app is no user, even if it was not closed.
         self._used: dict[Path, tuple[Embedded, weakref.WeakSet[object]]] = {}
 
     def join(self, home: Path, user: object) -> str:
@@ -206,8 +210,8 @@ class _Servers:
                 server.leave()
 
 
-# Held here and not by the app alone: the connections of an app that was dropped must not be closed
-# by the garbage collector, at any moment and in any thread, but by the end of their loop.
+# Held here and not by the app alone: the end of their loop must close the connections of a dropped
+# app, not the garbage collector, which runs at any moment and in any thread.
 _keepers: set[AsyncGenerator[None, None] | None] = set()
 _all: "weakref.WeakSet[Engines]" = weakref.WeakSet()
 _the_parents: list[object] = []
@@ -215,7 +219,7 @@ _servers = _Servers()
 
 
 def _forget_in_child() -> None:
-    """A forked child has no part in its parent's connections, or in its use of a server."""
+    """Drop the parent's connections and embedded servers in a forked child."""
     global _servers  # noqa: PLW0603  # its lock may have been held while we were forked
     _servers = _Servers()
     for engines in _all:

@@ -1,9 +1,9 @@
-"""Jobs that no standing worker runs: run in the process that submits them, or driven by calls.
+"""Start jobs without a standing worker: run them in the submitting process, or call the API.
 
-Inline, the queue is turned off by a switch. Validation, row, limits and history are the same; only
-who runs the job differs. The caller gets the ticket when the attempt has ended. What is submitted
-within the caller's own transaction cannot run before it commits, so it runs in the background, once
-the job can be read.
+An inline job runs in the process that submits it. Validation, row, limits and history are those of
+any other job. The caller gets the ticket after the attempt. A job that was submitted within the
+caller's own transaction cannot run before the commit, so it runs in the background, once it can be
+read.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from penstock.models.handlers.handler import Handler
 if TYPE_CHECKING:
     from penstock.client.kind import Kind
 
-# For the caller's transaction to commit; rolled back or later than this, nobody runs the job here.
+# How long to wait for the commit of the caller's transaction. After a rollback, or a commit later
+# than this, the job does not run here.
 COMMIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
@@ -28,9 +29,9 @@ _is_inside: ContextVar[bool] = ContextVar("penstock_inline", default=False)
 
 
 async def start(kind: "Kind[..., Any]", tickets: Sequence[Ticket], *, is_committed: bool) -> None:
-    """Begin a call that drives the queue, or run the jobs one after the other, to the end of each.
+    """Start a call that drives the queue, or run the jobs to their end, one after the other.
 
-    What such a job submits in turn runs beside it: it may want the slot that its parent has.
+    A job that such a job submits runs in the background: its parent may hold the slot it needs.
     """
     app = kind.app
     if not is_committed:
@@ -68,13 +69,13 @@ async def _run_all(kind: "Kind[..., Any]", tickets: Sequence[Ticket]) -> None:
 
 
 def _jobs_of(tickets: Sequence[Ticket]) -> Iterator[Ticket]:
-    """One for each job."""
+    """Yield one ticket for each job."""
     for ticket in tickets:
         yield from ticket.tickets if isinstance(ticket, BatchTicket) else (ticket,)
 
 
 async def _is_committed(ticket: Ticket) -> bool:
-    """Wait until the transaction that submitted it has committed; False: it has not, for long."""
+    """Wait until the transaction that submitted it has committed; False after a time limit."""
     try:
         async with asyncio.timeout(COMMIT_SECONDS):
             while True:
@@ -96,8 +97,8 @@ async def run_jobs(
     tracebacks: bool,
     job: UUID | None = None,
 ) -> int:
-    """Run what is due until there is nothing, or only `job`; how many attempts there were."""
-    # Here, since an app that only submits needs no worker.
+    """Run due jobs until there are none, or only `job`; return the number of attempts."""
+    # Imported here, since an app that only submits needs no worker.
     from penstock.worker.worker import Options, Worker
 
     options = Options(name=name, until_idle=True, job=job, webhooks=False, tracebacks=tracebacks)

@@ -1,4 +1,4 @@
-"""A kind of job: what `@app.job` makes of a function."""
+"""`Kind`: what `@app.job` makes of a function."""
 
 import functools
 import inspect
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from penstock.client.config.declared import read_link
-from penstock.client.config.source_location import Place, of_function
+from penstock.client.config.source_location import SourceLocation, of_function
 from penstock.client.sources import OPTIONS, Sources, read_sources
 from penstock.client.submission import Submission
 from penstock.engine.options.forms import read_name, wrong
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Hook = TypeVar("Hook", bound=Callable[..., Awaitable[None]])
+Callback = TypeVar("Callback", bound=Callable[..., Awaitable[None]])
 
 
 class Kind(Submission, Generic[P, R]):
-    """Called, it is the function it was made of; `submit` makes a job of the same arguments."""
+    """A kind of job. A call runs the function itself; `submit` makes a job of the arguments."""
 
-    __name__: str  # the function's, with all else that `update_wrapper` takes over
+    __name__: str  # the function's, like all else that `update_wrapper` copies
 
-    def __init__(  # noqa: PLR0913  # the parts, checked by `make_kind`
+    def __init__(  # noqa: PLR0913  # all named, checked by `make_kind`
         self,
         *,
         app: "Penstock",
@@ -37,7 +37,7 @@ class Kind(Submission, Generic[P, R]):
         handler: Handler,
         declared: dict[str, Any],
         sources: Sources,
-        place: Place,
+        location: SourceLocation,
     ) -> None:
         """Use `@app.job(...)`."""
         functools.update_wrapper(self, function)
@@ -50,17 +50,17 @@ class Kind(Submission, Generic[P, R]):
         self.handler = handler
         self._declared = declared
         self.sources = sources
-        self.place = place
+        self.location = location
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<job kind {self.name} of queue {self.queue}, {self.place}>"
+        return f"<job kind {self.name} of queue {self.queue}, {self.location}>"
 
     @property
     def declared(self) -> dict[str, Any]:
-        """Its options as `declare_kind` takes them."""
+        """Its options in the form of `declare_kind`."""
         has_on_finish = {"has_on_finish": True} if self.handler.on_finish is not None else {}
         return {**self._declared, **has_on_finish}
 
@@ -72,25 +72,26 @@ class Kind(Submission, Generic[P, R]):
 
     @property
     def driven(self) -> bool:
-        """Whether calls of the API run its jobs, and not workers that stand by."""
+        """Whether calls of the API run its jobs, and not standing workers."""
         queue = self.app.queues.get(self.queue)
         return queue is not None and queue.driven and not self.inline
 
-    def on_finish(self, hook: Hook) -> Hook:
-        """`async def store(job, conn)`: runs when a job has ended; what it writes counts once.
+    def on_finish(self, callback: Callback) -> Callback:
+        """Register `async def store(job, conn)`, which runs when a job has finished.
 
-        Where a worker ends the job, what it writes with `conn` is committed together with the end.
-        Of other ends (a waiting job is cancelled or expires, upkeep times it out, a callback comes)
-        a worker or API of the app tells it shortly after, in a transaction of its own.
+        If a worker finishes the job, what the function writes with `conn` is committed in the same
+        transaction. If the job finishes otherwise (a waiting job is cancelled or expires, upkeep
+        times it out, a callback arrives), a worker or API of the app calls the function shortly
+        after, in a transaction of its own. Its writes are committed exactly once.
         """
-        written: Any = hook
+        written: Any = callback
         if not inspect.iscoroutinefunction(written):
             raise Misconfigured(
                 f"on_finish of job kind {self.name} must be `async def store(job, conn)`: it runs "
                 "inside the finishing transaction, on a connection that is used with await"
             )
         try:
-            inspect.signature(hook).bind(None, None)
+            inspect.signature(callback).bind(None, None)
         except TypeError:
             raise Misconfigured(
                 f"on_finish of job kind {self.name} must take two arguments, the job and the "
@@ -98,15 +99,15 @@ class Kind(Submission, Generic[P, R]):
             ) from None
         if self.handler.on_finish is not None:
             raise Misconfigured(f"job kind {self.name} has an on_finish already: put both in one")
-        self.handler.on_finish = hook
+        self.handler.on_finish = callback
         self.app.changed()
-        return hook
+        return callback
 
 
 def make_kind(
     app: "Penstock", function: Callable[P, R], queue: str, given: Mapping[str, Any]
 ) -> Kind[P, R]:
-    """Check every option and the function's signature, and leave to SQL what was not given."""
+    """Check every option and the function's signature; SQL sets the defaults of the others."""
     _refuse_no_handler(function)
     kind = read_name(function.__name__ if given["name"] is None else given["name"], "kind")
     parameters = Parameters.of(function, kind)
@@ -138,14 +139,14 @@ def make_kind(
         handler=handler,
         declared=declared,
         sources=sources,
-        place=of_function(inspect.unwrap(function)),
+        location=of_function(inspect.unwrap(function)),
     )
 
 
 def _refuse_no_handler(function: Any) -> None:
     if isinstance(function, Kind):
         raise Misconfigured(
-            f"job kind {function.name} is one already: a function can be one kind of job"
+            f"this function is already job kind {function.name}: a function can be one kind only"
         )
     if not inspect.isfunction(inspect.unwrap(function)) and not inspect.ismethod(function):
         raise Misconfigured(
@@ -154,13 +155,13 @@ def _refuse_no_handler(function: Any) -> None:
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise Misconfigured(
-            f"handler {function.__name__} has a `yield`: return the result, and send what comes "
-            "before with `job.emit(...)` or `job.progress(...)`"
+            f"handler {function.__name__} has a `yield`: return the result, and send partial "
+            "results with `job.emit(...)` or `job.progress(...)`"
         )
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    # Also below a plain decorator, which then hands on what has to be awaited.
+    # Also below a plain decorator, which then returns the coroutine of the function.
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         inspect.unwrap(function)
     )

@@ -1,8 +1,8 @@
-"""Where a job's dedupe key, topic, account and price come from, and how large requests are split.
+"""Sources of a job's dedupe key, topic, account and price, and how large requests are split.
 
-A field, a constant, a number or a table is declared to SQL, which then finds the value for every
-caller. A function is the app's own code: it is called at each submit, and plain SQL cannot submit
-such a kind.
+A field, a constant, a number or a table is declared to SQL, which then determines the value for
+every caller. A function is the app's own code: Python calls it at each submit, and plain SQL cannot
+submit such a kind.
 """
 
 import inspect
@@ -34,7 +34,7 @@ class Field:
 
     name: str
     trusted: bool = False
-    """Only the app's own backend submits, so what the field says may be the price."""
+    """Only the app's own backend submits, so the value of the field may be the price."""
 
 
 Source = str | Constant | Callable[[dict[str, Any]], str | int | None]
@@ -42,32 +42,32 @@ Source = str | Constant | Callable[[dict[str, Any]], str | int | None]
 Price = int | Field | Mapping[str, int | str | bool] | Callable[[dict[str, Any]], int]
 """Credits; a table of them; a function of the payload; or a trusted parameter that holds them."""
 Split = tuple[str, int]
-"""A parameter that counts or lists something, and how much of it one job takes at most."""
+"""A parameter that is a number or a list, and how much of it one job takes at most."""
 
 _TABLE = '{"per": "images", "by": "quality", "standard": 1, "high": 3}'
 _MOST = 1_000_000
 
 OPTIONS = ("dedupe", "topic", "account")
-# What they determine, by field of a job.
+# The field of a job that each option determines.
 _FIELDS = {"dedupe": "dedupe_key", "topic": "topic", "account": "account", "price": "price"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Those of one kind."""
+    """The sources of one kind."""
 
     declared: dict[str, Any]
-    """As `declare_kind` takes them."""
+    """In the form of `declare_kind`."""
     computed: Mapping[str, Function]
     filled: Mapping[str, Any]
-    """Defaults of the fields among them: SQL reads the payload, and knows no defaults."""
+    """Default values of the fields that are sources: SQL reads the payload only."""
 
     def complete(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The payload with those fields in it that a key is read from."""
+        """Return the payload with the default values of the fields that are sources."""
         return {**self.filled, **payload} if self.filled else payload
 
     def compute(self, payload: dict[str, Any], *, index: int = 0) -> dict[str, str | int]:
-        """What the functions return for one payload, by field of the job."""
+        """Call the functions with one payload; return their values by field of the job."""
         values: dict[str, str | int] = {}
         for field, function in self.computed.items():
             value = function(payload)
@@ -80,7 +80,7 @@ class Sources:
             elif field == "price" or value is not None:
                 whole = f"a whole number from 0 to {CREDITS_MAX}"
                 raise Invalid(
-                    f"the function for {field} must answer "
+                    f"the function for {field} must return "
                     f"{whole if field == 'price' else 'a text, a number or None'}, not "
                     f"{type(value).__name__}",
                     code="invalid_job",
@@ -97,7 +97,7 @@ def read_sources(
     split: Split | None = None,
     **given: Source | None,
 ) -> Sources:
-    """What `@app.job(dedupe=…, topic=…, account=…, price=…, split=…)` means for a handler."""
+    """Read `@app.job(dedupe=…, topic=…, account=…, price=…, split=…)` for a handler."""
     declared: dict[str, Any] = {}
     computed: dict[str, Function] = {}
     for option, source in given.items():
@@ -130,7 +130,7 @@ def _declared(option: str, source: Any, names: tuple[str, ...]) -> dict[str, str
         case str():
             raise _names_nothing(option, source, names)
         case Constant():
-            # None would pass as "nothing was given".
+            # `or ""`: None would pass as "not given".
             return {option: Text().read(source.value or "", option)}
     raise wrong(
         option,
@@ -140,11 +140,14 @@ def _declared(option: str, source: Any, names: tuple[str, ...]) -> dict[str, str
 
 
 def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
-    """A text that is no parameter: read as a constant, it would make all jobs the same one's."""
+    """The error for a text that is no parameter.
+
+    Read as a constant, a misspelt parameter would give all jobs the same value.
+    """
     allowed = f"as a text it names a parameter, and known are {', '.join(known) or 'none'}."
     allowed += did_you_mean(name, known)
     if 1 <= len(name) <= TEXT_MAX:
-        allowed += f" For one value in all jobs say {option}=Constant({name!r})"
+        allowed += f" For one value in all jobs write {option}=Constant({name!r})"
         allowed += f", in TOML {option} = {{ constant = {json.dumps(name)} }}"
     return wrong(option, name, allowed)
 
@@ -152,7 +155,7 @@ def _names_nothing(option: str, name: str, known: tuple[str, ...]) -> Invalid:
 def _defaults(parameters: Parameters, fields: list[str]) -> dict[str, Any]:
     values = {field: parameters.defaults.get(field) for field in fields}
     for field, value in values.items():
-        encode(value, field)  # refused now rather than at each submit
+        encode(value, field)  # fails now rather than at each submit
     return {field: value for field, value in values.items() if value is not None}
 
 
@@ -161,7 +164,7 @@ def _is_plain_function(source: Any) -> TypeGuard[Function]:
 
 
 def _price(parameters: Parameters, price: Any) -> tuple[int | dict[str, Any], list[str]]:
-    """As `declare_kind` takes it, and the payload's fields that SQL reads for it."""
+    """Return the price in the form of `declare_kind`, and the payload's fields it is read from."""
     match price:
         case bool():
             pass
@@ -172,7 +175,7 @@ def _price(parameters: Parameters, price: Any) -> tuple[int | dict[str, Any], li
         case Field():
             return _from_field(parameters, price.name, trusted=price.trusted)
         case Mapping() if "field" in price and not {"per", "by"} & price.keys():
-            # As `penstock.toml` writes a field.
+            # The form of a field in `penstock.toml`.
             trusted = price.get("trusted", False)
             if not isinstance(trusted, bool) or price.keys() - {"field", "trusted"}:
                 form = 'a field is written as {"field": "cost", "trusted": true}'
@@ -203,21 +206,21 @@ def _known(parameters: Parameters) -> str:
 
 
 def _untrusted(parameters: Parameters, name: Any) -> Invalid:
-    """Whoever submits a job writes its payload, and could make it free."""
+    """The error for a price in the payload: the submitter writes it and could make a job free."""
     if name not in parameters.names:
         return wrong("price", name, f"it names a parameter, and known are {_known(parameters)}")
     return Invalid(
-        f"price is taken from the parameter {name}, so whoever submits the job could set it to 0",
+        f"price is taken from the parameter {name}, so the submitter of a job could set it to 0",
         code="invalid_option",
         field="price",
         hint="Give a number, a table or a function of the payload. If only your own backend submits"
-        f' this kind, say so: price=Field("{name}", trusted=True), in TOML price = {{ field = '
+        f' this kind, declare it: price=Field("{name}", trusted=True), in TOML price = {{ field = '
         f'"{name}", trusted = true }}; keys of accounts are then refused.',
     )
 
 
 def _table(parameters: Parameters, table: Mapping[Any, Any]) -> list[str]:
-    """The fields that a table reads; whatever is odd about it is refused by name."""
+    """Return the fields that a table reads; refuse mistakes in it, naming the key."""
     fields = {key: table[key] for key in ("per", "by") if key in table}
     for key, named in fields.items():
         if named not in parameters.names:

@@ -28,12 +28,12 @@ _LENGTHS = {option.name: option.form for option in JOB if isinstance(option.form
 
 
 class Submission:
-    """A kind of job with options for the next submit. Can be kept and used again."""
+    """A kind of job with options for its next submits. It can be kept and used again."""
 
     def __init__(self, kind: "Kind[..., Any]", given: Mapping[str, Any]) -> None:
         self.kind = kind
         self._given = given
-        # Those that the job has, by the names of NewJob.
+        # The options of the job itself, by the names of NewJob.
         self._options = {
             option: value for option, value in given.items() if option not in _OF_THE_SUBMIT
         }
@@ -56,21 +56,22 @@ class Submission:
         idempotency_key: str | None = None,
         conn: Any = None,
     ) -> "Submission":
-        """The same with more options; what is not said stays as it was.
+        """Return the same with more options; options that are not given stay as they were.
 
-        account          whose job it is, instead of what the kind says
+        account          the account of the job, instead of the kind's
         priority         -1000 to 1000, lower first, instead of the plan's
         delay, run_at    when it is due: after a time, or at a moment with a time zone
-        dedupe_key       jobs of one kind and account with the same key are one while it lives
-        topic            what it belongs to, to watch many jobs together
-        price            in credits, instead of what the kind says; of a split request, for all
+        dedupe_key       while a job of this kind and account with the same key is live, a submit
+                         returns that one
+        topic            a name under which many jobs are watched together
+        price            in credits, instead of the kind's; the whole price of a split request
         max_attempts     how often it may fail
-        timeout          how long one start may take
-        expires          not started by then: failed, `expired`
-        metadata         a small JSON object that comes back with the job
-        webhook_url      an https:// address that is told of its end; a public one, unless
-                         PENSTOCK_ALLOW_PRIVATE is set
-        idempotency_key  a repeated submit with this key answers the first one's job
+        timeout          how long one attempt may take
+        expires          if it has not started after this time, it fails with `expired`
+        metadata         a small JSON object that is returned with the job
+        webhook_url      an https:// address that gets a message when the job has finished; a public
+                         one, unless PENSTOCK_ALLOW_PRIVATE is set
+        idempotency_key  a repeated submit with this key returns the first one's job
         conn             your own connection: the job exists when your transaction commits
         """
         given = {option: value for option, value in locals().items() if value is not None}
@@ -83,7 +84,7 @@ class Submission:
                     error.code = "invalid_job" if error.code == "invalid_option" else error.code
                     raise
         if webhook_url is not None:
-            # Where its name leads is looked at when it is called.
+            # The host name is resolved, and its addresses checked, when it is called.
             read_public(webhook_url, allow_private=self.kind.app.settings.allow_private)
         given = {**self._given, **given}
         if "delay" in given and "run_at" in given:
@@ -95,7 +96,7 @@ class Submission:
         return Submission(self.kind, given)
 
     async def submit(self, /, *positions: Never, **payload: Any) -> Ticket:
-        """Accept one job, and come back at once with its ticket; a BatchTicket with `split`."""
+        """Submit one job and return its ticket at once; a BatchTicket with `split`."""
         self.refuse_positions(positions)
         job = self.new_job(payload)
         await self.refuse_private_webhook()
@@ -104,9 +105,10 @@ class Submission:
         return ticket
 
     async def submit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[Ticket]:
-        """Accept any number of jobs, all or none, in one transaction; tickets in order.
+        """Submit any number of jobs, all or none, in one transaction; return tickets in order.
 
-        Those that are new form one batch, `ticket.batch`; one with a live twin is in none of it.
+        The new jobs form one batch, `ticket.batch`. A row whose dedupe key belongs to a live job
+        gets that job's ticket and is not in the batch.
         """
         batch = self.new_batch(rows)
         if not batch.kinds:
@@ -117,7 +119,7 @@ class Submission:
         return tickets
 
     async def refuse_private_webhook(self) -> None:
-        """Before anything is written: an address whose name leads into the operator's network."""
+        """Refuse, before anything is written, a host name that resolves to a private address."""
         url = self._given.get("webhook_url")
         if url is not None:
             await refuse_private(url, allow_private=self.kind.app.settings.allow_private)
@@ -131,7 +133,7 @@ class Submission:
         return self._given.get("conn")
 
     def refuse_positions(self, positions: tuple[Any, ...]) -> None:
-        """Later versions of a handler may have its fields in another order."""
+        """Refuse positional arguments: later versions of a handler may reorder its fields."""
         if positions:
             names = self.kind.parameters.names
             like = f"submit({names[0]}=...)" if names else "submit()"
@@ -142,16 +144,16 @@ class Submission:
             )
 
     def new_job(self, payload: Mapping[str, Any]) -> NewJob:
-        """What is asked for, checked as far as it can be without the database."""
+        """Return the job to submit, checked as far as possible without the database."""
         checked = self._checked(payload)
         computed = self.kind.sources.compute(checked)
         return NewJob(kind=self.kind.name, payload=checked, **{**computed, **self._options})
 
     def new_batch(self, rows: Iterable[Mapping[str, Any]]) -> Batch:
-        """The same for many. What is said for all of them is checked once."""
+        """Return the jobs to submit as a batch. Options that all of them share are checked once."""
         if "idempotency_key" in self._given:
             raise Invalid(
-                "idempotency_key is for one job: use submit, or give each of many a dedupe_key",
+                "idempotency_key is for one job: use submit, or give each job a dedupe_key",
                 code="invalid_job",
                 field="idempotency_key",
             )
@@ -175,7 +177,7 @@ class Submission:
         return self.kind.sources.complete(self.kind.parameters.check(payload, index=index))
 
     def _computed(self, payloads: list[dict[str, Any]]) -> dict[str, list[str | int | None]]:
-        """What the app's functions return for each payload, as columns."""
+        """Call the app's functions with each payload; return their values as columns."""
         sources = self.kind.sources
         if not sources.computed:
             return {}
@@ -187,11 +189,11 @@ class Submission:
         return {field: [row.get(field) for row in rows] for field in sources.computed}
 
     async def send(self, engine: Engine, job: NewJob) -> Ticket:
-        """Hand a checked job to the database."""
+        """Submit a checked job to the database."""
         self._refuse_undriven()
         await engine.uploads.refuse_foreign(job.kind, job.payload, job.account, conn=self.conn)
         queue = self.kind.queue
-        # With the commit, which saves a way to the server and back; the caller's own commit too.
+        # The wake-up is sent by the commit, which saves a round trip; also by the caller's own.
         rides = self.conn is not None or self.kind.app.may_ride(queue)
         wakes = rides and (self.conn is None or not is_two_phase(self.conn))
         submitted = await engine.jobs.submit(
@@ -205,7 +207,7 @@ class Submission:
         ticket = self._ticket(submitted)
         if not submitted.ids:
             return ticket
-        # Where a position in the queue is known, it is the first one's.
+        # A position in the queue is known for the first job only.
         later = replace(ticket, position=None, eta_seconds=None)
         tickets = (ticket, *(replace(later, id=job_id) for job_id in submitted.ids[1:]))
         return BatchTicket(**_fields(ticket), tickets=tickets)
@@ -219,12 +221,12 @@ class Submission:
         return [self._ticket(each) for each in submitted]
 
     def _refuse_undriven(self) -> None:
-        """Before anything is written: what nobody could be called for would wait for long."""
+        """Refuse, before anything is written, a driven job for which no call could be started."""
         if self.kind.driven:
             self.kind.app.refuse_undriven(self.kind.queue)
 
     async def _wake(self, submitted: list[Submitted]) -> None:
-        """Notify idle workers, if there is anything to start now."""
+        """Notify idle workers, if one of the jobs may start now."""
         if not any(
             job.status is JobStatus.QUEUED and not job.deduplicated and not job.replayed
             for job in submitted
@@ -233,13 +235,13 @@ class Submission:
         if self.conn is None:
             self.kind.app.wake(self.kind.queue)
         elif not is_two_phase(self.conn):
-            # Postgres sends it when the caller commits, and not at all when he rolls back.
+            # Postgres sends it when the caller commits, and never if the caller rolls back.
             await borrow(self.conn)(
                 "select penstock.wake_workers(cast($1 as text[])) as woken", ([self.kind.queue],)
             )
 
     def _ticket(self, submitted: Submitted) -> Ticket:
-        # By position: for each of many, a dict of names would take as long as the ticket itself.
+        # By position: in a bulk submit, keyword arguments would double the time per ticket.
         return Ticket(
             submitted.id,
             self.kind.name,
@@ -259,7 +261,7 @@ def _fields(ticket: Ticket) -> dict[str, Any]:
 
 @contextmanager
 def _naming_rows(but: Collection[str] = ()) -> Iterator[None]:
-    """Say of which row, from 1, a refusal is; not of the options in `but`, said for all of them."""
+    """Put the row's number, from 1, before a refusal; not for the shared options in `but`."""
     try:
         yield
     except Refused as error:

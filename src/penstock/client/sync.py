@@ -3,9 +3,9 @@
     app.sync.submit(mark, answer="…")
     app.sync.using(mark, account="u1", conn=connection).submit(answer="…")
 
-Nothing is written twice: the engine's own coroutines run, in one background loop. Only a call with
-the caller's own blocking connection runs in the caller's thread, where that connection lives: its
-coroutine never waits for a loop, so it ends at the first step.
+There is no second implementation: the engine's own coroutines run in one background loop. Only a
+call with the caller's own blocking connection runs in the caller's thread, to which that connection
+belongs: its coroutine never waits for a loop, so it completes at the first step.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from penstock.client.kind import Kind
 
 STOP_SECONDS = 15.0
-"""How long the loop may take to close what it holds."""
+"""How long the loop may take to close its connections."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, started by the first call."""
+    """An event loop in its own thread, started by the first call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class LoopThread:
     def run(self, call: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in the loop, from any other thread, and wait for it."""
         if _in_loop():
-            # It would stand still until the answer is there, and all that it runs with it.
+            # The wait would block the caller's loop and everything that runs in it.
             call.close()
             raise Misconfigured(
                 "app.sync was called inside a running event loop, which it would block: await the"
@@ -64,16 +64,16 @@ class LoopThread:
         return self.run_anywhere(call)
 
     def run_anywhere(self, call: Coroutine[Any, Any, R]) -> R:
-        """The same, also where a loop runs that it blocks."""
+        """Do the same, even inside a running loop, which is then blocked."""
         waiting = asyncio.run_coroutine_threadsafe(call, self._started())
         try:
             return waiting.result()
         except BaseException:
-            waiting.cancel()  # nobody waits any more, as after Ctrl-C
+            waiting.cancel()  # the caller no longer waits, as after Ctrl-C
             raise
 
     def close(self) -> None:
-        """End the loop in good order, which closes what it holds. The next call starts another."""
+        """End the loop, which closes its connections. The next call starts another."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -98,14 +98,14 @@ class LoopThread:
                 )
                 self._thread.start()
                 self._loop = loop
-                # An app that is dropped without being closed, as a script leaves it that is run
-                # again and again in one process, takes its loop along.
+                # An app that is dropped without being closed stops its loop. Otherwise a script
+                # that runs again and again in one process would leave one loop per run.
                 weakref.finalize(self, _stop, self._loop).atexit = False
                 _close_all_at_exit()
             return self._loop
 
     def forget_parent(self) -> None:
-        """No thread but the forking one lives on in a child: a call would wait for ever."""
+        """Forget the loop in a forked child, which lacks its thread: calls would hang."""
         _the_parents.append(self._loop)
         self._lock = threading.Lock()  # another thread may have held it while we were forked
         self._loop = self._thread = None
@@ -120,7 +120,7 @@ def _in_loop() -> bool:
 
 
 def step(call: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that waits for nothing."""
+    """Run a coroutine that never waits."""
     try:
         call.send(None)
     except StopIteration as done:
@@ -131,25 +131,25 @@ def step(call: Coroutine[Any, Any, R]) -> R:
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    # Newer Pythons refuse to start the threads that end an executor once the program is ending;
-    # by then everything else is closed.
+    # While the interpreter shuts down, newer Pythons refuse to start the thread that shuts down an
+    # executor; by then everything else is closed.
     with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.get_loop().run_forever()
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with suppress(RuntimeError):  # it has ended before
+    with suppress(RuntimeError):  # it is already closed
         loop.call_soon_threadsafe(loop.stop)
 
 
 _all: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
-_the_parents: list[object] = []  # kept, or their end would be felt in the parent
+_the_parents: list[object] = []  # kept: freeing them would close sockets that the parent uses
 
 
 @functools.cache
 def _close_all_at_exit() -> None:
-    # Registered by the first loop that starts, and so called before what was registered earlier:
-    # connections are closed while their database still runs.
+    # Functions registered later are called earlier. This one is registered by the first loop, after
+    # the one that stops the embedded database: connections are closed while it still runs.
     atexit.register(_close_all)
 
 
@@ -167,7 +167,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class Sync:
-    """Each call blocks until it is done, and may come from any thread without a running loop."""
+    """The blocking calls of an app. They work in any thread without a running event loop."""
 
     def __init__(self, app: "Penstock") -> None:
         self._app = app
@@ -175,37 +175,37 @@ class Sync:
         self.accounts = SyncAccounts(app, self._thread)
 
     def submit(self, kind: "Kind[..., Any] | str", /, *positions: Never, **payload: Any) -> Ticket:
-        """Accept one job of a kind, or of the kind of that name."""
+        """Submit one job of a kind, which may be given by its name."""
         return self.using(kind).submit(*positions, **payload)
 
     def submit_many(
         self, kind: "Kind[..., Any] | str", rows: Iterable[Mapping[str, Any]]
     ) -> list[Ticket]:
-        """Accept any number of jobs, all or none, in one transaction; tickets in order."""
+        """Submit any number of jobs, all or none, in one transaction; return tickets in order."""
         return self.using(kind).submit_many(rows)
 
     def using(self, kind: "Kind[..., Any] | str", /, **options: Any) -> "SyncSubmission":
-        """Options for a submit, as `Kind.using` takes them; `conn` is a blocking connection."""
+        """Set options for a submit, those of `Kind.using`; `conn` is a blocking connection."""
         if isinstance(kind, str):
             kind = self._find(kind)
         return SyncSubmission(self._app, self._thread, kind.using(**options))
 
     def status(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
-        """The job, or the batch as a dict (`app.batch(id)`), as every reader sees it."""
+        """Return the job, or the batch as a dict (`app.batch(id)`)."""
         read: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).status()
         return self._thread.run(read)
 
     def result(self, ticket: Ticket | Batch | UUID | str, timeout: Duration | None = None) -> Any:
-        """Wait for the end and give the result; JobFailed or JobCancelled where there is none."""
+        """Wait until the job has finished; return its result or raise JobFailed or JobCancelled."""
         return self._thread.run(self._ticket(ticket).result(timeout))
 
     def cancel(self, ticket: Ticket | Batch | UUID | str) -> JobInfo | dict[str, Any]:
-        """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
+        """Cancel a waiting job, or ask a running one to stop; return the job."""
         cancel: Coroutine[Any, Any, JobInfo | dict[str, Any]] = self._ticket(ticket).cancel()
         return self._thread.run(cancel)
 
     def close(self) -> None:
-        """Let go of connections, thread and embedded database. Using it again opens it again."""
+        """Close connections, thread and embedded database. The next use opens them again."""
         if self._thread.running:
             self._thread.run_anywhere(self._app.close())
             self._thread.close()
@@ -231,7 +231,7 @@ class Sync:
 
 
 class SyncSubmission:
-    """A kind of job with options for the next submit, which blocks."""
+    """A kind of job with options for its next submits, which block."""
 
     def __init__(self, app: "Penstock", thread: LoopThread, submission: Submission) -> None:
         if submission.conn is not None:
@@ -260,7 +260,7 @@ class SyncSubmission:
         return self._thread.run(self._app.engine())
 
     def _run(self, call: Coroutine[Any, Any, R]) -> R:
-        # The caller's connection lives in the caller's thread; what uses it waits for no loop.
+        # The caller's connection belongs to the caller's thread; calls on it never wait for a loop.
         return self._thread.run(call) if self._submission.conn is None else step(call)
 
     def _start(self, tickets: list[Ticket]) -> None:
@@ -273,7 +273,7 @@ class SyncSubmission:
 def _blocking(
     call: Callable[Concatenate[Accounts, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate["SyncAccounts", P], R]:
-    """The same call for a caller without an event loop."""
+    """Make a blocking call of an async one."""
 
     def blocked(self: "SyncAccounts", /, *args: P.args, **kwargs: P.kwargs) -> R:
         answer: R = self.run(call, *args, **kwargs)
@@ -285,7 +285,7 @@ def _blocking(
 
 
 class SyncAccounts:
-    """`app.sync.accounts`: each call blocks until it is done. `conn` is a blocking connection."""
+    """`app.sync.accounts`: the same calls, blocking. `conn` is a blocking connection."""
 
     def __init__(self, app: "Penstock", thread: LoopThread) -> None:
         self._app = app
@@ -304,7 +304,7 @@ class SyncAccounts:
     reset_plan = _blocking(Accounts.reset_plan)
 
     def run(self, call: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
-        """Make one of the calls above."""
+        """Run one of the calls above."""
         conn = options.get("conn")
         if conn is None:
             return self._thread.run(call(self._app.accounts, *args, **options))
@@ -314,12 +314,12 @@ class SyncAccounts:
         async def opened() -> Engine:
             return engine
 
-        # The caller's connection lives in the caller's thread; what uses it waits for no loop.
+        # The caller's connection belongs to the caller's thread; calls on it never wait for a loop.
         return step(call(Accounts(opened), *args, **options))
 
 
 def refuse_waiting(conn: Any, instead: str) -> None:
-    """A connection that is used with `await` is no use to a caller that blocks."""
+    """Refuse a connection that is used with `await`: a blocking caller cannot use it."""
     if not blocks(conn):
         raise Invalid(
             f"conn is a connection for an event loop: await {instead} there, or give app.sync a "

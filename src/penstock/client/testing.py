@@ -1,13 +1,13 @@
-"""For the tests of an app: a database of its own for each, jobs run when told, time that moves.
+"""For the tests of an app: a separate database per test, jobs that run on command, a movable clock.
 
     async with app.testing() as t:
         ticket = await mark.submit(answer="…")
-        await t.drain()                # run what is due
-        await t.advance("5m")          # the clock moves; what backs off is due, old history goes
+        await t.drain()                # run due jobs
+        await t.advance("5m")          # move the clock: retries become due, old history is removed
         await t.drain()
 
-The database is a fresh one on the embedded server (or on that of PENSTOCK_DSN, where the role may
-create databases) and is dropped at the end. It is a real Postgres: nothing is imitated.
+The database is a new one on the embedded server (or on that of PENSTOCK_DSN, if the role may create
+databases) and is dropped at the end. It is a real Postgres: nothing is imitated.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from penstock.errors import Misconfigured
 if TYPE_CHECKING:
     from penstock.client.app import Penstock
 
-# Nothing of a test outlives it, so nothing waits for the disk.
+# The database is dropped after the test, so it need not survive a crash.
 _HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _TEMPLATE_LOCK = 1886413174
 
@@ -44,10 +44,10 @@ _open: "weakref.WeakSet[Penstock]" = weakref.WeakSet()
 
 
 class Clock:
-    """Moves the only "now" there is. Everything that is committed later sees the new time."""
+    """Moves `penstock.clock()`, the database's only "now". Later transactions see the new time."""
 
     def __init__(self, conn: asyncpg.Connection) -> None:
-        self._conn = conn  # its own, or a test's open transaction would hide the move
+        self._conn = conn  # a separate one: in a test's open transaction, nobody would see the move
 
     async def now(self) -> datetime:
         moment: datetime = await self._conn.fetchval("select penstock.clock()")
@@ -56,8 +56,8 @@ class Clock:
     async def advance(self, by: str | float | timedelta, *, beats: bool = False) -> None:
         """Move on by `"5m"`. With `beats`, live workers' heartbeats move along.
 
-        Without, a worker falls silent for that long, as seen by everyone else. Worker processes
-        that really run need `beats`: their next beat is seconds away, and the lease is shorter
+        Without `beats`, all workers seem to have sent no heartbeat for that long. Worker processes
+        that really run need `beats`: their next heartbeat is seconds away, and the lease is shorter
         than most moves.
         """
         step = duration(by, field="by")
@@ -71,7 +71,7 @@ class Clock:
                 )
 
     async def freeze(self, at: datetime | None = None) -> datetime:
-        """Stop at this moment, or at `at`; `advance` still moves it."""
+        """Stop the clock now, or at `at`; `advance` still moves it."""
         moment: datetime = await self._conn.fetchval(
             "update penstock.test_clock"
             " set frozen_at = coalesce($1, penstock.clock()), moved = '0' returning frozen_at",
@@ -80,7 +80,7 @@ class Clock:
         return moment
 
     async def thaw(self) -> None:
-        """Run on from where it stands."""
+        """Let the clock run again, from its present time."""
         await self._conn.execute(
             "update penstock.test_clock"
             " set moved = penstock.clock() - clock_timestamp(), frozen_at = null"
@@ -88,14 +88,14 @@ class Clock:
 
 
 def clock_script() -> str:
-    """SQL that puts a clock that moves in the place of the real one."""
+    """Return the SQL that replaces the real clock by a movable one."""
     return (files("penstock") / "sql" / "testing" / "clock.sql").read_text(encoding="utf-8")
 
 
 class Testing:
-    """One database for one test; the app uses it until the end of the block."""
+    """A database for one test; the app uses it until the end of the block."""
 
-    __test__ = False  # not a test itself, whatever its name makes pytest think
+    __test__ = False  # pytest would collect it as a test, because of its name
 
     clock: Clock
     dsn: str
@@ -112,7 +112,7 @@ class Testing:
     async def __aenter__(self) -> Self:
         if self._app in _open:
             raise Misconfigured(
-                "testing() is already open for this app: use that one, or end its block first."
+                "testing() is already open for this app: use that block, or end it first."
             )
         async with AsyncExitStack() as held:
             _open.add(self._app)
@@ -124,8 +124,8 @@ class Testing:
         held.callback(_open.discard, self._app)
         server = await _server(self._app.settings)
         refusal = (
-            "app.testing() makes a database for each test, and this role may not. Grant it "
-            "CREATEDB, or leave PENSTOCK_DSN away: then an embedded server is used."
+            "app.testing() creates a database for each test, and this role may not. Grant it "
+            "CREATEDB, or unset PENSTOCK_DSN: then an embedded server is used."
         )
         self.dsn = await held.enter_async_context(
             scratch_database(server, "penstock_test", refusal, _template)
@@ -140,21 +140,22 @@ class Testing:
         await self._held.aclose()
 
     async def drain(self) -> int:
-        """Run what is due, and what becomes due by that, until there is nothing; how many starts.
+        """Run due jobs until there are none; return the number of attempts.
 
-        What waits for its time, or for a limit that somebody else holds, is left.
+        This includes jobs that become due meanwhile. Jobs that are scheduled for later, or that
+        wait for a limit, keep waiting.
         """
-        await self._app.engine()  # declares what is new
+        await self._app.engine()  # sends new declarations
         tracebacks = self._app.settings.tracebacks
         return await run_jobs(self.dsn, self._app.handlers(), name="testing", tracebacks=tracebacks)
 
     async def advance(self, by: str | float | timedelta) -> None:
-        """Move the clock on, and remove ended jobs that are now over their retention.
+        """Move the clock on, and remove finished jobs whose retention is now over.
 
-        Workers that run are not taken for silent.
+        Running workers do not lose their leases by it.
         """
         await self.clock.advance(by, beats=True)
-        # A worker does so in the background, and here none may run. Each call drops one partition.
+        # Workers prune in the background, but here none may run. Each call drops one partition.
         while await self._conn.fetchval("select count(*) from penstock.prune_history()"):
             pass
 
@@ -166,7 +167,10 @@ async def scratch_database(
     refusal: str,
     template: Callable[[asyncpg.Connection, scratch.Server], Awaitable[str]] | None = None,
 ) -> AsyncIterator[str]:
-    """The address of a database that is dropped at the end; `refusal` for who may make none."""
+    """Create a database that is dropped at the end; yield its address.
+
+    `refusal`: the message if the role may not create databases.
+    """
     name = f"{prefix}_{uuid.uuid4().hex[:16]}"
     maker = await open_connection(server.maker)
     try:
@@ -186,20 +190,20 @@ async def scratch_database(
 async def _server(settings: Settings) -> scratch.Server:
     if settings.dsn is not None:
         return scratch.Server(settings.dsn, None)
-    # Used until the process ends: to start a server for each test would take longer than the test.
+    # Kept until the process ends: starting a server for each test would take longer than the test.
     embedded = await asyncio.to_thread(Embedded.use, settings.home / "testing", settings=_HASTY)
     return scratch.Server(embedded.admin_dsn, ROLE)
 
 
 async def _template(maker: asyncpg.Connection, server: scratch.Server) -> str:
-    """A database with the schema of this program and a clock that moves, made once."""
+    """Create, once, a template database with this program's schema and a movable clock."""
     schema = packaged()
     parts = [schema.functions_checksum, clock_script(), *(m.checksum for m in schema.migrations)]
     name = f"penstock_testing_{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
     await maker.execute("select pg_advisory_lock($1)", _TEMPLATE_LOCK)
     try:
         if not await maker.fetchval("select 1 from pg_database where datname = $1", name):
-            # Its final name last: others take a template by that name for whole.
+            # It gets its final name last: others take a template of that name for complete.
             unfinished = f"{name}_unfinished"
             await scratch.drop(maker, unfinished)
             await scratch.create(maker, unfinished, server.owner)

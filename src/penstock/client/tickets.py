@@ -1,4 +1,4 @@
-"""Tickets: what a submit gives at once, by which a job or a batch of jobs is found again."""
+"""Tickets: what a submit returns at once, for access to the job or the batch of jobs later."""
 
 import asyncio
 import math
@@ -20,71 +20,71 @@ if TYPE_CHECKING:
 FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.5
 _GROWTH = 1.5
-# As many of its jobs a batch shows (batches.sql).
+# How many of its jobs a batch lists (batches.sql).
 _SHOWN = 1_000
 
 _T = TypeVar("_T", bound=Mapping[str, Any])
 
 
-# Not frozen: to make one that is took three times as long, a twentieth of a bulk submit (2026-11).
+# Not frozen: creating a frozen one took three times as long, 5 % of a bulk submit (2026-11).
 @dataclass(slots=True)
 class Ticket:
-    """A job that was accepted: `id` is its own, or its live twin's when `deduplicated`."""
+    """A submitted job. `id` is its own or, if `deduplicated`, that of the live job with its key."""
 
     id: UUID
     kind: str | None = None
-    """None where the ticket was made from an id."""
+    """None if the ticket was made from an id."""
     deduplicated: bool = False
     replayed: bool = False
     """Whether this answers a repeated submit with the same idempotency key."""
     position: int | None = None
-    """Its place when it was submitted, 1 for the next to start. None where it does not wait, was
-    submitted with many, or stands so deep that nobody has looked yet."""
+    """Its position when it was submitted; 1 is next to start. None if it does not wait, was
+    submitted with many others, or is so deep in the queue that its position is not counted yet."""
     eta_seconds: float | None = None
-    """How long it would probably wait until its start, as seen then; None while that cannot be
-    known: nothing has run yet, nobody works, the queue is paused or its provider away."""
+    """The expected time until its start, at the time of the submit. None if that is unknown: no job
+    has run yet, there is no worker, the queue is paused or its provider unavailable."""
     balance: int | None = None
-    """The account's credits after the submit; None of a job of nobody's."""
+    """The account's credits after the submit; None without an account."""
     batch: UUID | None = None
-    """Of what was submitted together: `app.batch(id)`."""
+    """The batch of jobs that were submitted together: `app.batch(id)`."""
     app: "Penstock" = field(kw_only=True, repr=False, compare=False)
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     async def status(self) -> JobInfo:
-        """The job as every reader sees it."""
+        """Return the job."""
         return await (await self.app.engine()).jobs.read(self.id)
 
     async def result(self, timeout: Duration | None = None) -> Any:  # noqa: ASYNC109  # the contract
-        """Wait for the end and give the result; JobFailed or JobCancelled where there is none.
+        """Wait until the job has finished; return its result or raise JobFailed or JobCancelled.
 
-        Without a time-out it waits as long as it takes. The job goes on whether one waits or not.
+        Without a timeout it waits as long as it takes. After a timeout the job goes on.
         """
         return _result_of(await until_finished(self.status, f"job {self.id}", timeout))
 
     async def cancel(self) -> JobInfo:
-        """Cancel it if it waits, ask it to stop if it runs; the job as it is then."""
+        """Cancel a waiting job, or ask a running one to stop; return the job."""
         return await (await self.app.engine()).jobs.cancel(self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch whose id was kept: `app.batch(id)`."""
+    """A batch by its id: `app.batch(id)`."""
 
     id: UUID
     app: "Penstock" = field(kw_only=True, repr=False, compare=False)
 
     async def status(self) -> dict[str, Any]:
-        """How far its jobs are, as every surface shows it."""
+        """Return the batch, with the progress of its jobs."""
         return await (await self.app.engine()).jobs.read_batch(self.id)
 
     async def result(self, timeout: Duration | None = None) -> list[Any]:  # noqa: ASYNC109  # as Ticket
-        """Wait for the end of all and give their results in order, None for one that has none.
+        """Wait until all jobs have finished; return their results in order, None if one has none.
 
-        JobFailed or JobCancelled where not one has succeeded.
+        Raises JobFailed or JobCancelled if none of them succeeded.
         """
-        # Before the wait as after it, when some may be kept no longer.
+        # Before the wait, and again after it, when some jobs may have been pruned.
         self._refuse_parts(await self.status())
         batch = await until_finished(self.status, f"batch {self.id}", timeout)
         self._refuse_parts(batch)
@@ -93,34 +93,34 @@ class Batch:
     def _refuse_parts(self, batch: dict[str, Any]) -> None:
         if batch["total"] > len(batch["items"]):
             raise NotFound(
-                f"batch {self.id} has {batch['total']} jobs, and answers with the results of at "
-                f"most {_SHOWN}, while they are kept: ask each ticket for its own",
+                f"batch {self.id} has {batch['total']} jobs, but returns the results of at most "
+                f"{_SHOWN}, while they are kept: ask each ticket for its own",
                 code="too_many_results",
                 field="id",
             )
 
     async def cancel(self) -> dict[str, Any]:
-        """Cancel those that wait, ask those that run to stop; the batch as it is then."""
+        """Cancel the waiting jobs, and ask the running ones to stop; return the batch."""
         return await (await self.app.engine()).jobs.cancel_batch(self.id)
 
 
 @dataclass(slots=True)
 class BatchTicket(Ticket):
-    """What a submit of a kind with `split` gives: `id` is the first job's, `batch` that of all."""
+    """The ticket of a kind with `split`: `id` is the first job's, `batch` that of all."""
 
     tickets: tuple[Ticket, ...] = ()
-    """One for each job, in order."""
+    """One ticket for each job, in order."""
 
     __hash__ = Ticket.__hash__
 
     async def status(self) -> dict[str, Any]:  # type: ignore[override]  # of a batch
-        """How far its jobs are, as every surface shows it."""
+        """Return the batch, with the progress of its jobs."""
         return await self._all.status()
 
     async def result(self, timeout: Duration | None = None) -> list[Any]:  # noqa: ASYNC109  # as Ticket
-        """Wait for the end of all and give their results in order, None for one that has none.
+        """Wait until all jobs have finished; return their results in order, None if one has none.
 
-        JobFailed or JobCancelled where not one has succeeded.
+        Raises JobFailed or JobCancelled if none of them succeeded.
         """
         batch = await until_finished(self.status, f"batch {self.batch}", timeout)
         items = {UUID(job["id"]): JobInfo.from_json(job) for job in batch["items"]}
@@ -128,7 +128,7 @@ class BatchTicket(Ticket):
         return _results_of(batch, jobs)
 
     async def cancel(self) -> dict[str, Any]:  # type: ignore[override]  # of a batch
-        """Cancel those that wait, ask those that run to stop; the batch as it is then."""
+        """Cancel the waiting jobs, and ask the running ones to stop; return the batch."""
         return await self._all.cancel()
 
     @property
@@ -142,7 +142,7 @@ async def until_finished(
     what: str,
     timeout: Duration | None,  # noqa: ASYNC109  # the contract
 ) -> _T:
-    """What `status` answers when that has ended."""
+    """Poll `status` until the job or batch has finished; return its last answer."""
     length = None if timeout is None else duration(timeout, field="timeout")
     limit = math.inf if length is None else length.total_seconds()
     deadline, pause = time.monotonic() + limit, FIRST_POLL_SECONDS
@@ -150,7 +150,7 @@ async def until_finished(
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError(
-                f"{what} has not ended within {limit:g} s; it goes on: ask again later, or "
+                f"{what} has not finished within {limit:g} s; it goes on: ask again later, or "
                 "cancel it"
             )
         await asyncio.sleep(min(pause, left))
@@ -159,7 +159,7 @@ async def until_finished(
 
 
 def read_id(value: UUID | str, what: str) -> UUID:
-    """An id that was kept, of a job or a batch."""
+    """Read the id of a job or a batch."""
     try:
         return value if isinstance(value, UUID) else UUID(value)
     except (ValueError, AttributeError, TypeError):
@@ -167,7 +167,7 @@ def read_id(value: UUID | str, what: str) -> UUID:
 
 
 def _result_of(job: JobInfo) -> Any:
-    """The result of a job that has ended; JobFailed or JobCancelled where there is none."""
+    """Return the result of a finished job; raise JobFailed or JobCancelled if there is none."""
     if job.status == JobStatus.SUCCEEDED:
         return job.result
     error = job.error or {}
@@ -184,7 +184,7 @@ def _result_of(job: JobInfo) -> Any:
 
 
 def _results_of(batch: dict[str, Any], jobs: Sequence[JobInfo]) -> list[Any]:
-    """Of a batch that has ended; JobFailed or JobCancelled where not one has succeeded."""
+    """Return the results of a finished batch; raise if none of its jobs succeeded."""
     if not batch["succeeded"]:
         failed = next((job for job in jobs if job.status == JobStatus.FAILED), None)
         if failed is not None:

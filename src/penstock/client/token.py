@@ -1,4 +1,4 @@
-"""Short tokens that an app gives to its own pages, without a call over HTTP."""
+"""Short-lived tokens that an app makes for its own pages, without a call over HTTP."""
 
 from collections.abc import Sequence
 from typing import Literal

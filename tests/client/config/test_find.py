@@ -170,7 +170,8 @@ def test_a_name_that_is_not_in_the_module_is_told_with_those_that_are(write: Wri
     )
     empty = write("x = 5\n")
     assert failure(f"{empty}:app") == (
-        f"Module {empty} has no `app`. Make one there: `app = Penstock()`, and give `{empty}:app`."
+        f"Module {empty} has no `app`. Create one there: `app = Penstock()`, and give "
+        f"`{empty}:app`."
     )
 
 

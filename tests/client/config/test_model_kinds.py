@@ -86,7 +86,7 @@ def test_a_model_job_is_a_kind_like_any_other(load_text: Load, tmp_path: Path) -
     }
     assert kind.handler.mode == "async"
     assert kind.parameters.names == ("answer", "level")
-    assert str(kind.place) == str(tmp_path / "penstock.toml")
+    assert str(kind.location) == str(tmp_path / "penstock.toml")
     assert kind.__name__ == "f"
 
 
@@ -142,7 +142,7 @@ WRONG: list[tuple[str, str]] = [
     (ASKS.replace("http://127.0.0.1:11434", "ftp://h"), "url: url must begin with http://"),
     (ASKS.replace("http://127.0.0.1:11434", "http://h:x"), "url: url is not an address"),
     (ASKS.replace("127.0.0.1:11434", "u:secret@h"), "url: url holds a password, which everyone"),
-    (ASKS.replace(":11434", ":11434/v1"), "url: url ends in /v1, which is Ollama's OpenAI side"),
+    (ASKS.replace(":11434", ":11434/v1"), "url: url ends in /v1, which is Ollama's OpenAI API"),
     (ASKS.replace("http://127.0.0.1:11434", "$NOT_SET"), "url: $NOT_SET is not set"),
     (ASKS + "num_ctx = 0", "num_ctx: num_ctx is 0; it may be a whole number from 1"),
     (ASKS + "num_predict = -1", "num_predict: num_predict is -1; it may be"),

@@ -101,7 +101,7 @@ def test_a_whole_file(load_text: Load, folder: Path) -> None:
     }
     assert handlers["image"].origin == ("own_handlers", "resize")
     assert handlers["feedback"].parameters.names == ("answer", "level")
-    assert str(app.queues["ollama"].place) == str(folder / "penstock.toml")
+    assert str(app.queues["ollama"].location) == str(folder / "penstock.toml")
 
 
 async def test_its_app_works_as_any_other(

@@ -1,10 +1,10 @@
-"""Declaring queues, plans and kinds to the database: what it knows is read, what is new is sent.
+"""Declare queues, plans and kinds: read what the database knows, and send what is new.
 
-Each thing is declared in a transaction of its own: together they would hold the locks of several
-queues at once, in another order than an operator's edit takes them.
+Each item is declared in its own transaction: a common one would hold the locks of several queues at
+once, in another order than an operator's edit takes them.
 
-Two apps that declare one thing differently are refused. A kind whose module was renamed, or that
-went to another module, looks the same to the database; its old file tells the difference.
+Two apps that declare one item differently are refused. To the database, an item whose module was
+renamed, or that moved to another module, looks like that, too; its old file shows the difference.
 """
 
 import ast
@@ -17,7 +17,7 @@ import asyncpg
 
 from penstock.base.suggestions import did_you_mean
 from penstock.client.config.declared import Plan, Queue
-from penstock.client.config.source_location import Place
+from penstock.client.config.source_location import SourceLocation
 from penstock.client.kind import Kind
 from penstock.engine.engine import Engine
 from penstock.engine.queues import Location
@@ -32,19 +32,19 @@ union all select 'accounts', 'strict', to_jsonb(accounts_strict), null, null fro
 _STRICT = "update penstock.setting set accounts_strict = $1 where accounts_strict <> $1"
 
 
-# The calls that declare, and which of their positions is a name.
+# The methods that declare, and the number of positional arguments that include the name.
 _NAMES = {"queue": 1, "plan": 1, "job": 0}
 
 Item = Queue | Plan | Kind[..., Any]
 Known = Mapping[tuple[str, str], asyncpg.Record]
 Parts = Mapping[str, Any]
-"""Where something is declared, as `Place.parts` has it."""
+"""Where something is declared, in the form of `SourceLocation.parts`."""
 
 
 async def declare(
-    engine: Engine, items: Collection[Item], by: str, app: Place, *, strict: bool | None
+    engine: Engine, items: Collection[Item], by: str, app: SourceLocation, *, strict: bool | None
 ) -> None:
-    """Make the database know all of `items`; nothing is written where it does already."""
+    """Declare all of `items` to the database; write nothing for those that it already knows."""
     known = await _known(engine)
     declare_item: dict[str, Any] = {
         "queue": engine.queues.declare,
@@ -52,7 +52,7 @@ async def declare(
         "kind": engine.queues.declare_kind,
     }
     for item in items:
-        noun, options, at = _noun(item), dict(item.declared), item.place.parts(app)
+        noun, options, at = _noun(item), dict(item.declared), item.location.parts(app)
         if isinstance(item, Kind):
             options["queue"] = item.queue
         before = known.get((noun, item.name))
@@ -70,9 +70,9 @@ async def declare(
             queues |= {name for what, name in known if what == "queue"}
             raise _no_queue(item, sorted(queues)) from error
         except Refused as error:
-            # A conflict names both places itself.
+            # The message of a conflict already names both locations.
             if error.code != "declared_differently":
-                error.message = f"{error.message} ({noun} {item.name}, {item.place})"
+                error.message = f"{error.message} ({noun} {item.name}, {item.location})"
                 error.args = (error.message,)
             raise
     current = known.get(("accounts", "strict"))
@@ -86,7 +86,7 @@ def _noun(item: Item) -> str:
 
 
 def _replaced(before: asyncpg.Record | None, at: Parts, by: str, name: str) -> str | None:
-    """The app that declared it before and does so no longer; None where it may still."""
+    """Return the app that declared it before and no longer does; None if it may still do so."""
     before_by: str | None = None if before is None else before["declared_by"]
     if before is None or before_by is None or before_by == by:
         return None
@@ -96,7 +96,7 @@ def _replaced(before: asyncpg.Record | None, at: Parts, by: str, name: str) -> s
 def _no_queue(kind: Kind[..., Any], queues: list[str]) -> NotFound:
     name = kind.queue
     return NotFound(
-        f"there is no queue {name}, which job kind {kind.name} ({kind.place}) names; known are "
+        f"there is no queue {name}, which job kind {kind.name} ({kind.location}) names; known are "
         f"{', '.join(queues) or 'none'}.{did_you_mean(name, queues)}",
         code="unknown_queue",
         field="queue",
@@ -110,24 +110,24 @@ async def _known(engine: Engine) -> Known:
         async with engine.transaction() as conn:
             return {(row["what"], row["name"]): row for row in await conn.fetch(_KNOWN)}
     except Misconfigured:
-        return {}  # a role that may call functions, and not look into tables
+        return {}  # the role may call functions, but not read tables
 
 
 def differs(before: Parts | None, now: Parts) -> bool:
-    """Whether it is declared in another line; on another host the same line is no news."""
+    """Whether it is declared in another line; the same line on another host does not count."""
     kept = before or {}
     return any(kept.get(part) != now.get(part) for part in ("file", "line", "app"))
 
 
 def moved(before: Parts | None, by: str, now: Parts, now_by: str, name: str) -> bool:
-    """Whether app `by` does not declare `name` there any more; False where nobody can tell."""
+    """Whether app `by` no longer declares `name` there; False if that cannot be determined."""
     if before is None or before.get("host") != now["host"]:
         return False
     if before.get("app") == now["app"]:
-        # Run as a script it is `shop`, and imported it is `letters.shop`.
+        # The same module is `shop` as a script and `letters.shop` when imported.
         return by.rpartition(".")[2] == now_by.rpartition(".")[2]
     file = Path(str(before.get("file")))
-    # A cell of a notebook is no file; and what two apps share says nothing about either.
+    # A notebook's cell is not a file; and a file that both apps share proves nothing.
     if not file.is_absolute() or str(file) == now["file"]:
         return False
     try:
@@ -141,7 +141,7 @@ def moved(before: Parts | None, by: str, now: Parts, now_by: str, name: str) -> 
 
 
 def _computes_names(text: str) -> bool:
-    """Whether code may declare what it does not spell out."""
+    """Whether the code may declare names that it does not write as literals."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):

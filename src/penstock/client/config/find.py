@@ -1,4 +1,4 @@
-"""Finding the app that a command was given: `module:app`, or a `penstock.toml`."""
+"""Find the app that a command names: `module:app`, or a `penstock.toml`."""
 
 import importlib
 import inspect
@@ -17,15 +17,15 @@ from penstock.errors import Misconfigured, PenstockError, WrongApp, words_of
 TOML = "penstock.toml"
 _PENSTOCK = Path(__file__).parents[2]
 _LONGEST_WORDS = 500
-# What Python says of it, and which neither names what is allowed nor what is near.
+# Python's message for an unknown option: it names neither the known options nor similar ones.
 _UNKNOWN_OPTION = re.compile(r"Penstock\.(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _WHAT_TO_GIVE = f"give module:app, like `marking:app`, or the path of a {TOML}"
 
 
 def find_app(given: str | None = None) -> Penstock:
-    """The app that `given` names, looked for from the working folder.
+    """Return the app that `given` names, searched from the working folder.
 
-    Without a name, that of the `penstock.toml` of the working folder.
+    Without a name, the app of the working folder's `penstock.toml`.
     """
     folder = Path.cwd()
     if given is None:
@@ -35,7 +35,7 @@ def find_app(given: str | None = None) -> Penstock:
             )
         given = TOML
     if given.endswith(".toml"):
-        # Here, since it finds handlers with what is below.
+        # Imported here, since `toml` imports this module.
         from penstock.client.config.toml import load
 
         return load(folder / given)
@@ -51,7 +51,7 @@ def find_app(given: str | None = None) -> Penstock:
 
 
 def find_object(module: str, attribute: str, folder: Path) -> Any:
-    """What `module:attribute` names, the module being found from `folder` first."""
+    """Return what `module:attribute` names; `folder` is searched for the module first."""
     loaded = load_module(module, folder)
     try:
         return attrgetter(attribute)(loaded)
@@ -60,7 +60,7 @@ def find_object(module: str, attribute: str, folder: Path) -> Any:
 
 
 def load_module(name: str, folder: Path) -> Any:
-    """Import a module of the user's; an error in it is named with file and line."""
+    """Import one of the user's modules; an error in it is raised with file and line."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     importlib.invalidate_caches()  # it may have been written a moment ago
@@ -76,8 +76,8 @@ def _explained(name: str, error: BaseException, folder: Path) -> Misconfigured:
     match error:
         case SystemExit():
             message = (
-                f"Module {name} ended the program while it was loaded, at {where}: put what runs "
-                "under `if __name__ == '__main__':`."
+                f"Module {name} ended the program while it was loaded, at {where}: put code that "
+                "runs under `if __name__ == '__main__':`."
             )
         case PenstockError():
             message = f"{where}: {words_of(error)}"
@@ -110,14 +110,14 @@ def _options(method: str) -> list[str]:
 
 
 def _words(error: BaseException) -> str:
-    """The exception on one line. It is the app's own, of a time when there is no payload yet."""
+    """Return the exception on one line. It can be shown: it is raised before there is a payload."""
     words = " ".join(words_of(error).split())
     words = words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _where(trace: TracebackType | None, folder: Path) -> str:
-    """The user's own line that was running, not the library's below it."""
+    """Return the last line of the user's own code, not of a library that it called."""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(trace)
@@ -127,10 +127,10 @@ def _where(trace: TracebackType | None, folder: Path) -> str:
     own = [
         (file, line)
         for file, line in frames
-        # A virtual environment is often below the folder.
+        # A virtual environment is often inside the folder.
         if Path(file).is_relative_to(folder) and "site-packages" not in file
     ]
-    file, line = (own or frames or [("an unknown place", 0)])[-1]
+    file, line = (own or frames or [("an unknown file", 0)])[-1]
     return f"{_short(file, folder)}:{line}"
 
 
@@ -147,4 +147,4 @@ def _meant(module: str) -> str:
     ]
     if apps:
         return f" Did you mean {' or '.join(apps)}?"
-    return f" Make one there: `app = Penstock()`, and give `{module}:app`."
+    return f" Create one there: `app = Penstock()`, and give `{module}:app`."

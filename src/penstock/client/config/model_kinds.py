@@ -1,7 +1,7 @@
-"""Jobs without Python: what `handler = "ollama" | "openai" | "http" | "dispatch"` makes of them.
+"""Handlers without Python: `handler = "ollama" | "openai" | "http" | "dispatch"`.
 
-Everything is read and checked here, at start. A secret is taken from the environment and held by
-the handler alone: what is declared to the database are the options of `@app.job`.
+All options are read and checked here, when the app is loaded. A secret comes from the environment
+and only the handler holds it: the database gets nothing but the options of `@app.job`.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any
 from penstock.base.settings import Settings
 from penstock.client.app import Penstock
 from penstock.client.config.declared import Duration
-from penstock.client.config.source_location import Place
+from penstock.client.config.source_location import SourceLocation
 from penstock.client.config.table import Table, taken
 from penstock.engine.options.forms import Kept, Seconds, Text, Whole, Word, wrong
 from penstock.errors import Invalid
@@ -32,17 +32,17 @@ from penstock.security.roots import Roots
 from penstock.security.secret import Secret
 from penstock.security.signature import Signer, of_functions
 
-# A payload's field cannot begin so.
+# A payload's field cannot begin with an underscore.
 _JOB = "_job"
 _TOKENS = Whole(1, 10_000_000)
 _SEED = Whole(0, 2**53)
-# A queue's, where nothing is said (declare.sql).
+# The default of a queue (declare.sql).
 _TIMEOUT_SECONDS = 120.0
-# Parts of a job's timeout after which a provider that stopped in its answer is given up, where
-# nothing is set. The first token may take as long as the job (providers.stream.paced).
+# After these parts of a job's timeout, by default, a provider that stopped within its answer is
+# given up. The first token may take as long as the job (providers.stream.paced).
 _STALL_PART = 0.75
 _WHOLE_PART = 0.9
-# Ours, or the connection's.
+# Headers that Penstock or the connection sets.
 _OWN_HEADERS = (
     *("content-type", "content-length", "transfer-encoding", "connection", "host", "expect"),
     *("accept-encoding", "idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature"),
@@ -52,17 +52,17 @@ _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie", "x-api-key"
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The table a job is read from, and what all handlers have in common."""
+    """The table of a job, and the options that all handlers have in common."""
 
     table: Table
     fields: Fields
     local_only: bool
     timeout: float
-    """Seconds that a job may take."""
+    """How many seconds a job may take."""
     outside: Callable[[], Outside]
 
     def shorter(self, value: Any, option: str) -> float | None:
-        """How long to wait for a provider, if it is given: less than the job may take."""
+        """Read an optional time limit for a provider, which must be shorter than the job's."""
         seconds = Seconds().read(value, option)
         if seconds is not None and seconds >= self.timeout:
             raise self.table.wrong(
@@ -90,7 +90,7 @@ class _Read:
     def prompts(
         self, prompt: str | None, prompt_file: str | None, system: str | None
     ) -> tuple[Prompt, Prompt | None]:
-        """The prompt, from here or from its file, and what is said before it."""
+        """Return the prompt, from the table or its file, and the system prompt."""
         option = "prompt" if prompt_file is None else "prompt_file"
         if (prompt is None) == (prompt_file is None):
             raise self.table.wrong("prompt", "give one of prompt and prompt_file")
@@ -100,7 +100,7 @@ class _Read:
         return read_prompt(text, known, option=option), first
 
     def output(self, form: str | None, schema: Any) -> Output:
-        """What the answer must be: `schema` is a table, or a file beside this one."""
+        """Return the form of the answer: `schema` is a table, or a file beside this one."""
         if form is not None and schema is not None:
             raise self.table.wrong("format", "is not needed beside schema: leave it out")
         Word(("json",)).read(form, "format")
@@ -120,7 +120,7 @@ def _ollama(  # noqa: PLR0913  # one per option of the contract
     prompt: str | None = None,
     prompt_file: str | None = None,
     system: str | None = None,
-    format: str | None = None,  # noqa: A002  # Ollama's own word
+    format: str | None = None,  # noqa: A002  # Ollama's own name
     schema: dict[str, Any] | str | None = None,
     num_ctx: int = ollama.NUM_CTX,
     num_predict: int = ollama.NUM_PREDICT,
@@ -203,7 +203,7 @@ def _http(  # noqa: PLR0913  # one per option of the contract
     answer_timeout: Duration | None = None,
     proxy: Secret | None = None,
 ) -> Handler:
-    # Without a secret the call is not signed: there is nothing to sign with.
+    # Without any secret, the call is not signed.
     signer = None if secret is None else Signer(secret)
     roots = Settings.from_environment(read.table.environ, Path.cwd()).secrets
     if signer is None and roots:
@@ -247,13 +247,13 @@ HANDLERS: Mapping[str, Callable[..., Handler]] = {
 
 
 def takes(handler: str) -> dict[str, Any]:
-    """The options of such a job, with their types."""
+    """Return the options of a job with this handler, with their types."""
     common = taken(Penstock.job, "isolation", "memory")
     return {**common, **taken(HANDLERS[handler], "read"), "fields": dict}
 
 
 def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping[str, Any]) -> None:
-    """Make a kind of job of a table."""
+    """Declare the kind of a table."""
     known = inspect.signature(HANDLERS[handler]).parameters
     own = {key: value for key, value in given.items() if key in known}
     for key, parameter in known.items():
@@ -274,7 +274,7 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
     function = _function(HANDLERS[handler](read, **own), read.fields, name)
     rest = {key: value for key, value in given.items() if key not in own and key != "fields"}
     kind = app.job(name=name, **rest)(function)
-    kind.place = Place(table.path.stem, str(table.path), None)
+    kind.location = SourceLocation(table.path.stem, str(table.path), None)
     kind.handler.warm = functools.partial(_warm, app.outside if handler == "dispatch" else None)
     if handler == "dispatch":
         kind.handler.hands_over = True
@@ -282,9 +282,9 @@ def declare(app: Penstock, name: str, table: Table, handler: str, given: Mapping
 
 
 def _warm(outside: Callable[[], Outside] | None) -> None:
-    """At a worker's start, and not with the first job in its loop: it takes a quarter of a second.
+    """Import the HTTP client when a worker starts: in its loop, that would block for 0.25 s.
 
-    A worker without the secret could dispatch nothing: it fails before it takes a job.
+    A worker without the secret cannot dispatch: it fails here, before it takes a job.
     """
     import penstock.net.transport  # noqa: F401
 
@@ -293,7 +293,7 @@ def _warm(outside: Callable[[], Outside] | None) -> None:
 
 
 def _function(handler: Handler, fields: Fields, name: str) -> Callable[..., Any]:
-    """The handler as a function with these fields for parameters: what a kind is made of."""
+    """Return the handler as a function whose parameters are the fields, to make a kind of."""
 
     async def call(**arguments: Any) -> Any:
         job: Job = arguments.pop(_JOB)
@@ -320,7 +320,7 @@ def _chat_of_ollama(endpoint: Endpoint) -> Endpoint:
     mistake = None
     if path.endswith("/v1"):
         mistake = (
-            "url ends in /v1, which is Ollama's OpenAI side: leave it out, or use "
+            "url ends in /v1, which is Ollama's OpenAI API: leave it out, or use "
             'handler = "openai"'
         )
     elif "/api/" in path and not path.endswith("/api/chat"):

@@ -1,4 +1,4 @@
-"""Where in the app's code something was declared, for messages that name both of two."""
+"""Where in the app's code something was declared, for messages about conflicts."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ _OURS = re.compile(r"penstock\.client(\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A line of a module."""
 
     module: str
@@ -23,8 +23,8 @@ class Place:
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
-    def again(self, other: "Place") -> bool:
-        """Whether the same line is run again, as a notebook's cell or a reloaded module is.
+    def again(self, other: "SourceLocation") -> bool:
+        """Whether the same line runs again, as in a notebook's cell or a reloaded module.
 
         An edited cell is another file of the same module, `__main__`.
         """
@@ -32,27 +32,29 @@ class Place:
 
     @property
     def app(self) -> str:
-        """The name of the module, however it was started."""
+        """The module's name, also if it runs as a script or by `python -m`."""
         if self.module != "__main__":
             return self.module
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)  # by `python -m`
         name = Path(self.file).stem if spec is None else str(spec.name)
         return name.removesuffix(".__main__")
 
-    def parts(self, app: "Place") -> dict[str, str | int]:
-        """As the database keeps it, with where the app itself is made."""
+    def parts(self, app: "SourceLocation") -> dict[str, str | int]:
+        """Return the form that the database keeps, with the file of the app itself."""
         line = {} if self.line is None else {"line": self.line}
         return {"file": self.file, **line, "host": socket.gethostname(), "app": app.file}
 
 
-def of_caller() -> Place:
-    """The line outside of this package that called into it."""
-    frame = sys._getframe(1)  # noqa: SLF001  # documented, and a hundredth of inspect.stack()
+def of_caller() -> SourceLocation:
+    """Return the line outside of this package that called it."""
+    frame = sys._getframe(1)  # noqa: SLF001  # documented, and takes a hundredth of the time of inspect.stack()
     while frame.f_back is not None and _OURS.match(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
-    return Place(frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, frame.f_lineno)
+    return SourceLocation(
+        frame.f_globals.get("__name__", "?"), frame.f_code.co_filename, frame.f_lineno
+    )
 
 
-def of_function(function: Callable[..., Any]) -> Place:
+def of_function(function: Callable[..., Any]) -> SourceLocation:
     code = function.__code__
-    return Place(function.__module__, code.co_filename, code.co_firstlineno)
+    return SourceLocation(function.__module__, code.co_filename, code.co_firstlineno)

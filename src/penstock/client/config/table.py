@@ -1,4 +1,4 @@
-"""One table of a `penstock.toml`: its options as they are taken, and what is wrong with it."""
+"""One table of a `penstock.toml`: it reads its options and names mistakes in them."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of the file, and what is wrong with it."""
+    """One table of the file."""
 
     path: Path
     name: str
@@ -33,7 +33,7 @@ class Table:
 
     @contextmanager
     def naming(self, prefix: str = "") -> Iterator[None]:
-        """Name the table in which something is wrong, and the key if that is known."""
+        """Put file, table and, if known, key before the message of an error."""
         try:
             yield
         except Refused as error:
@@ -44,7 +44,10 @@ class Table:
             raise self.wrong("", str(error)) from error
 
     def checked(self, takes: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, of which these are known, with their types; variables are read."""
+        """Return the options, with variables replaced; refuse those that `takes` does not have.
+
+        `takes`: the known options, with their types.
+        """
         for key in self.options:
             if key not in takes:
                 near = did_you_mean(key, takes)
@@ -52,7 +55,7 @@ class Table:
         return {key: self.expanded(key, value, takes[key]) for key, value in self.options.items()}
 
     def secret(self, key: str, value: Any) -> Secret:
-        """What a variable of the environment says, and nothing else does. Never quoted."""
+        """Return a secret, which only a variable of the environment may hold; never quote it."""
         if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
             raise self.wrong(
                 key,
@@ -61,11 +64,13 @@ class Table:
             )
         secret = self.expanded(key, value, str)
         if not secret.isprintable() or not secret.isascii():
-            raise self.wrong(key, f"{value} holds what cannot be sent: a line break, perhaps")
+            raise self.wrong(
+                key, f"{value} has characters that cannot be sent: a line break, perhaps"
+            )
         return Secret(secret)
 
     def beside(self, key: str, name: Any) -> str:
-        """The text of a file in the folder of this one."""
+        """Return the text of a file in the folder of this one."""
         if not isinstance(name, str) or not name:
             raise self.wrong(key, "must be the name of a file beside this one")
         path = self.path.parent / name
@@ -75,7 +80,7 @@ class Table:
             raise self.wrong(key, f"{path} cannot be read: {type(error).__name__}") from None
 
     def expanded(self, key: str, value: Any, wanted: Any) -> Any:
-        """`"$NAME"` is what the environment says, in the form the option has; `$$` is one `$`."""
+        """Replace `"$NAME"` by that variable, converted to the option's type; `$$` is one `$`."""
         types = typing.get_args(wanted) or (wanted,)
         if Secret in types:
             return self.secret(key, value)
@@ -95,7 +100,7 @@ class Table:
 
 
 def taken(function: Callable[..., Any], *without: str) -> dict[str, Any]:
-    """The options a function takes, with their types."""
+    """Return the options that a function takes, with their types."""
     parameters = inspect.signature(function).parameters
     left_out = ("self", "name", *without)
     return {key: each.annotation for key, each in parameters.items() if key not in left_out}

@@ -1,6 +1,6 @@
-"""`penstock.toml`: queues, plans and jobs without a line of Python to declare them.
+"""`penstock.toml`: queues, plans and jobs that are declared without Python.
 
-The options are those of the code, under the same names. An error names file, table and key.
+The options have the same names as in Python. An error names file, table and key.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from penstock.client.app import Penstock
 from penstock.client.config import model_kinds
 from penstock.client.config.declared import Retries
 from penstock.client.config.find import find_object
-from penstock.client.config.source_location import Place
+from penstock.client.config.source_location import SourceLocation
 from penstock.client.config.table import Table, taken
 from penstock.client.sources import OPTIONS as SOURCES
 from penstock.client.sources import Constant
@@ -26,13 +26,13 @@ from penstock.errors import Misconfigured, WrongApp
 
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)", re.ASCII)
 _HANDLER = (
-    f"{', '.join(model_kinds.HANDLERS)}, or module:function, a Python function that is found from "
-    "the folder of this file"
+    f"{', '.join(model_kinds.HANDLERS)}, or module:function, a Python function that is searched "
+    "from the folder of this file"
 )
 
 
 def load(path: Path) -> Penstock:
-    """The app that a file declares."""
+    """Return the app that a file declares."""
     path = path.resolve()
     document = _read(path)
     environ = {**read_env_file(Path.cwd() / ".env"), **os.environ}
@@ -40,7 +40,7 @@ def load(path: Path) -> Penstock:
     own = top.checked({"name": str, "accounts": str})
     with top.naming():
         app = Penstock(**{"name": f"{path.parent.name}/{path.name}", **own})
-    app.place = place = Place(path.stem, str(path), None)
+    app.location = location = SourceLocation(path.stem, str(path), None)
     for group, tables in document.items():
         if group not in _GROUPS and isinstance(tables, dict):
             near = did_you_mean(group, _GROUPS)
@@ -52,8 +52,8 @@ def load(path: Path) -> Penstock:
                 raise top.wrong(f"{group}.{name}", f"must be a table: write [{group}.{name}]")
             with table.naming():
                 declare(app, name, table)
-    app.queues = {name: replace(queue, place=place) for name, queue in app.queues.items()}
-    app.plans = {name: replace(plan, place=place) for name, plan in app.plans.items()}
+    app.queues = {name: replace(queue, location=location) for name, queue in app.queues.items()}
+    app.plans = {name: replace(plan, location=location) for name, plan in app.plans.items()}
     return app
 
 
@@ -73,7 +73,7 @@ def _retries(table: Table, value: Any) -> Retries:
 
 
 def _declare_job(app: Penstock, name: str, table: Table) -> None:
-    # First of all: the other keys of a job are those that its handler has.
+    # Read first: the handler decides which other keys are known.
     handler = table.expanded("handler", table.options.get("handler", ""), str)
     is_model = isinstance(handler, str) and handler in model_kinds.HANDLERS
     is_known = is_model or (isinstance(handler, str) and _FUNCTION.fullmatch(handler))
@@ -81,7 +81,7 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
         raise table.wrong("handler", f"is {handler!r}; known are {_HANDLER}")
     if not is_model and "fields" in table.options:
         raise table.wrong(
-            "fields", "a Python function has its fields in its own parameters: leave it out"
+            "fields", "the parameters of a Python function are its fields: leave it out"
         )
     known = model_kinds.takes(handler) if is_model else taken(Penstock.job)
     options = table.checked({**known, "handler": str})
@@ -102,7 +102,7 @@ def _declare_job(app: Penstock, name: str, table: Table) -> None:
 
 
 def _constant(table: Table, key: str, value: Any) -> Any:
-    """`{ constant = "x" }`: what `Constant("x")` is in code."""
+    """Read `{ constant = "x" }`, which means `Constant("x")` in Python."""
     if key not in SOURCES or not isinstance(value, dict):
         return value
     if set(value) != {"constant"} or not isinstance(value["constant"], str):
