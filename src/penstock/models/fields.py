@@ -22,7 +22,7 @@ _SIZED = ("str", "list", "dict")
 _KNOWN = ("type", "default", "max_length")
 # No leading underscore: such names are reserved for Penstock.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
-_ALLOWED = f"allowed are {', '.join(_TYPES)}, followed by ? if the field is optional"
+_ALLOWED = f"it may be {', '.join(_TYPES)}, with a ? after it if the field is optional"
 
 
 @dataclass(frozen=True, slots=True)

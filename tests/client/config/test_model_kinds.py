@@ -134,7 +134,10 @@ WRONG: list[tuple[str, str]] = [
     (OLLAMA + FIELDS, "prompt: give one of prompt and prompt_file"),
     (ASKS + "prompt_file = 'x'", "prompt: give one of prompt and prompt_file"),
     (OLLAMA + FIELDS + "prompt_file = 'gone.md'", "prompt_file: "),
-    (OLLAMA + FIELDS + "prompt = '{nope}'", "prompt: prompt names the field nope, which is not"),
+    (
+        OLLAMA + FIELDS + "prompt = '{nope}'",
+        "prompt: prompt names the field nope, which fields does not declare",
+    ),
     (
         ASKS + "system = '{a.b}'",
         "system: system has {a.b}: braces may hold only the name of a field",
