@@ -214,7 +214,7 @@ async def test_a_function_says_whether_its_words_are_for_customers(public: Any) 
         (lambda body: {**body, "status": "progress"}, "progress only"),
         (lambda body: {**body, "status": "succeeded", "job_id": "other"}, "another job"),
         (lambda body: {**body, "status": "succeeded", "token": "other"}, "another job's token"),
-        (lambda _: "\x00", "cannot be kept"),
+        (lambda _: "\x00", "cannot be stored"),
         (lambda _: {"long": "x" * http.REPLY_BYTES}, "more than 4194304 bytes"),
     ],
 )

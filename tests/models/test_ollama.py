@@ -251,8 +251,8 @@ async def test_a_remote_host_is_fine_elsewhere() -> None:
     ("schema", "told"),
     [
         ([], "schema must be a table"),
-        ({"type": "nonsense"}, "schema is no JSON Schema, at type"),
-        ({"$ref": "#/$defs/nope"}, "schema refers to #/\\$defs/nope, which is not in it"),
+        ({"type": "nonsense"}, "schema is not a valid JSON Schema, at type"),
+        ({"$ref": "#/$defs/nope"}, "schema refers to #/\\$defs/nope, which it does not define"),
         ({"$ref": "http://127.0.0.1:9/x.json"}, "schema refers to http://127.0.0.1:9/x.json"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A conversation with a model: what Ollama's and OpenAI's handlers have in common."""
+"""A chat with a model: the part that the Ollama and OpenAI handlers share."""
 
 import json
 from abc import ABC, abstractmethod
@@ -15,11 +15,11 @@ from penstock.net.endpoint import Endpoint
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal, from_value
 
-# How long the next token may take. A model is loaded first, from a disk perhaps. Less than a job's
-# time-out (2m by default), so that a server that hangs is seen as such.
+# The longest time between two tokens. It is shorter than a job's timeout (2m by default), so that
+# a server that hangs is reported as such and not as a slow job.
 STALL_SECONDS = 30.0
 
-# As much as a result may have.
+# The size limit of a result.
 TEXT_MAX = 1_000_000
 _OK = 200
 _NAME_MAX = 200
@@ -30,13 +30,13 @@ Messages = list[dict[str, str]]
 
 @dataclass(slots=True, kw_only=True)
 class Reply(ABC):
-    """An answer as it comes, piece by piece; each protocol reads its own."""
+    """An answer that is still being received. Each protocol has its own subclass."""
 
     address: str
     parts: list[str] = field(default_factory=list)
     length: int = 0
     tokens: int = 0
-    """Pieces with words in them: about as many as the model counts tokens."""
+    """The number of pieces with text: close to the model's own count of tokens."""
     pieces: int = 0
     done: bool = False
     stop_reason: str | None = None
@@ -44,20 +44,20 @@ class Reply(ABC):
     model: str | None = None
     used: dict[str, float] = field(default_factory=dict)
     prompt_tokens: int | None = None
-    """What the server counted of the prompt, with what it had in its cache where it says so."""
+    """The prompt's tokens as counted by the server, with cached ones if the server reports them."""
 
     @abstractmethod
     def lines(self) -> Lines:
-        """What cuts the bytes of the stream into pieces."""
+        """Return the splitter that cuts the bytes of the stream into pieces."""
 
     @abstractmethod
     def read(self, piece: bytes) -> tuple[str, bool]:
-        """The text in a piece, and whether it shows the model at work."""
+        """Return the text of a piece, and whether the piece shows that the model is working."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat(ABC):
-    """The options that both protocols have."""
+    """The options of both protocols."""
 
     endpoint: Endpoint
     model: str
@@ -67,12 +67,12 @@ class Chat(ABC):
     temperature: float | None = None
     seed: int | None = None
     first_token_seconds: float | None = None
-    """None: as long as the job may take."""
+    """None: limited only by the job's timeout."""
     stall_seconds: float = STALL_SECONDS
 
     @abstractmethod
     def body(self, messages: Messages) -> dict[str, Any]:
-        """What is sent."""
+        """Return the body of the request."""
 
     @abstractmethod
     def new_reply(self) -> Reply: ...
@@ -81,7 +81,7 @@ class Chat(ABC):
         return {}
 
     async def check(self, job: Job, messages: Messages, reply: Reply) -> None:  # noqa: B027
-        """Refuse an answer to a part of the prompt, where the protocol lets that be seen."""
+        """Refuse an answer to only a part of the prompt, if the protocol can show that."""
 
     def messages(self, payload: Mapping[str, Any]) -> Messages:
         prompts = {"system": self.system, "user": self.prompt}
@@ -98,7 +98,7 @@ def build(config: Chat) -> Handler:
         async with job.stage("generating", label=f"{config.model[:100]} is writing"):
             headers = {"Idempotency-Key": job.key, **config.headers()}
             reply = await ask(job, config, config.body(messages), headers)
-            # First: what is wrong with an answer to half a prompt does not matter any more.
+            # This check comes first: other faults of an answer to half a prompt do not matter.
             await config.check(job, messages, reply)
             return result(config, reply)
 
@@ -108,11 +108,12 @@ def build(config: Chat) -> Handler:
 async def ask(
     job: Job, chat: Chat, body: Mapping[str, Any], headers: Mapping[str, str], *, emit: bool = True
 ) -> Reply:
-    """Send it and read the answer to its end, token by token; `emit`: into the job's live stream.
+    """Send a chat request and read the answer token by token, until it is complete.
 
-    What was used is noted in any case: tokens of an answer that broke off were paid for, too.
+    `emit`: also send the text to the job's live stream. Usage is recorded in every case: the tokens
+    of an answer that broke off were paid for, too.
     """
-    # Here: its library takes a quarter of a second to load, and only a worker calls.
+    # Imported here: the library takes a quarter of a second to load, and only workers need it.
     from penstock.net.transport import Transport
 
     transport = await Transport.here()
@@ -135,10 +136,10 @@ async def ask(
             if not reply.done:
                 await _take(emitting, reply, pace, lines.end())
             if not came:
-                raise broken("empty", "answered with nothing", address)
+                raise broken("empty", "sent an empty answer", address)
             if not reply.pieces and "stream" not in answer.headers.get("content-type", ""):
-                raise broken("bad_json", "answered with what is no stream of tokens", address)
-            # Some servers leave out the last word after they said why they stopped.
+                raise broken("bad_json", "sent an answer that is not a stream of tokens", address)
+            # Some servers send a stop reason and then omit the final message.
             if not reply.done and reply.stop_reason is None:
                 raise broken("incomplete", "ended its answer before it was done", address)
             pace.over()
@@ -151,7 +152,7 @@ async def ask(
 
 
 async def _take(job: Job | None, reply: Reply, pace: Pace, pieces: list[bytes]) -> None:
-    """Read what has come and emit its text."""
+    """Read the received pieces and emit their text."""
     texts = []
     for piece in pieces:
         if not piece.strip():
@@ -176,11 +177,11 @@ async def _take(job: Job | None, reply: Reply, pace: Pace, pieces: list[bytes]) 
 
 
 def result(chat: Chat, reply: Reply) -> Any:
-    """What a complete answer comes to, or what is wrong with it."""
+    """Return the result of a complete answer, or raise the error for what is wrong with it."""
     text = "".join(reply.parts)
     stop = "refusal" if reply.refused else reply.stop_reason
     if stop in _STOPPED or not text.strip():
-        what = _STOPPED.get(stop, "answered with nothing")
+        what = _STOPPED.get(stop, "sent an empty answer")
         raise broken("empty", what, reply.address, stop=stop if stop in _STOPPED else None)
     if chat.output.json:
         return chat.output.read(text, reply.address)
@@ -195,31 +196,31 @@ _STOPPED: dict[str | None, str] = {
 
 
 def broken(kind: str, what: str, address: str, *, stop: str | None = None) -> ProviderError:
-    """An answer that began with 200 and is no good."""
+    """Return the error for an unusable answer that began with status 200."""
     signal = Signal(status=_OK, exception=kind, stop_reason=stop, received=True, address=address)
     return ProviderError(f"the model at {address} {what}", signal)
 
 
 def interrupted(piece: Mapping[str, Any], address: str) -> ProviderError:
-    """An error in the midst of an answer that began with 200."""
+    """Return the error for an answer that began with status 200 and then contains an error."""
     seen = from_value(None, {}, piece, address)
     signal = replace(seen, status=seen.status or _OK, exception="incomplete")
     return ProviderError(f"the model at {address} broke off its answer with an error", signal)
 
 
 def parsed(piece: bytes, address: str) -> dict[str, Any]:
-    """One piece as an object."""
+    """Parse one piece as a JSON object."""
     try:
         value = json.loads(piece)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise broken("bad_json", "sent what is no JSON object", address)
+        raise broken("bad_json", "sent a piece that is not a JSON object", address)
     return value
 
 
 def words(value: Any) -> str:
-    """A text as Postgres can keep it: no NUL, no half of a character."""
+    """Return a text that Postgres can store: without NUL and without lone surrogates."""
     if not isinstance(value, str):
         return ""
     if value.isascii():
@@ -231,6 +232,6 @@ def words(value: Any) -> str:
 
 
 def name(value: Any) -> str | None:
-    """The model's name as the server sends it, if it is one."""
+    """Return the model's name from the server's answer, if it is a valid name."""
     fits = isinstance(value, str) and 0 < len(value) <= _NAME_MAX and value.isprintable()
     return value if fits else None

@@ -1,9 +1,10 @@
-"""The handler of `handler = "dispatch"`: hand a job to a function, which calls back later.
+"""The handler of `handler = "dispatch"`: pass a job to a function, which calls back later.
 
-The job is handed over first and the function called then: so a callback can never be too early, and
-a worker that dies in between leaves a job that awaits, as if the function had forgotten it. A call
-that nobody took takes the job back, at no cost where nobody was there. A call that was not answered
-in time leaves it: the function may have it, and a second call would have it done twice.
+The job becomes `awaiting` before the function is called. So a callback can never come too early. If
+the worker dies in between, the job waits for its callback, as if the function had forgotten it.
+If the call fails, the job is taken back; this counts as no failure if the function was unreachable.
+If the call is not answered in time, the job stays dispatched: the function may have received it,
+and a second call would run the job twice.
 """
 
 import logging
@@ -17,7 +18,7 @@ from penstock.models.http import Http, NoAnswer, called
 from penstock.security import signature
 from penstock.security.callback_token import Outside
 
-# A function needs no time to say that it has taken a job.
+# Enough to accept a job: the function does the work after its answer.
 ANSWER_SECONDS = 30.0
 
 _log = logging.getLogger("penstock.models")
@@ -25,7 +26,10 @@ _log = logging.getLogger("penstock.models")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch(Http):
-    """Signed by the kind's own secret if it has one, else by the installation's."""
+    """The options of a dispatched kind.
+
+    Calls are signed with the kind's own secret if it has one, else with the installation's.
+    """
 
     outside: Callable[[], Outside]
     answer_seconds: float = ANSWER_SECONDS
@@ -47,7 +51,7 @@ def build(config: Dispatch) -> Handler:
                 await answer.finish()
         except NoAnswer:
             _log.info(
-                "the function at %s did not say in time that it took a job; it may yet call back",
+                "the function at %s did not confirm a job in time; it may still call back",
                 config.endpoint.address,
                 extra={"job": job.id, "kind": job.kind, "attempt": job.attempt},
             )

@@ -1,4 +1,4 @@
-"""The fields of a payload without Python: `fields = { answer = "str", level = "int?" }`."""
+"""The fields of a payload declared in TOML: `fields = { answer = "str", level = "int?" }`."""
 
 import re
 from collections.abc import Mapping
@@ -20,25 +20,25 @@ _TYPES: dict[str, Any] = {
 }
 _SIZED = ("str", "list", "dict")
 _KNOWN = ("type", "default", "max_length")
-# No leading underscore: such names are ours.
+# No leading underscore: such names are reserved for Penstock.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}", re.ASCII)
-_ALLOWED = f"it may be {', '.join(_TYPES)}, with a ? behind it where it may be left out"
+_ALLOWED = f"it may be {', '.join(_TYPES)}, with a ? after it if the field is optional"
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
     types: Mapping[str, Any]
     defaults: Mapping[str, Any]
-    """Of those that may be left out; None for those without a value of their own."""
+    """The values of optional fields; None for a field without a default."""
 
     def complete(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload with what was left out, where that has a value."""
+        """Return the payload with the defaults of missing fields."""
         own = {name: value for name, value in self.defaults.items() if value is not None}
         return {**own, **payload}
 
 
 def read_fields(table: Any) -> Fields:
-    """What `fields` declares, or Invalid, which names the field."""
+    """Read the declarations of `fields`; raise Invalid, which names the field."""
     if not isinstance(table, dict):
         raise _wrong("", 'must be a table like { answer = "str", level = "int?" }')
     types: dict[str, Any] = {}

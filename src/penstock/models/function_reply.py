@@ -1,4 +1,4 @@
-"""What a function says of a job: the reply to a call that waits, and an item of a callback."""
+"""A function's report about a job: the reply to a waiting call, or an item of a callback."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -8,18 +8,18 @@ from penstock.failures.verdict import CLASSES, Charge, Verdict
 
 STATUSES = ("succeeded", "failed", "progress")
 MESSAGE_MAX = 1_000
-# What a function cannot know of itself.
+# Classes that only Penstock can know.
 _OURS = ("cancelled", "expired", "worker_lost", "no_callback")
 REPORTABLE_CLASSES = tuple(name for name in CLASSES if name not in _OURS)
 """The classes of error that a function may name."""
 
 
 class Odd(Exception):  # noqa: N818
-    """It cannot be taken; the words say why, as the end of a sentence about the function."""
+    """The report is invalid. The message says why; it completes a sentence about the function."""
 
 
 def read_units(value: Any) -> int | None:
-    """How much was delivered; a member that is null is one that is not there."""
+    """Return how many units were delivered. A null member counts as missing."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is not None and (type(value) is not int or not 0 <= value <= CREDITS_MAX):
@@ -28,18 +28,18 @@ def read_units(value: Any) -> int | None:
 
 
 class Failure(NamedTuple):
-    """What a function says of a failure: what it means, and its words if there are any."""
+    """A failure that a function reports: the verdict, and the function's message if it sent one."""
 
     verdict: Verdict
     message: str | None
     public: bool
-    """The words are for customers."""
+    """Whether customers may see the message."""
 
 
 def read_failure(error: Any, *, lenient: bool = False) -> Failure:
-    """The failure in a reply.
+    """Read the failure in a reply.
 
-    `lenient`: a class that is not ours is a provider_error, and not a mistake.
+    `lenient`: an unknown class counts as provider_error instead of being refused.
     """
     fields = error if isinstance(error, dict) else {}
     cls = fields.get("class")

@@ -23,14 +23,14 @@ from penstock.net.signal import Signal
 from penstock.security.secret import Secret
 from penstock.security.signature import Signer, signed
 
-# Several times what a result may have, written with spaces perhaps.
+# Several times the size limit of a result, because the reply may be written with spaces.
 REPLY_BYTES = 4 * 1_048_576
-# A little less than a job's time-out (2m unless said): so a function that hangs is seen as such,
-# and not as a job that takes long.
+# A little less than a job's timeout (2m by default), so that a function that hangs is reported as
+# such and not as a slow job.
 ANSWER_SECONDS = 108.0
 _GOOD = range(200, 300)
 _CLIENT_ERROR = range(400, 500)
-# Of these, what is not about the one job that was sent: our key, and "later".
+# Client errors that are not about this job: a wrong key of ours, or "try later".
 _NOT_THE_JOBS = (401, 408, 425, 429)
 
 
@@ -43,7 +43,7 @@ class Http:
 
 
 class FunctionFailed(ProviderError):  # noqa: N818
-    """It is clear what it means: the function says so itself, or refuses the one job."""
+    """A failure with a known verdict: the function reported it, or refused this one job."""
 
     def __init__(self, message: str, verdict: Verdict, signal: Signal | None = None) -> None:
         super().__init__(message, signal or Signal(received=True, address=verdict.address))
@@ -51,13 +51,14 @@ class FunctionFailed(ProviderError):  # noqa: N818
 
 
 class NoAnswer(ProviderError):  # noqa: N818
-    """The answer was not complete in time."""
+    """The function's answer was not complete in time."""
 
 
 def build(config: Http) -> Handler:
     async def http(job: Job, payload: dict[str, Any]) -> Any:
         token = secrets.token_urlsafe(24)
-        # As in a hand-over; but the answer is the callback, and it comes on this connection.
+        # The same fields as for a dispatched job. Here the answer on this connection is the
+        # callback.
         callback = {"callback_url": None, "token": token, "expires_at": None}
         async with (
             job.stage("calling", label="Waiting for the service"),
@@ -78,11 +79,11 @@ async def called(
     payload: dict[str, Any],
     callback: Mapping[str, str | None],
 ) -> AsyncIterator[Any]:
-    """Send a job to a function; yields its answer (net/transport.py), unless it refuses the job.
+    """Send a job to a function and yield its answer (net/transport.py).
 
-    Ends with NoAnswer where the answer is not complete in time.
+    Raises the function's refusal, or NoAnswer if the answer is not complete in time.
     """
-    # Here: its library takes a quarter of a second to load, and only a worker calls.
+    # Imported here: the library takes a quarter of a second to load, and only workers need it.
     from penstock.net.transport import Transport
 
     fields = {
@@ -116,7 +117,10 @@ async def called(
 
 
 def refused(error: ProviderError) -> ProviderError:
-    """A function is written for these jobs: what it refuses is this one, and not the queue."""
+    """Return a refusal as the fault of this job and not of the queue.
+
+    A function is written for these jobs: if it refuses one, the others may still succeed.
+    """
     signal = error.signal
     if signal.status not in _CLIENT_ERROR or signal.status in _NOT_THE_JOBS:
         return error
@@ -132,7 +136,7 @@ def refused(error: ProviderError) -> ProviderError:
 
 
 def _value(body: bytes | None, kind: str, config: Http) -> Any:
-    """The reply as JSON; a text that does not claim to be JSON is a text."""
+    """Read the reply as JSON, or as a text if it does not claim to be JSON."""
     if body is None:
         raise _bad(config, f"answered with more than {REPLY_BYTES} bytes")
     if not body.strip():
@@ -141,7 +145,7 @@ def _value(body: bytes | None, kind: str, config: Http) -> Any:
         value = json.loads(body)
     except (ValueError, RecursionError):
         if "json" in kind:
-            raise _bad(config, "answered with what is no JSON") from None
+            raise _bad(config, "claims to answer with JSON, but it is not valid JSON") from None
         try:
             value = body.decode()
         except UnicodeDecodeError:
@@ -149,14 +153,14 @@ def _value(body: bytes | None, kind: str, config: Http) -> Any:
     try:
         encode(value, "result")
     except Invalid as error:
-        raise _bad(config, f"answered with what cannot be kept: its {error.message}") from None
+        raise _bad(config, f"sent an answer that cannot be stored: its {error.message}") from None
     return value
 
 
 async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
-    """The result in a reply; one that is not of our form is the result itself.
+    """Return the result in a reply. A reply that is not in Penstock's form is itself the result.
 
-    A member that is null is one that is not there: many write out what they have not.
+    A null member counts as missing: many serializers write missing values as null.
     """
     if not isinstance(reply, dict):
         return reply
@@ -176,7 +180,7 @@ async def _taken(job: Job, config: Http, reply: Any, token: str) -> Any:
     if status == "succeeded":
         return reply.get("result")
     if status == "progress":
-        raise _bad(config, "answered with progress only: a call that waits wants the end")
+        raise _bad(config, "answered with progress only: a waiting call needs the outcome")
     try:
         failure = read_failure(reply.get("error"))
     except Odd as odd:

@@ -1,6 +1,7 @@
-"""The handler of `handler = "ollama"`: Ollama's own `/api/chat`, and not its OpenAI façade.
+"""The handler of `handler = "ollama"`, which calls Ollama's own `/api/chat`.
 
-The façade ignores `num_ctx`, and with it every promise about the length of a prompt.
+It does not use Ollama's OpenAI-compatible API: that API ignores `num_ctx`, so the length of a
+prompt could not be guaranteed.
 """
 
 import re
@@ -21,7 +22,7 @@ STALL_SECONDS = chat.STALL_SECONDS
 NUM_CTX = 8_192
 NUM_PREDICT = 2_048
 
-# Servers (address, model) that were seen to leave cached tokens out of their count.
+# Servers (address, model) that do not count cached tokens, as an earlier answer has shown.
 _uncounted: set[tuple[str, str]] = set()
 
 
@@ -30,7 +31,7 @@ class Ollama(Chat):
     num_ctx: int = NUM_CTX
     num_predict: int = NUM_PREDICT
     keep_alive: float | str | None = None
-    """Seconds that the model stays loaded; less than 0: for ever."""
+    """For how many seconds the model stays loaded; below 0: for ever."""
 
     def body(self, messages: Messages) -> dict[str, Any]:
         options = {
@@ -55,19 +56,20 @@ class Ollama(Chat):
         return OllamaReply(address=self.endpoint.address, local_only=self.endpoint.local_only)
 
     async def check(self, job: Job, messages: Messages, reply: Reply) -> None:
-        """Refuse an answer to a part of the prompt.
+        """Refuse an answer to only a part of the prompt.
 
-        Ollama drops the front of what does not fit and answers all the same: an essay is marked
-        without its beginning. `truncate: false` forbids that, and older servers ignore it; then
-        only the count of the prompt's tokens shows it.
+        Ollama drops the beginning of a prompt that is too long and answers anyway: an essay is
+        marked without its beginning. `truncate: false` forbids that, but older servers ignore it;
+        then only the count of the prompt's tokens shows that text is missing.
         """
         texts = [message["content"] for message in messages]
         if not is_cut(texts, reply.prompt_tokens):
             return
         server = (reply.address, self.model)
         if least_tokens(texts) <= self.num_ctx:
-            # It should have fitted. Some versions leave out of the count what was in their cache; a
-            # prompt that begins with something new is in no cache. One token is enough to see it.
+            # The prompt should have fitted. Some versions do not count cached tokens. A prompt with
+            # a random beginning is not in the cache, and an answer of one token is enough to get
+            # its count.
             if server in _uncounted:
                 return
             if not is_cut(texts, await self._count(job, messages)):
@@ -75,13 +77,13 @@ class Ollama(Chat):
                 return
         raise chat.broken(
             "truncated_input",
-            f"has read a part of the prompt only ({reply.prompt_tokens} tokens): give it a larger"
-            " num_ctx, if the model has one, or a shorter text",
+            f"read only a part of the prompt ({reply.prompt_tokens} tokens): raise num_ctx, if the"
+            " model allows it, or shorten the text",
             reply.address,
         )
 
     async def _count(self, job: Job, messages: Messages) -> int | None:
-        """The prompt's tokens as the server counts them when nothing of it is cached."""
+        """Count the prompt's tokens on the server with an uncached copy of the prompt."""
         first, *rest = messages
         marked = {**first, "content": f"{secrets.token_hex(8)}\n{first['content']}"}
         body = self.body([marked, *rest])
@@ -103,9 +105,9 @@ class OllamaReply(Reply):
             raise chat.interrupted(line, self.address)
         if self.local_only and line.get("remote_host"):
             raise ProviderError(
-                f"the model at {self.address} does not run there: Ollama asks another host for "
-                "it, and the queue is local_only. Use a model that was pulled, and set "
-                "OLLAMA_NO_CLOUD=1 on that server",
+                f"the model at {self.address} does not run on that server: Ollama forwards its "
+                "requests to another host, and the queue is local_only. Use a model that was "
+                "pulled, and set OLLAMA_NO_CLOUD=1 on that server",
                 Signal(status=200, exception="remote_host", received=True, address=self.address),
             )
         message = line.get("message")
@@ -129,25 +131,26 @@ class OllamaReply(Reply):
         return text, bool(text or content.get("thinking"))
 
 
-# Chinese, Japanese, Korean: no spaces between words, and hardly a token of more than four of them.
+# Chinese, Japanese, Korean: no spaces between words, and a token rarely holds more than four
+# characters.
 _IDEOGRAPHS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _PER_TOKEN = 4
-# A comma or full stop at a word's end is a token of its own.
+# A comma or full stop at the end of a word is a separate token.
 _STOPS = re.compile(r"\w[^\w\s]+(?=\s|$)")
-# A count below that of the least is no matter of tokenizers any more.
+# A count below this share of the minimum cannot be explained by a different tokenizer.
 _SHARE = 0.9
-# So few words say nothing.
+# Shorter prompts are too short for this check.
 _LEAST = 50
 
 
 def least_tokens(texts: Sequence[str]) -> int:
-    """As few tokens as these may have: no tokenizer makes one of two words."""
+    """Return the fewest tokens that these texts can have: no tokenizer joins two words."""
     spaced = sum(len(text.split()) + len(_STOPS.findall(text)) for text in texts)
     dense = sum(len(_IDEOGRAPHS.findall(text)) for text in texts) // _PER_TOKEN
     return max(spaced, dense)
 
 
 def is_cut(texts: Sequence[str], counted: int | None) -> bool:
-    """Whether so small a count needs an explanation. None and 0 say nothing."""
+    """Return whether the count is too small for the texts. None and 0 mean that it is unknown."""
     least = least_tokens(texts)
     return bool(counted) and least >= _LEAST and (counted or 0) < _SHARE * least

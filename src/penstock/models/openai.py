@@ -1,8 +1,8 @@
-"""The handler of `handler = "openai"`: chat completions, OpenAI's and of all alike.
+"""The handler of `handler = "openai"`: chat completions of OpenAI and compatible servers.
 
-Some models think for a minute and more before their first token and say nothing meanwhile; others
-stream their thoughts, which count as tokens here. So the first may take 90 s unless said: less than
-a job's time-out (2m unless said), so that a server that hangs is seen as such.
+Some models reason for a minute or more before they send their first token; others stream their
+reasoning, which counts as tokens here. So the first token may take 90 s by default. That is less
+than a job's timeout (2m by default), so that a server that hangs is reported as such.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class OpenAI(Chat):
 
 
 def endpoint_of(endpoint: Endpoint) -> Endpoint:
-    """Where chats are completed, whether the address is given with /v1 or without."""
+    """Return the endpoint of chat completions, for an address with or without /v1."""
     path = endpoint.path.rstrip("/")
     if path.endswith(_PATH):
         return endpoint
@@ -74,7 +74,8 @@ class OpenAIReply(Reply):
 
     def read(self, piece: bytes) -> tuple[str, bool]:
         if piece.strip() == _DONE:
-            # Without a reason it ended for none: some proxies send this after a failure.
+            # Without a stop reason the answer is incomplete: some proxies send this line after a
+            # failure.
             self.done = self.stop_reason is not None
             return "", False
         event = chat.parsed(piece, self.address)
@@ -104,12 +105,12 @@ class OpenAIReply(Reply):
         return text, bool(text or any(delta.get(kind) for kind in _WORK))
 
 
-# What shows a model at work beside its answer: thoughts, under two names, and a refusal.
+# Parts beside the answer that show a working model: reasoning, under two names, and a refusal.
 _WORK = ("reasoning_content", "reasoning", "refusal")
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether OpenAI takes it as strict: every object closed, and each of its members required."""
+    """Return whether OpenAI accepts the schema as strict: no extra members, all required."""
     return all(
         table.get("additionalProperties") is False
         and set(table.get("required", ())) == set(table["properties"])

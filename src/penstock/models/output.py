@@ -1,4 +1,4 @@
-"""What an answer must be: any text, JSON, or JSON of a given shape."""
+"""The format of a model's answer: any text, JSON, or JSON that fits a schema."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from penstock.net.signal import Signal
 
 
 class Output:
-    """Text, unless a schema or plain JSON is asked for."""
+    """The declared format: text, unless a schema or plain JSON is requested."""
 
     __slots__ = ("_validator", "json", "schema")
 
@@ -21,14 +21,14 @@ class Output:
         self._validator = None if schema is None else _validator(schema)
 
     def read(self, text: str, address: str) -> Any:
-        """The value in an answer, or what is wrong with it: never in its own words."""
+        """Return the value in an answer, or raise an error that does not quote the answer."""
         try:
             value = json.loads(text)
-            encode(value, "result")  # refuses NaN, NUL and halves of characters
+            encode(value, "result")  # refuses NaN, NUL and lone surrogates
         except (ValueError, RecursionError, Invalid):
-            raise _bad("bad_json", "is not JSON that can be kept", address) from None
+            raise _bad("bad_json", "is not JSON that can be stored", address) from None
         if self._validator is not None:
-            # By where it is in the schema: the answer's own keys and values are not quoted.
+            # The error names the path in the schema; the answer's keys and values are not quoted.
             fault = next(self._validator.iter_errors(value), None)
             if fault is not None:
                 where = "/".join(str(step) for step in fault.absolute_schema_path)
@@ -37,7 +37,7 @@ class Output:
 
 
 def _validator(schema: Any) -> Any:
-    # Here: it takes a tenth of a second to import, and most jobs have no schema.
+    # Imported here: the import takes a tenth of a second, and most jobs have no schema.
     import jsonschema
     import referencing
     from referencing.exceptions import Unresolvable
@@ -46,15 +46,15 @@ def _validator(schema: Any) -> Any:
         raise _wrong("must be a table, or the name of a .json file that holds an object")
     try:
         encode(schema, "schema")
-    except Invalid as error:  # a date of TOML, perhaps
+    except Invalid as error:  # for example a TOML date
         raise _wrong(error.message.removeprefix("schema ")) from None
     kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
     try:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         where = "/".join(str(step) for step in error.absolute_path)
-        raise _wrong(f"is no JSON Schema{f', at {where}' if where else ''}") from None
-    # An empty registry: a schema that names an address on the network is not fetched.
+        raise _wrong(f"is not a valid JSON Schema{f', at {where}' if where else ''}") from None
+    # The registry is empty, so that no schema is fetched from the network.
     registry: Any = referencing.Registry()
     root = referencing.jsonschema.DRAFT202012.create_resource(schema)
     resolver = registry.resolver_with_root(root)
@@ -64,12 +64,12 @@ def _validator(schema: Any) -> Any:
             try:
                 resolver.lookup(reference)
             except Unresolvable:
-                raise _wrong(f"refers to {reference}, which is not in it") from None
+                raise _wrong(f"refers to {reference}, which it does not define") from None
     return kind(schema, registry=registry)
 
 
 def tables(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a JSON value, however deep."""
+    """Yield every object in a JSON value, at any depth."""
     todo = [value]
     while todo:
         match todo.pop():

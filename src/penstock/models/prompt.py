@@ -1,7 +1,8 @@
-"""A prompt with fields in it: `Give feedback on: {answer}`.
+"""A prompt with fields: `Give feedback on: {answer}`.
 
-Read once, at start: whatever is wrong with it is told then, and not by the first job. Only the name
-of a field may stand in braces. Python's own format language would let a prompt reach into objects.
+A prompt is parsed once, when the program starts, so that its mistakes are reported then and not by
+the first job. Braces may hold only the name of a field: Python's own format language would let a
+prompt read attributes of objects.
 """
 
 import json
@@ -13,11 +14,11 @@ from typing import Any
 from penstock.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_BRACES = "a brace that is meant as such is written twice, {{ or }}"
+_BRACES = "write a literal brace twice, {{ or }}"
 
 
 class Prompt:
-    """Text and fields in turn."""
+    """A parsed prompt: alternating text and fields."""
 
     __slots__ = ("_parts", "fields")
 
@@ -27,7 +28,7 @@ class Prompt:
         self.fields = tuple(dict.fromkeys(name for _, name in parts if name is not None))
 
     def render(self, payload: Mapping[str, Any]) -> str:
-        """The prompt for one job. What was left out is nothing; what is no text is JSON."""
+        """Render the prompt for one job: a missing field as nothing, a non-text value as JSON."""
         texts = []
         for text, name in self._parts:
             texts.append(text)
@@ -40,14 +41,14 @@ class Prompt:
 
 
 def read_prompt(text: Any, known: Iterable[str], *, option: str = "prompt") -> Prompt:
-    """The prompt, or Invalid: which field, what is allowed."""
+    """Parse a prompt; raise Invalid, which names the field and what is allowed."""
     known = tuple(known)
     if not isinstance(text, str) or not text.strip():
         raise _wrong(option, "must be a text")
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError:
-        raise _wrong(option, f"has a brace without its other half: {_BRACES}") from None
+        raise _wrong(option, f"has an unmatched brace: {_BRACES}") from None
     parts: list[tuple[str, str | None]] = []
     for literal, name, spec, conversion in parsed:
         if name is not None:
@@ -65,12 +66,12 @@ def _refuse_odd(
         shown = whole if len(whole) <= 40 else f"{whole[:39]}…"  # noqa: PLR2004
         raise _wrong(
             option,
-            f"has {{{shown}}}: only the name of a field may stand in braces (known are {fields}); "
+            f"has {{{shown}}}: braces may hold only the name of a field (known are {fields}); "
             f"{_BRACES}",
         )
     if name not in known:
         raise _wrong(
-            option, f"names the field {name}, which is not among fields; known are {fields}"
+            option, f"names the field {name}, which fields does not declare; known are {fields}"
         )
 
 

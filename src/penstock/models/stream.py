@@ -1,4 +1,4 @@
-"""An answer that comes piece by piece: its lines and events, and how long a piece may take."""
+"""Streamed answers: their lines and events, and the time limits between tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from penstock.net.provider_errors import ProviderError
 from penstock.net.signal import Signal
 
-# A token is a few hundred bytes; a line or an event that does not end is no stream of tokens.
+# A token takes a few hundred bytes; a longer line or event is not a stream of tokens.
 LINE_BYTES = 4 * 1_048_576
 
 
 class Lines:
-    """Cuts bytes as they come into lines, as Ollama streams."""
+    """Splits received bytes into lines, the format in which Ollama streams."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -20,7 +20,7 @@ class Lines:
         self._length = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are complete now, without their ends."""
+        """Return the lines that are now complete, without line ends."""
         whole, end, rest = chunk.rpartition(b"\n")
         lines = []
         if end:
@@ -33,7 +33,7 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """The last, which may lack its end of line."""
+        """Return the last line, which may lack a line end."""
         return [b"".join(self._begun)]
 
     def _refuse_endless(self, what: str, length: int) -> None:
@@ -45,7 +45,7 @@ class Lines:
 
 
 class Events(Lines):
-    """The data of server-sent events, as OpenAI streams."""
+    """Splits received bytes into server-sent events, the format in which OpenAI streams."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -53,7 +53,7 @@ class Events(Lines):
         self._data_length = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that are complete now."""
+        """Return the data of the events that are now complete."""
         events = []
         for line in super().feed(chunk):
             self._add(line)
@@ -62,7 +62,7 @@ class Events(Lines):
         return events
 
     def end(self) -> list[bytes]:
-        """Not every server ends its last event with an empty line."""
+        """Return the last event, which some servers do not end with an empty line."""
         self._add(b"".join(self._begun))
         return self._take()
 
@@ -73,7 +73,7 @@ class Events(Lines):
             self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
 
     def _take(self) -> list[bytes]:
-        """The event that has come, if there is one."""
+        """Return the data of the current event, if there is any."""
         data, self._data, self._data_length = self._data, [], 0
         return [b"\n".join(data)] if data else []
 
@@ -82,7 +82,7 @@ _EMPTY = (b"", b"\r")
 
 
 class Pace:
-    """When the next token is due. Bytes that are none, like a comment each second, do not count."""
+    """The deadline of the next token. Other bytes, like a comment each second, do not extend it."""
 
     __slots__ = ("_limit", "_loop", "_stall", "begun")
 
@@ -93,16 +93,16 @@ class Pace:
         self.begun = False
 
     def token(self) -> None:
-        """One has come."""
+        """Record a token, and set the deadline of the next one."""
         self.begun = True
         self._limit.reschedule(self._loop.time() + self._stall)
 
     def over(self) -> None:
-        """Nothing more is due."""
+        """Remove the deadline: the answer is complete."""
         self._limit.reschedule(None)
 
     async def waiting(self, work: Awaitable[object]) -> None:
-        """Wait for something that is not the model's; it is not blamed for that time."""
+        """Await work that is not the model's, without counting its time against the model."""
         self._limit.reschedule(None)
         await work
         self._limit.reschedule(self._loop.time() + self._stall)
@@ -110,10 +110,10 @@ class Pace:
 
 @asynccontextmanager
 async def paced(first: float | None, stall: float, address: str) -> AsyncIterator[Pace]:
-    """Ends what is inside when its first token, or the next, does not come in time.
+    """Stop the enclosed block if the first token, or the next one, does not come in time.
 
-    `first` None: the first token may take as long as the job may. When the worker stops the job,
-    the cancellation carries as its cause that the model had sent nothing: that is the model's
+    `first` None: only the job's timeout limits the first token. If the worker then stops the job,
+    the cancellation has as its cause an error that the model sent nothing: that is the model's
     fault, and its circuit counts it.
     """
     begun_at = asyncio.get_running_loop().time()

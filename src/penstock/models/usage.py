@@ -1,9 +1,9 @@
-"""What a provider says was used. Its numbers are noted for people, and never believed blindly."""
+"""Usage as a provider reports it. The numbers are checked, and recorded for people to read."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# More than any window and any answer of today; beyond it somebody cannot count.
+# More than any context window and any answer of today; a larger number is a mistake.
 TOKENS_MAX = 10_000_000
 SECONDS_MAX = 7 * 86_400.0
 _NAMES_MAX = 20
@@ -12,12 +12,12 @@ _NANOSECONDS = 1_000_000_000
 
 
 def tokens(value: Any) -> int | None:
-    """A count of tokens, if it can be one."""
+    """Return a count of tokens, or None if the value cannot be one."""
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else None
 
 
 def seconds(nanoseconds: Any) -> float | None:
-    """A duration as Ollama tells it, if it can be one."""
+    """Return a duration that Ollama reported in seconds, or None if it cannot be one."""
     if type(nanoseconds) is not int or nanoseconds < 0:
         return None
     length = nanoseconds / _NANOSECONDS
@@ -25,12 +25,12 @@ def seconds(nanoseconds: Any) -> float | None:
 
 
 def given(**counts: float | None) -> dict[str, float]:
-    """Those that are known."""
+    """Return the counts that are not None."""
     return {name: value for name, value in counts.items() if value is not None}
 
 
 def numbers(reported: Any) -> dict[str, float]:
-    """What a function says it used, by its own names: those of it that are numbers."""
+    """Return the numbers in the usage that a function reports, under the function's own names."""
     if not isinstance(reported, Mapping):
         return {}
     counts: dict[str, float] = {}

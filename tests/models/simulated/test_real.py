@@ -122,7 +122,7 @@ async def test_it_can_refuse_and_nothing_else(model: RealModel) -> None:
         await ask(model.url, OLLAMA, chat())
     model.heal()
     assert (await ask(model.url, "/api/version", method="GET")).status == 200
-    with pytest.raises(Invalid, match="a real model can only `refuse`"):
+    with pytest.raises(Invalid, match="a real model supports only `refuse`"):
         model.take_order(order_written("hang"))
 
 

@@ -216,7 +216,9 @@ async def test_only_the_queues_it_is_told(database: str, conn: asyncpg.Connectio
     async with working(database, app, queues=("a",), until_idle=True) as here:
         assert (await here.ran()).processed == 1
     assert [(await read(conn, job))["status"] for job in jobs] == ["succeeded", "queued"]
-    with pytest.raises(Misconfigured, match="No job of the app is in queue c; its queues are a, b"):
+    with pytest.raises(
+        Misconfigured, match="The app declares no job kind for queue c; its queues are a, b"
+    ):
         await Worker(database, app.handlers(), Options(name="w", queues=("c",))).run()
 
 

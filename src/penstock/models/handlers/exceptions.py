@@ -1,4 +1,4 @@
-"""What a handler raises to decide its outcome, and the outcome of anything else that it raises."""
+"""Exceptions by which a handler decides its outcome, and the outcome of every other exception."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,18 +12,18 @@ from penstock.failures.outcome import charged, clean
 from penstock.net.provider_errors import ProviderError
 
 LONGEST_WAIT = timedelta(days=3650)
-# What is said where the app says nothing; customers read the words for the class instead.
+# Used if the app gives no message; customers read the message of the class instead.
 _GAVE_UP = "the handler gave up"
 _CANCELLED = "cancelled by its handler"
 
 
 class Fail(Exception):
-    """`raise Fail("why")`: it will never work; no more attempts.
+    """`raise Fail("why")`: the job fails at once, without further attempts.
 
-    The words are for the customer: keys of accounts and browsers see them, without known forms of
-    keys. Of every other exception they see a sentence for its class, so do not quote one here:
-    `raise Fail("The picture is too small") from error`. With `public=False` these words are for
-    operators, too.
+    The message is for the customer: requests with an account key and browsers receive it, with
+    known forms of keys removed. For every other exception they receive a sentence for its class, so
+    do not quote an exception here: `raise Fail("The picture is too small") from error`. With
+    `public=False` only operators see the message.
     """
 
     def __init__(
@@ -36,10 +36,11 @@ class Fail(Exception):
 
 
 class Retry(Exception):
-    """`raise Retry(after="30s")`: a failure; again after that, or after the queue's backoff.
+    """`raise Retry(after="30s")`: the attempt fails and the job is retried.
 
-    The words are for operators, and customers see a sentence for the class; with `public=True` they
-    are for customers, too.
+    The next attempt comes after `after`, or after the queue's backoff. Only operators see the
+    message, and customers see a sentence for the class; with `public=True` customers see the
+    message, too.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """`raise Snooze("5m")`: later; costs no attempt."""
+    """`raise Snooze("5m")`: the job runs again after that time; this counts as no failure."""
 
     def __init__(self, after: str | float | timedelta) -> None:
         super().__init__(f"snoozed for {after}")
@@ -66,9 +67,9 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """`raise Cancel("why")`: the job ends as cancelled.
+    """`raise Cancel("why")`: the job finishes as cancelled.
 
-    The words are for the customer, as those of Fail.
+    The message is for the customer, as with `Fail`.
     """
 
     def __init__(self, why: object = _CANCELLED, *, public: bool = True) -> None:
@@ -78,7 +79,7 @@ class Cancel(Exception):
 
 
 class LeaseLost(Exception):
-    """The attempt no longer belongs to the worker: nothing that it does now counts."""
+    """The attempt no longer belongs to this worker: its results and reports are ignored."""
 
 
 def _wait(after: str | float | timedelta) -> timedelta:
@@ -89,7 +90,7 @@ def _wait(after: str | float | timedelta) -> timedelta:
 
 
 def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
-    """The outcome for what a handler raised; `more`: what the app knows of its errors."""
+    """Return the outcome for a handler's exception; `more`: the app's own classification."""
     match error:
         case Fail():
             return Failed(Error(error.cls, clean(error.why), retryable=False, public=error.public))
@@ -107,7 +108,7 @@ def outcome_of(error: BaseException, more: Sequence[Extension] = ()) -> Outcome:
 
 
 def described(error: BaseException) -> str:
-    """Class and words, for people who look at the job; never for a log."""
+    """Describe an error by class and message, for people who view the job; never for a log."""
     words = words_of(error)
     if isinstance(error, ProviderError) and not error.public and error.provider_text:
         words = f"{words}: {error.provider_text}"

@@ -1,4 +1,4 @@
-"""Files of a job: those its payload refers to, and those it makes."""
+"""Files of a job: files to which its payload refers, and files that it creates."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ from penstock.errors import Invalid, TooLarge
 from penstock.models.handlers.exceptions import LeaseLost
 from penstock.models.handlers.protocols import JobContext
 
-# Kept in memory while a file is made; more goes to a temporary file.
+# A new file is kept in memory up to this size; a larger one goes to a temporary file.
 MEMORY_BYTES = 1024 * 1024
 _OUTAGE_SECONDS = 0.5
 
@@ -23,35 +23,35 @@ _T = TypeVar("_T")
 
 
 class File:
-    """An upload that a handler has opened. What reads is awaited in an `async def`."""
+    """An upload that a handler has opened. In an `async def`, await its methods."""
 
     __slots__ = ("_piece", "content_type", "id", "size")
 
     def __init__(
         self, upload: UUID, content_type: str, size: int, piece: Callable[[int], Any]
     ) -> None:
-        """`piece(n)`: its nth piece, or None; to be awaited, or not."""
+        """`piece(n)` returns the nth piece or None, or an awaitable of that."""
         self.id = upload
         self.content_type = content_type
         self.size = size
         self._piece = piece
 
     async def read(self) -> bytes:
-        """All of it; for what is large there is `chunks`."""
+        """Return the whole content; use `chunks` for large files."""
         return b"".join([piece async for piece in self.chunks()])
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Its content, a piece of at most 256 KiB at a time."""
+        """Yield the content in pieces of at most 256 KiB."""
         for n in range(0, self.size, PIECE_BYTES):
             yield _whole(await self._piece(n // PIECE_BYTES), self.id)
 
 
 class BlockingFile(File):
-    """The same in a plain `def`, where nothing is awaited."""
+    """A `File` for a plain `def`, which awaits nothing."""
 
     __slots__ = ()
 
-    def read(self) -> bytes:  # type: ignore[override]  # as `Job` has it: the same, done at once
+    def read(self) -> bytes:  # type: ignore[override]  # blocking, like the calls of a `Job`
         return b"".join(self.chunks())
 
     def chunks(self) -> Iterator[bytes]:  # type: ignore[override]
@@ -60,14 +60,16 @@ class BlockingFile(File):
 
 
 async def find_file(context: JobContext, reference: Any) -> Upload:
-    """The upload that a handler asks for: of its job's account, whoever names it.
+    """Find the upload that a handler opens, only among the uploads of its job's account.
 
-    Its payload may name any: where it came in by plain SQL, nobody has looked at it.
+    The payload may name any upload: a payload inserted by plain SQL was not checked.
     """
     upload = read_reference(reference)
     if upload is None:
         raise Invalid(
-            'open() takes {"upload": id}, or such an id', code="invalid_upload", field="upload"
+            'open() takes {"upload": id} or the id of an upload',
+            code="invalid_upload",
+            field="upload",
         )
     account = context.claimed.account or ""
     return await _patiently(context, lambda: context.uploads.find(upload, account=account))
@@ -79,7 +81,7 @@ async def read_piece(context: JobContext, upload: UUID, n: int) -> bytes | None:
 
 async def keep_file(context: JobContext, file: IO[bytes], content_type: str) -> dict[str, str]:
     account = context.claimed.account
-    # Should an answer be lost, there are two of it; the one that nobody has is swept.
+    # If the answer is lost, the file is stored twice; upkeep deletes the unused copy.
     kept = await _patiently(
         context, lambda: context.uploads.create(file, content_type, account=account, quota=False)
     )
@@ -87,7 +89,7 @@ async def keep_file(context: JobContext, file: IO[bytes], content_type: str) -> 
 
 
 async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> _T:
-    """A handler runs on through an outage of the database."""
+    """Retry a call during an outage of the database, so that the handler continues to run."""
     while True:
         try:
             return await call()
@@ -98,7 +100,7 @@ async def _patiently(context: JobContext, call: Callable[[], Awaitable[_T]]) -> 
 
 
 async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
-    """The data that a handler attaches, as a file; a path is opened where it is."""
+    """Return the data that a handler attaches as an open file; a path is opened, not copied."""
     most_bytes = await uploads.most_bytes()
     if not hasattr(data, "__aiter__"):
         return await asyncio.to_thread(spooled_here, data, most_bytes)
@@ -109,7 +111,7 @@ async def spooled(data: Any, uploads: Uploads) -> IO[bytes]:
 
 
 def spooled_here(data: Any, most_bytes: int) -> IO[bytes]:
-    """The same where nothing is awaited."""
+    """Do the same for data without an asynchronous iterator."""
     if isinstance(data, os.PathLike):
         return open(data, "rb")  # noqa: PTH123  # of any path; the caller closes it
     with _filling() as file:
@@ -120,7 +122,7 @@ def spooled_here(data: Any, most_bytes: int) -> IO[bytes]:
 
 @contextmanager
 def _filling() -> Iterator[IO[bytes]]:
-    """A new file, which the caller closes; closed here where it cannot be filled."""
+    """Yield a new file to fill. The caller closes it; it is closed here if filling it fails."""
     with ExitStack() as closing:
         yield closing.enter_context(_new_file())
         closing.pop_all()
@@ -148,7 +150,7 @@ def _pieces(data: Any) -> Iterable[Any]:
 def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
     if not isinstance(piece, bytes | bytearray | memoryview):
         raise Invalid(
-            f"attach() takes bytes, and a piece is {type(piece).__name__}: encode texts first",
+            f"attach() takes bytes, but a piece is {type(piece).__name__}: encode texts first",
             code="invalid_upload",
             field="data",
         )
@@ -165,13 +167,15 @@ def _add(file: IO[bytes], piece: Any, most_bytes: int) -> None:
 def _whole(piece: bytes | None, of: UUID) -> bytes:
     if piece is None:
         raise Invalid(
-            f"upload {of} was deleted while it was read", code="unknown_upload", field="upload"
+            f"upload {of} was deleted while the handler read it",
+            code="unknown_upload",
+            field="upload",
         )
     return piece
 
 
 class ProcessFiles:
-    """The worker's side of a handler in its own process, which speaks JSON with it."""
+    """The worker's side of file calls from a handler process, which sends them as JSON."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

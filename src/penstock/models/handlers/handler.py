@@ -25,35 +25,35 @@ class Handler:
     parameters: Parameters
     mode: Mode
     memory_bytes: int | None = None
-    """How much memory a handler in its own process may take."""
+    """The memory limit of a handler in its own process."""
     on_finish: OnFinish | None = None
     origin: tuple[str, str] | None = None
-    """Module and qualified name, by which a process of its own finds the handler again."""
+    """Module and qualified name, by which a handler process finds the handler."""
     hands_over: bool = False
-    """Whether it ends when a function outside has taken the job, which calls back later."""
+    """Whether the handler passes the job to an outside function, which calls back later."""
     warm: Callable[[], None] | None = None
-    """What takes long and is done once, before the first job."""
+    """Slow preparations that run once, before the first job."""
     extensions: Sequence[Extension] = ()
-    """What the app knows of its errors: see `Penstock.classify`."""
+    """The app's own classification of errors: see `Penstock.classify`."""
     outside: Callable[[], Outside] | None = None
-    """What to sign with, and where callbacks come in; Misconfigured without a secret."""
+    """Returns the signing secret and the address for callbacks; Misconfigured without a secret."""
     signer: Signer | None = None
-    """Of callbacks: the secret that the function outside shares with this kind of job."""
+    """The signer of callbacks: the secret that the outside function shares with this kind."""
 
 
 def modes_by_queue(
     handlers: Mapping[str, Handler], queues: Sequence[str] | None
 ) -> dict[str, tuple[Mode, ...]]:
-    """Which sorts of handlers the jobs of each queue have."""
+    """Return the modes of the handlers of each queue."""
     modes_of: dict[str, set[Mode]] = {}
     for handler in handlers.values():
         modes_of.setdefault(handler.queue, set()).add(handler.mode)
     if not modes_of:
-        raise Misconfigured("The app declares no job: there is nothing for a worker to do.")
+        raise Misconfigured("The app declares no job kind: a worker would have nothing to do.")
     unknown = sorted(set(queues or ()) - set(modes_of))
     if unknown:
         raise Misconfigured(
-            f"No job of the app is in queue {', '.join(unknown)}; "
+            f"The app declares no job kind for queue {', '.join(unknown)}; "
             f"its queues are {', '.join(sorted(modes_of))}."
         )
     return {

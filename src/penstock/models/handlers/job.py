@@ -1,7 +1,7 @@
-"""The job as its handler sees it.
+"""The job object that a handler receives.
 
-One class for both kinds of handler. In an `async def` the calls are awaited; in a plain `def`,
-which runs in a thread, the same calls do their work before they return.
+One class serves both kinds of handler. An `async def` awaits the calls; in a plain `def`, which
+runs in a thread, the same calls finish before they return.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ from penstock.models.handlers.step_names import (
     invalid,
 )
 
-# As much as a payload may have.
+# The size limit of a payload.
 TEXT_MAX = 1_048_576
-# After so much a thread that emits waits until the loop has seen it.
+# After this many characters an emitting thread waits until the loop has processed them.
 _CHARACTERS_AHEAD = 65_536
 
 _step_name: ContextVar[str | None] = ContextVar("penstock_step", default=None)
 
 
 class Done:
-    """An awaitable that is done already."""
+    """An awaitable that is complete."""
 
     __slots__ = ()
 
@@ -63,12 +63,12 @@ DONE = Done()
 
 
 class Job:
-    """What a handler may know of its job, and say about it."""
+    """The job of a handler: its data, and the calls that report about it."""
 
     __slots__ = ("_blocking", "_context", "_emitted", "_stage")
 
     def __init__(self, context: JobContext, *, blocking: bool) -> None:
-        """Made by the worker. `blocking`: for a handler that awaits nothing, in its thread."""
+        """The worker creates it. `blocking`: for a plain `def`, which runs in a thread."""
         self._context = context
         self._blocking = blocking
         self._stage: tuple[str, str | None] = ("", None)
@@ -109,17 +109,17 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A stable key for a provider's idempotency: the same in every attempt, one per step."""
+        """An idempotency key for providers: the same in every attempt, and one per step."""
         step = _step_name.get()
         return f"{self.id}:{step}" if step else str(self.id)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the job is asked to end: return, or raise Cancel, while there is time."""
+        """Whether the job is to be cancelled: return, or raise Cancel, within the grace period."""
         return self._context.cancelled
 
     def stage(self, name: str, label: str | None = None) -> "Stage":
-        """Say what is being done now; as a context manager, until its end.
+        """Report the current stage; as a context manager, for the duration of the block.
 
         `async with job.stage("TIER1", label="Tier 1 scanning"): …`, or `with` in a plain `def`.
         """
@@ -130,18 +130,18 @@ class Job:
         return Stage(self, before)
 
     def say_stage(self, name: str, label: str | None) -> None:
-        """Say it as it stands; "" for none."""
-        # Checked here: what Postgres refuses would fail the reports of other attempts, too.
+        """Report a stage without checks of its form; "" for none."""
+        # Encoded here: text that Postgres refuses would fail the reports of other attempts, too.
         encode([name, label], "stage")
         self._stage = (name, label)
         self._report(self._context.progress.stage, self._context, name, label)
 
     def leave_stage(self, before: tuple[str, str | None]) -> None:
-        """Go back to the stage around this one. Called by Stage."""
+        """Return to the enclosing stage. Called by Stage."""
         self.say_stage(*before)
 
     def progress(self, done: float, total: float | None = None, partial: Any = None) -> Done:
-        """Say how much is done, of how much, and what there is of the result so far."""
+        """Report how much is done, of how much in total, and the partial result."""
         _check_numbers({"done": done} if total is None else {"done": done, "total": total})
         text = _bounded(
             encode({"done": done, "total": total, "partial": partial}, "progress"), "progress"
@@ -150,12 +150,12 @@ class Job:
         return DONE
 
     def emit(self, data: Any) -> Any:
-        """Send a piece of the live stream: a text, or any JSON value."""
+        """Send a piece of the live stream: a text or any JSON value."""
         encoded = _bounded(encode(data, "chunk"), "chunk")
         text = data if isinstance(data, str) else None
         self._report(self._context.progress.chunk, self._context, text, encoded)
         if self._blocking:
-            # A thread is ahead of the loop: now and then it waits until the loop has seen it all.
+            # A thread can emit faster than the loop sends: it waits for the loop now and then.
             self._emitted += len(encoded)
             if self._emitted > _CHARACTERS_AHEAD:
                 self._context.wait_for(self._context.progress.room(self._context))
@@ -166,10 +166,10 @@ class Job:
         return self._context.progress.room(self._context)
 
     def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `function` once for all attempts: its result is kept, and later attempts get it.
+        """Run `function` once for all attempts: its result is stored and reused by later attempts.
 
-        To be awaited in an `async def` handler. What it returns has to be JSON; it comes back as
-        JSON, in this attempt as in later ones.
+        Await it in an `async def` handler. The function must return a JSON value; every attempt,
+        also this one, receives the value after a round trip through JSON.
         """
         check_name(name, "step")
         check_function(function, name)
@@ -206,18 +206,19 @@ class Job:
         return context.steps[name]
 
     async def keep(self, name: str, text: str) -> None:
-        """Keep what a step came to, as JSON; returns when it is safe.
+        """Store the result of a step, as JSON; return when it is committed.
 
-        Without the value: the loop's debug mode prints what a task came to.
+        It does not return the value, because the loop's debug mode prints the result of a task.
         """
         context = self._context
         await context.progress.keep_step(context, name, _bounded(text, "step"))
         context.steps.setdefault(name, json.loads(text))
 
     def charge(self, *, units: int) -> Done:
-        """Say how many units were delivered so far: of what was reserved, that many are charged.
+        """Report how many units were delivered so far: that many of the reserved ones are charged.
 
-        It is kept while the job runs: should it be cancelled, what it delivered counts.
+        The number is stored while the job runs: if the job is cancelled, delivered units are
+        charged.
         """
         if type(units) is not int or not 0 <= units <= CREDITS_MAX:
             raise invalid("units", f"must be a whole number from 0 to {CREDITS_MAX}")
@@ -226,7 +227,7 @@ class Job:
         return DONE
 
     def usage(self, **counts: float) -> Done:
-        """Say what was used, as numbers by name (`tokens=812`); repeated names add up."""
+        """Report usage as numbers by name (`tokens=812`); the numbers of one name are added."""
         _check_numbers(counts)
         encode(counts, "usage")
         used = self._context.usage or {}
@@ -234,10 +235,10 @@ class Job:
         return DONE
 
     def hand_over(self) -> Any:
-        """Let the job go on outside: what to give to the function that will call back.
+        """Dispatch the job: return what an outside function needs for its callback.
 
-        To be awaited in an `async def` handler, before the function is called; nothing can be said
-        about the job afterwards. If the handler fails then, the attempt has failed.
+        Await it in an `async def` handler, before you call the function. Afterwards the handler can
+        report nothing about the job. If the handler then fails, the attempt fails.
         """
         going = self._context.hand_over()
         return self._context.wait_for(going) if self._blocking else going
@@ -245,8 +246,8 @@ class Job:
     def open(self, upload: Any) -> Any:
         """Open a file: `file = await job.open(picture)`, then `await file.read()`.
 
-        `upload` is `{"upload": id}` as it stands in the payload, or such an id; of the job's own
-        account. `file` has `content_type`, `size`, `read()` and `chunks()`.
+        `upload` is `{"upload": id}`, as in the payload, or the id of an upload. The upload must
+        belong to the job's account. `file` has `content_type`, `size`, `read()` and `chunks()`.
         """
         if self._blocking:
             file = self._context.wait_for(find_file(self._context, upload))
@@ -263,10 +264,10 @@ class Job:
         return File(file.id, file.content_type, file.size, piece)
 
     def attach(self, data: Any, content_type: str) -> Any:
-        """Keep a file that the job has made: `{"upload": id}`, for its result.
+        """Store a file that the job has created, and return `{"upload": id}` for its result.
 
-        `data`: bytes, a Path, a file, or an iterator (also an async one) of bytes. It belongs to
-        the job's account.
+        `data`: bytes, a Path, a file, or an iterator (also an async one) of bytes. The file belongs
+        to the job's account.
         """
         if self._blocking:
             uploads = self._context.uploads
@@ -282,9 +283,11 @@ class Job:
         if self._context.ended:
             raise LeaseLost
         if self._context.token is not None:
-            raise Invalid("the job was handed over: its callbacks say how it goes", code="handed")
+            raise Invalid(
+                "the job was dispatched: only its callbacks can report about it", code="handed"
+            )
         if self._blocking:
-            # Not as arguments: the loop's debug mode prints those of a slow call.
+            # A lambda: the loop's debug mode prints the arguments of a slow call.
             self._context.in_loop(lambda: _quietly(call, *args))
         else:
             call(*args)
@@ -292,7 +295,7 @@ class Job:
 
 @contextmanager
 def _key_of(step: str) -> Iterator[None]:
-    """Inside, `job.key` names this step."""
+    """Let `job.key` include this step inside the block."""
     token = _step_name.set(step)
     try:
         yield
@@ -301,7 +304,7 @@ def _key_of(step: str) -> Iterator[None]:
 
 
 class Stage(AbstractContextManager["Stage"], AbstractAsyncContextManager["Stage"]):
-    """A stage that was begun; leaving it goes back to the one around it."""
+    """A stage in progress; leaving the block returns to the enclosing stage."""
 
     __slots__ = ("_before", "_job")
 
@@ -318,7 +321,7 @@ class Stage(AbstractContextManager["Stage"], AbstractAsyncContextManager["Stage"
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A stage that failed stays: it says where.
+        # After a failure the stage stays, to show where the job failed.
         if kind is None:
             self._job.leave_stage(self._before)
 
@@ -332,16 +335,16 @@ class Stage(AbstractContextManager["Stage"], AbstractAsyncContextManager["Stage"
 
 
 def _quietly(call: Callable[..., None], *args: Any) -> None:
-    """In the loop, for a thread whose attempt may have ended meanwhile."""
+    """Call in the loop, for a thread whose attempt may have been settled in the meantime."""
     with suppress(LeaseLost):
         call(*args)
 
 
 def _bounded(text: str, field: str) -> str:
-    """A JSON text that is no longer than a payload may be."""
+    """Return a JSON text unless it is longer than a payload may be."""
     if len(text) > TEXT_MAX:
         raise TooLarge(
-            f"{field} has {len(text)} characters as JSON; it may have {TEXT_MAX}",
+            f"{field} has {len(text)} characters as JSON; at most {TEXT_MAX} are allowed",
             code=f"{field}_too_large",
             field=field,
         )

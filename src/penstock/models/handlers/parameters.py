@@ -1,8 +1,8 @@
-"""What a handler takes: the fields of its payload by name and type, and perhaps the job.
+"""A handler's parameters: the fields of its payload by name and type, and optionally the job.
 
-The signature of the function is the only declaration. A payload is checked against it when it is
-submitted, and read through it again when it runs: what came by plain SQL was not checked before,
-and what waited over a deployment may be of an older shape.
+The signature of the function is the only declaration. A payload is checked against it at submit and
+again when the job runs: a payload inserted by plain SQL was not checked before, and a job that
+waited during a deployment may have an older shape.
 """
 
 import inspect
@@ -20,30 +20,30 @@ from typing_extensions import TypedDict
 from penstock.errors import Invalid, Misconfigured, words_of
 from penstock.models.handlers.job import Job
 
-# Faults that pydantic itself words. The words of any other check are the app's own, and may quote
-# the value.
+# Faults with a message of pydantic's own. The messages of other checks come from the app and may
+# quote the value.
 _WORDED = frozenset(typing.get_args(core_schema.ErrorType)) - {"value_error", "assertion_error"}
 _NONE_GIVEN = inspect.Parameter.empty
 _LONGEST_NAME = 100
-# So many faults of a payload are told by name, and so many are listed.
+# How many faults of a payload the message names, and how many the error lists.
 _NAMED = 5
 _LISTED = 100
 
 
 class Parameters:
-    """The fields of one kind of job. Made once, when its handler is declared."""
+    """The fields of one kind of job. Created once, when its handler is declared."""
 
     kind: str
     names: tuple[str, ...]
     """The payload's fields, in the order of the function."""
     defaults: dict[str, Any]
-    """Of those that may be left out."""
+    """The values of optional fields."""
     job_parameter: str | None
-    """The parameter that receives the job, where one is annotated `Job`."""
+    """The parameter that receives the job, if one is annotated `Job`."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], kind: str) -> "Parameters":
-        """Read the signature; whatever could not be a field is refused by name."""
+        """Read the signature; refuse, by name, every parameter that cannot be a field."""
         fields: dict[str, Any] = {}
         defaults: dict[str, Any] = {}
         job_parameter: str | None = None
@@ -78,17 +78,17 @@ class Parameters:
         adapter = _adapter(whose, fields, defaults)
         self._plain = all(_is_plain(hint) for hint in fields.values())
         self._reads = adapter.validator
-        # By itself it would make null of a NaN in an untyped field; the engine refuses a NaN.
+        # The default would turn a NaN in an untyped field into null; the engine refuses a NaN.
         self._writes = SchemaSerializer(
             adapter.core_schema, core_schema.CoreConfig(ser_json_inf_nan="constants")
         )
 
     def check(self, given: Mapping[str, Any], *, index: int = 0) -> dict[str, Any]:
-        """The payload as JSON values, or Invalid, which names the field and not its value.
+        """Return the payload as JSON values; raise Invalid, which names the field, not its value.
 
-        What was left out stays out: the function's own default counts when it runs.
+        Missing fields stay missing: the function's default applies when the job runs.
         """
-        # A dict first: to ask the abstract class took a fifth of the time of a check (2026-11).
+        # A dict first: the check of the abstract class took a fifth of the whole check (2026-11).
         if type(given) is not dict and not isinstance(given, Mapping):
             raise self._invalid([("payload", "must be a dict of the handler's fields")], index)
         values = self._read(given, index)
@@ -100,19 +100,19 @@ class Parameters:
             )
         except (ValueError, RecursionError):
             raise self._invalid([self._not_json(values)], index) from None
-        # A type whose JSON it does not take back would fail at each run: better to hear of it now.
+        # A type that cannot read its own JSON would fail in every attempt: refuse it at submit.
         self._read(payload, index)
         return payload
 
     def load(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments for the function, without the job."""
+        """Return the keyword arguments for the function, without the job."""
         return self._read(payload, 0)
 
     def _read(self, payload: Any, index: int) -> dict[str, Any]:
         most = len(self.names) + _LISTED
         is_mapping = type(payload) is dict or isinstance(payload, Mapping)
         if is_mapping and len(payload) > most:
-            # Wrong in any case: to word a fault for each of a million keys took 12 s (2026-11).
+            # It is invalid in any case: messages for a million keys took 12 s (2026-11).
             payload = dict(islice(payload.items(), most))
         try:
             values: dict[str, Any] = self._reads.validate_python(payload)
@@ -138,11 +138,11 @@ class Parameters:
                 return "is not a name; fields are given by name"
             case "extra_forbidden":
                 return f"is not a field; known are {', '.join(self.names) or 'none'}"
-            case "union_tag_invalid":  # quotes what was given
+            case "union_tag_invalid":  # its message quotes the value
                 return f"must be of a known kind: {context.get('expected_tags')}"
             case _ if cause not in _WORDED:
                 return "was refused by its own check"
-        if "error" in context:  # the rest quotes characters of what was given
+        if "error" in context:  # the rest of the message quotes characters of the value
             words = words.split(",", maxsplit=1)[0].split(":", maxsplit=1)[0]
         return words.replace("Input should", "must", 1)
 
@@ -202,7 +202,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, kind: str)
                 "receive the job, or give a field of the payload its own type"
             )
         return Any
-    # One at a time, so that an odd return type is nobody's trouble.
+    # One parameter at a time, so that an unreadable return type does no harm.
     holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     try:
@@ -221,7 +221,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, kind: str)
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether what is read as this type is JSON already, and the same when it is read again."""
+    """Return whether values of this type are JSON values that read back unchanged."""
     if typing.get_origin(hint) in _UNIONS:
         return all(_is_plain(option) for option in typing.get_args(hint))
     return hint in (str, int, float, bool, types.NoneType)
@@ -238,7 +238,10 @@ _UNIONS = (typing.Union, types.UnionType)
 def _adapter(
     whose: str, fields: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> pydantic.TypeAdapter[Any]:
-    """A dict of these fields and no others: unlike a model, any name may be a field."""
+    """Return a checker for a dict of exactly these fields.
+
+    Unlike with a pydantic model, a field may have any name.
+    """
     make: Any = TypedDict
     shape = make(
         "Payload",
@@ -249,7 +252,7 @@ def _adapter(
     )
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(shape)
-        # Refuses what has no JSON, too.
+        # This also refuses types without a JSON form.
         secret = '"writeOnly": true' in json.dumps(adapter.json_schema(), default=str)
     except pydantic.PydanticUserError:
         what = "has a type that cannot be stored as JSON: use plain types, dataclasses or pydantic"
@@ -257,10 +260,10 @@ def _adapter(
     else:
         if not secret:
             return adapter
-        what = "holds a secret, which would be stored as asterisks: take a name instead, by which"
-        what += " the handler finds it"
+        what = "holds a secret, which would be stored as asterisks: take the secret's name instead,"
+        what += " and let the handler read it"
     if len(fields) > 1:
-        for name, hint in fields.items():  # to name the one
+        for name, hint in fields.items():  # to name the parameter at fault
             _adapter(whose, {name: hint}, {})
     raise Misconfigured(f"parameter {next(iter(fields))} of {whose} {what}")
 

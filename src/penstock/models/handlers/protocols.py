@@ -1,6 +1,7 @@
-"""The job object from both sides: what a model's handler needs of it, and what it needs itself.
+"""Protocols around the job object: the handlers that use it, and the attempt that it needs.
 
-`penstock.models.handlers.job.Job` is a `Job`; the worker's attempt behind it is a `JobContext`.
+Handlers receive a `penstock.models.handlers.job.Job`; the worker's attempt behind it is a
+`JobContext`.
 """
 
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a function outside needs to call back, and until when."""
+    """What an outside function needs for its callback, and the deadline of the callback."""
 
     token: str
     callback_url: str
@@ -26,11 +27,12 @@ class Handover:
 
 
 Handler = Callable[["Job", dict[str, Any]], Coroutine[Any, Any, Any]]
-"""What `build` makes of a configuration: from a job and its payload, the result."""
+"""The function that `build` makes of a configuration: it turns a job and its payload into a result.
+"""
 
 
 class ProgressReports(Protocol):
-    """Takes what handlers report; it is written a moment later. `context`: who reports."""
+    """Collects the reports of handlers and writes them a moment later. `context`: the reporter."""
 
     def stage(self, context: Any, /, name: str, label: str | None) -> None: ...
     def progress(self, context: Any, /, text: str) -> None: ...
@@ -63,10 +65,10 @@ class JobContext(Protocol):
         """Run a step's plain function in a thread."""
 
     def hand_over(self) -> Coroutine[Any, Any, Handover]:
-        """Let the attempt go on outside, under a token of its own."""
+        """Dispatch the attempt: it continues outside, under its own token."""
 
     def in_loop(self, call: Callable[..., None], *args: Any) -> None:
-        """Call this in the worker's loop, from whatever thread."""
+        """Call a function in the worker's loop, from any thread."""
 
     def wait_for(self, call: Any) -> Any:
         """Run a coroutine in the worker's loop from a handler's thread, and wait for it."""

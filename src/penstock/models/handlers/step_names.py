@@ -1,4 +1,4 @@
-"""Checks of what a handler gives a stage or a step, here and in a process of its own."""
+"""Checks of the arguments of stages and steps, for workers and for handler processes."""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 from penstock.errors import Invalid
 
 NAME_MAX = 200
-"""Characters, of a stage or step."""
+"""The most characters in the name of a stage or step."""
 
 
 def check_name(name: Any, field: str) -> None:
@@ -27,11 +27,11 @@ def check_function(function: Any, step: str) -> None:
 
 
 def call_plainly(function: Callable[..., Any], step: str, args: Any, kwargs: Any) -> Any:
-    """The result of a function for a handler that is a plain `def` and can await nothing."""
+    """Call a step's function for a plain `def` handler, which cannot await."""
     check_function(function, step)
     value = None if inspect.iscoroutinefunction(function) else function(*args, **kwargs)
     if inspect.iscoroutine(value):
-        value.close()  # or Python complains that it was never awaited
+        value.close()  # otherwise Python warns that it was never awaited
     elif not inspect.iscoroutinefunction(function) and not inspect.isawaitable(value):
         return value
     raise invalid(

@@ -1,1 +1,1 @@
-"""A model to develop and test against: it answers like Ollama and OpenAI, and fails to order."""
+"""A simulated model for development and tests: it answers like Ollama and OpenAI, or fails."""

@@ -1,15 +1,15 @@
-"""A call of the model, and how it went: for tests, and for people who watch it."""
+"""The record of a call to the model, for tests and for people who watch it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Call:
-    """Never what a prompt said; only how long it was."""
+    """One call. It holds the length of the prompt, never its text."""
 
     path: str
-    at: float  # when it had come wholly; seconds since 1970, as the others
-    connected_at_once: int  # calls that were open then, this one among them
+    at: float  # when the request was complete; all times are seconds since 1970
+    connected_at_once: int  # calls that were open at that time, including this one
     model: str | None = None
     stream: bool = False
     prompt_chars: int = 0
@@ -17,5 +17,5 @@ class Call:
     fault: str | None = None
     first_byte_at: float | None = None
     ended_at: float | None = None
-    status: int | None = None  # None: no answer had begun
+    status: int | None = None  # None: no answer was begun
     gone: bool = False  # the client left before its answer was complete

@@ -1,8 +1,8 @@
-"""HTTP/1.1 by hand, as far as clients of models use it, with every byte in our own hands.
+"""A minimal HTTP/1.1 server that controls every byte, for the requests that clients of models send.
 
-A framework protects its user from half-sent bodies, wrong lengths and resets. Here they are the
-product. So a connection is a plain asyncio protocol: it reads one request after the other, has each
-answered in a task, and ends that task when the client goes away.
+A framework prevents half-sent bodies, wrong lengths and resets; the simulated model must produce
+them. So a connection is a plain asyncio protocol: it reads one request after the other, answers
+each in a task, and cancels that task when the client disconnects.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from penstock.errors import Misconfigured
 _log = logging.getLogger("penstock.simulated")
 
 JSON = "application/json; charset=utf-8"
-# More than any prompt; a body beyond it is a mistake, and would be held in memory.
+# Larger than any prompt. A larger body is a mistake, and would be held in memory.
 _LARGEST_BODY = 64 * 1024 * 1024
 _LARGEST_HEAD = 64 * 1024
 PHRASES = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}
 # Linger for 0 seconds: closing sends RST instead of FIN.
 _NO_LINGER = struct.pack("ii", 1, 0)
 _BACKLOG = 1_024
-# How many waiting clients are accepted at one wake-up, before others get their turn.
+# How many waiting clients are accepted at once, before the loop runs other tasks.
 _ACCEPTED_AT_ONCE = 64
 
 
 class Refusal(Exception):  # noqa: N818
-    """The status and the words with which a call is refused."""
+    """The refusal of a call, with its status and message."""
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class Refusal(Exception):  # noqa: N818
 @dataclass(frozen=True, slots=True)
 class Request:
     method: str
-    path: str  # without what follows a question mark
+    path: str  # without the query
     headers: Mapping[str, str]  # names in lower case
     body: bytes
 
@@ -57,7 +57,7 @@ class Request:
         except ValueError as wrong:
             raise Refusal(400, f"the body is not valid JSON: {type(wrong).__name__}") from None
         if not isinstance(fields, dict):
-            raise Refusal(400, "the body is JSON, but no object")
+            raise Refusal(400, "the body is JSON, but not an object")
         return fields
 
 
@@ -65,7 +65,7 @@ Handler = Callable[[Request, "Connection"], Awaitable[None]]
 
 
 class Connection(asyncio.Protocol):
-    """One client. A handler answers by `send`, or by `begin`, `chunk` and `end`."""
+    """The connection of one client. A handler answers by `send`, or by `begin`, `chunk`, `end`."""
 
     def __init__(self, handler: Handler, open_connections: set["Connection"]) -> None:
         self._handler = handler
@@ -74,11 +74,11 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
         self.gone = False  # the client left before its answer was complete
-        self.closing = False  # we did
+        self.closing = False  # the server closed the connection
         self.status: int | None = None
         self.first_byte_at: float | None = None
 
-    # What the loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._serve(request))
 
     def _request(self) -> Request | None:
-        """The next request, if it has come wholly."""
+        """Return the next request if it is complete."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
             if len(self._buffer) > _LARGEST_HEAD:
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             raise Refusal(413, PHRASES[413])
         begin, after = end + 4, end + 4 + int(length)
         if len(self._buffer) < after:
-            # curl asks for leave before it sends a large body.
+            # curl waits for this answer before it sends a large body.
             if headers.get("expect") == "100-continue" and len(self._buffer) == begin:
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return None
@@ -142,8 +142,8 @@ class Connection(asyncio.Protocol):
         except asyncio.CancelledError:
             if not self.gone and not self.closing:
                 raise
-        except Exception as error:  # noqa: BLE001  # a client must not wait for our mistakes
-            # Only its kind: the text may hold what was asked.
+        except Exception as error:  # noqa: BLE001  # after a bug the client must get an answer
+            # Only the type of the error: its text may quote the prompt.
             _log.error("the simulated model failed: %s", type(error).__name__)
             if self.status is None:
                 self.send(500, b'{"error":"the simulated model has a bug"}')
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
             self.close()
         self._next()
 
-    # What handlers call.
+    # Called by handlers.
 
     def send(
         self,
@@ -163,11 +163,11 @@ class Connection(asyncio.Protocol):
         content_type: str = JSON,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """A whole answer."""
+        """Send a complete answer."""
         self.raw(self.head(status, content_type, headers, len(body)) + body)
 
     def begin(self, status: int, content_type: str) -> None:
-        """The head of an answer that comes in chunks."""
+        """Send the head of an answer that follows in chunks."""
         self.raw(self.head(status, content_type, None, None))
 
     def chunk(self, data: bytes) -> None:
@@ -194,18 +194,18 @@ class Connection(asyncio.Protocol):
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are: whoever wants a wrong answer writes it with this."""
+        """Send bytes unchanged; faults use this to send malformed answers."""
         if self.first_byte_at is None:
             self.first_byte_at = time.time()
         self._transport.write(data)
 
     def close(self) -> None:
-        """Say no more: the client sees the end of the connection."""
+        """Close the connection in good order."""
         self.closing = True
         self._transport.close()
 
     def reset(self) -> None:
-        """Leave at once: the client sees "connection reset by peer"."""
+        """Abort the connection: the client gets "connection reset by peer"."""
         self.closing = True
         own: socket.socket | None = self._transport.get_extra_info("socket")
         if own is not None and own.fileno() >= 0:
@@ -214,10 +214,10 @@ class Connection(asyncio.Protocol):
 
 
 class Listener:
-    """A port that listens, and can stop listening without giving the port away.
+    """A listening port that can stop listening and still keep the port.
 
-    While it is stopped the socket stays bound and does not listen: clients are refused, as by a
-    server that is down, and nobody else can take the port in the meantime.
+    While it is stopped, the socket stays bound but does not listen: connections are refused, as by
+    a server that is down, and no other program can take the port.
     """
 
     def __init__(self, host: str, port: int, handler: Handler) -> None:
@@ -234,20 +234,21 @@ class Listener:
         return f"http://{host}:{self._port}"
 
     def start(self) -> None:
-        """Listen. From the first time on, the port is ours until `close`."""
+        """Listen. After the first call the port stays reserved until `close`."""
         if self.listens:
             return
         if self._socket is None:
             self._socket = self._bound()
             self._port = self._socket.getsockname()[1]
-        # Connections inherit it; what is left of one without it would keep us from binding again.
+        # Connections inherit the option. Without it, an old one would prevent binding the port
+        # again.
         _reuse(self._socket, on=True)
         self._socket.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
         self.listens = True
 
     def stop(self) -> None:
-        """Refuse who comes, and reset who is there."""
+        """Refuse new connections and reset open ones."""
         if not self.listens:
             return
         self.close()
@@ -270,14 +271,15 @@ class Listener:
             _reuse(bound, on=True)
             bound.settimeout(0)
             bound.bind((self._host, self._port))
-            # On, another program that sets it could take the port while this one does not listen.
+            # If the option stayed on, another program with it could take the port while this one
+            # does not listen.
             _reuse(bound, on=False)
         except OSError as error:
             bound.close()
             if error.errno == errno.EADDRINUSE:
                 raise Misconfigured(
                     f"Port {self._port} of {self._host} is taken by another program (11434 is"
-                    " Ollama's own). Stop it, or choose another port; 0 takes a free one."
+                    " Ollama's port). Stop it, or choose another port; 0 takes a free one."
                 ) from None
             raise Misconfigured(
                 f"Cannot listen at {self._host}, port {self._port}: {error.strerror or error}."
@@ -291,7 +293,7 @@ class Listener:
                 return
             try:
                 client, _address = self._socket.accept()
-            except OSError:  # nobody more waits, or who waited has left
+            except OSError:  # no more clients wait, or the client has disconnected
                 return
             client.settimeout(0)
             made = loop.create_task(

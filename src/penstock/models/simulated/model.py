@@ -1,4 +1,4 @@
-"""The simulated model: a server that speaks like Ollama and OpenAI, and fails when told."""
+"""The simulated model: a server with the protocols of Ollama and OpenAI, and faults on order."""
 
 import contextlib
 import itertools
@@ -26,7 +26,7 @@ _PROTOCOLS: dict[str, type[ollama.Ollama | openai.OpenAI]] = {
 
 
 class Model(Server):
-    """A simulated model; `simulated(...)` starts and ends one."""
+    """A simulated model; `simulated(...)` starts and stops one."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -37,9 +37,9 @@ class Model(Server):
     def order(self, fault: str, *, match: Match | None = None, **fields: Any) -> None:
         """Let the next calls fail this way: `order("status", code=503, times=2)`.
 
-        All of them, unless `times`, `seconds`, `path`, `chance`, `contains` or `match` say how
-        many, how long, which. A fault meets calls that ask for an answer; with `path`, any call
-        whose path holds that.
+        The fault applies to all calls that request an answer, unless `times`, `seconds`, `path`,
+        `chance`, `contains` or `match` limit it. With `path` it applies to any call whose path
+        contains that text.
         """
         self.take_order(order_from({"fault": fault, **fields}, match))
 
@@ -80,7 +80,7 @@ class Model(Server):
         ask = read(request.path, request.fields(), self.options)
         call.model, call.stream = ask.model, ask.stream
         call.prompt_chars, call.prompt_tokens = len(ask.prompt), ask.prompt_tokens
-        # Ollama refuses a prompt that is too long only when told not to cut it, OpenAI always.
+        # OpenAI always refuses a prompt that is too long, Ollama only with `truncate: false`.
         window = ask.num_ctx or self.options.num_ctx
         if ask.prompt_tokens > window and not ask.images:
             if ask.path == openai.CHAT:
@@ -93,7 +93,7 @@ class Model(Server):
 
 @contextlib.asynccontextmanager
 async def simulated(**options: Any) -> AsyncIterator[Model]:
-    """A simulated model in this process, at a free port unless told; see `Options`."""
+    """Run a simulated model in this process, by default at a free port; see `Options`."""
     model = Model(Options(**options))
     try:
         model.open()

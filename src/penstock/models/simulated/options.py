@@ -1,4 +1,4 @@
-"""How a simulated model behaves while nothing is wrong with it."""
+"""The behaviour of a simulated model without faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ class Options:
     control: int | None = None  # a second port for commands that stays up; 0: a free one
     latency: str | float | timedelta = 0  # until the first token
     tokens_per_second: float | None = None  # None: as fast as it can
-    tokens: int = 40  # of an answer in free text
+    tokens: int = 40  # the length of an answer in free text
     jitter: float = 0  # 0.2: latency and pace vary by a fifth, up and down
-    seed: int = 0  # of the jitter, and of faults that come by chance
-    slots: int = 1  # answers at once
-    max_queue: int | None = None  # who may wait for a slot; None: everybody
-    models: tuple[str, ...] | None = None  # None: any name will do
-    num_ctx: int = 4_096  # tokens of a prompt, where the call does not say
-    api_key: str | None = None  # None: no key is asked for
-    log: Path | None = None  # one line of JSON for each call that ended
+    seed: int = 0  # of the jitter and of faults with a chance
+    slots: int = 1  # answers at the same time
+    max_queue: int | None = None  # calls that may wait for a slot; None: no limit
+    models: tuple[str, ...] | None = None  # None: any name is accepted
+    num_ctx: int = 4_096  # the tokens of a prompt, unless the call sets num_ctx
+    api_key: str | None = None  # None: no key is required
+    log: Path | None = None  # one line of JSON for each completed call
 
     def __post_init__(self) -> None:
         for names, fits, allowed in _BOUNDS:
@@ -46,7 +46,7 @@ class Options:
         return duration(self.latency, field="latency").total_seconds()
 
     def knows(self, model: str) -> bool:
-        """Whether there is such a model; as in Ollama, `llama3` is `llama3:latest`."""
+        """Return whether the model exists; as in Ollama, `llama3` means `llama3:latest`."""
         return self.models is None or tagged(model) in map(tagged, self.models)
 
     @property

@@ -1,4 +1,4 @@
-"""What is asked of the model and what it will answer, in no protocol's words."""
+"""A request to the model and its answer, independent of a protocol."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from penstock.models.simulated.connection import Refusal
 from penstock.models.simulated.options import Options
 
-# Of English text; what a tokenizer would count differs by a fifth or so.
+# For English text; a real tokenizer's count differs by about a fifth.
 _CHARS_PER_TOKEN = 4
-# What a chat template adds to each message.
+# The tokens that a chat template adds to each message.
 _TOKENS_PER_MESSAGE = 4
 
 
@@ -19,9 +19,9 @@ class Ask:
     prompt: str  # all messages, one after the other
     stream: bool
     messages: int = 1
-    limit: int | None = None  # tokens of the answer at most
-    num_ctx: int | None = None  # None: the server's own
-    truncate: bool = True  # an over-long prompt is cut; otherwise it is refused
+    limit: int | None = None  # the most tokens of the answer
+    num_ctx: int | None = None  # None: the server's default
+    truncate: bool = True  # cut a prompt that is too long instead of refusing it
     schema: Any = None  # a JSON schema, "json" for any object, None for text
     seed: int = 0
     include_usage: bool = False
@@ -38,7 +38,7 @@ class Ask:
 class Answer:
     tokens: list[str]
     finish: str = "stop"  # stop, length, content_filter, load
-    prompt_tokens: Any = 0  # a fault may put anything here; None: left out
+    prompt_tokens: Any = 0  # a fault may set any value; None: omitted
     completion_tokens: Any = 0
     refusal: str | None = None
     remote_host: str | None = None
@@ -59,7 +59,7 @@ class Spent:
 
 
 def read_model(model: Any, options: Options, *, missing: str, unknown: str) -> str:
-    """The name of the model that a call asks for."""
+    """Return the name of the model in a request; refuse a missing or unknown one."""
     if not isinstance(model, str) or not model:
         raise Refusal(400, missing)
     if not options.knows(model):

@@ -1,16 +1,16 @@
-"""What the simulated and the real model share: ports, the log of calls, slots and commands.
+"""The server of both the simulated and the real model: ports, the log of calls, slots, commands.
 
-The commands answer at the model's own port, and at a control port that stays up while the model
-refuses:
+Commands are accepted at the model's own port, and at a control port that stays open while the model
+refuses connections:
 
-GET /_calls     what was asked and how it went
+GET /_calls     the calls so far and their outcome
 POST /_order    {"fault": "status", "code": 503, "times": 3, "seconds": 10, "path": "/api/chat",
-                "chance": 0.5, "contains": "words of a prompt"}; without terms, until healed
-POST /_heal     no more faults
+                "chance": 0.5, "contains": "words of a prompt"}; without limits, until healed
+POST /_heal     remove all faults
 POST /_stop     close the port; /_start opens it again
 
-Commands need no key. So that no web page in a browser on this machine can give them, they are taken
-only without an Origin, and under the host that is listened at (or localhost).
+Commands need no key. To keep out web pages in a browser on this machine, a command is accepted
+only without an Origin header, and only with the listening host (or localhost) as its Host.
 """
 
 import asyncio
@@ -41,16 +41,16 @@ _TEXT = "text/plain; charset=utf-8"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  # only compared with
 
-# A bench makes thousands of calls a second; the oldest are dropped.
+# A benchmark makes thousands of calls a second; the oldest records are dropped.
 _KEPT = 100_000
-# Of the loop; a connection that was reset has ended after one, its task after two.
+# Rounds of the loop. A reset connection is closed after one round, its task ends after two.
 _ROUNDS = 100
 
 
 class Slots:
-    """How many answers a model gives at once, and the line before it: first come, first served.
+    """The concurrent answers of a model, and the queue of calls in front: first come, first served.
 
-    Without `max_queue` the line has no end: as in Ollama, whose own bound does not count requests
+    Without `max_queue` the queue is unlimited, as in Ollama: its own limit does not count requests
     for a model that is loaded.
     """
 
@@ -88,11 +88,11 @@ class Server(ABC):
         self.options = options
         self.slots = Slots(options.slots, options.max_queue)
         self.loaded: dict[str, datetime] = {}
-        """The models that have answered, and when they did last."""
+        """The models that have answered, with the time of their last answer."""
         self.calls: deque[Call] = deque(maxlen=_KEPT)
-        """Calls in the order they came, those that are still open among them."""
+        """The calls in order of arrival, including open ones."""
         self.most_at_once = 0
-        """The most calls that were open at one time."""
+        """The highest number of calls that were open at the same time."""
         self._total = self._open = 0
         self._log: TextIO | None = None
         if options.log is not None:
@@ -107,11 +107,11 @@ class Server(ABC):
             self._control = Listener(options.host, options.control, self._handle_command)
 
     def open(self) -> None:
-        """Listen at both ports."""
+        """Listen at the model's port and at the control port."""
         if not _is_loopback(self.options.host):
             _log.warning(
-                "the model listens at %s, beyond this machine, and its commands (/_order, /_stop, "
-                "...) need no key: whoever reaches it can give them",
+                "the model listens at %s, which other machines can reach, and its commands "
+                "(/_order, /_stop, ...) need no key: anybody who can connect can use them",
                 self.options.host or "every address",
             )
         if self._control is not None:
@@ -128,7 +128,7 @@ class Server(ABC):
             self._log = None
 
     async def gone(self) -> None:
-        """Return when all connections that `close` reset have ended: the loop may end then."""
+        """Wait until all connections that `close` reset are closed, so that the loop may end."""
         for _ in range(_ROUNDS):
             if not self._listener.connections and not self._open:
                 return
@@ -144,14 +144,14 @@ class Server(ABC):
             self._restart = None
 
     def take_order(self, order: Order) -> None:
-        """Obey `refuse`: refuse connections and reset those that are open, for so many seconds."""
+        """Execute `refuse`: refuse connections and reset open ones, for so many seconds."""
         self._listener.stop()
         if order.seconds is not None:
             loop = asyncio.get_running_loop()
             self._restart = loop.call_later(order.seconds, self.start)
 
     def heal(self) -> None:
-        """No more faults, and the port is open. What hangs already goes on hanging."""
+        """Remove all faults and open the port. Calls that already hang continue to hang."""
         self.start()
 
     @property
@@ -183,7 +183,7 @@ class Server(ABC):
         """Answer one call."""
 
     def _authorise(self, request: Request) -> None:
-        """Refuse a call without the key, where one is asked for; commands need none."""
+        """Refuse a call without the required key; commands need no key."""
         if self.options.api_key is None:
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -192,7 +192,7 @@ class Server(ABC):
             raise Refusal(401, wrong, "invalid_api_key")
 
     def answer_without_model(self, request: Request, wire: Connection) -> None:
-        """Answer a call that asks for no answer of the model; any other path with 404."""
+        """Answer a call that needs no answer of the model; answer unknown paths with 404."""
         match request.method, request.path:
             case "GET", "/":
                 wire.send(200, b"Ollama is running", _TEXT)
@@ -261,23 +261,24 @@ class Server(ABC):
         except (Invalid, Refusal) as wrong:
             wire.send(422, json.dumps({"error": str(wrong)}).encode())
             return
-        if not wire.closing:  # a stop that came by the model's own port has closed it
+        if not wire.closing:  # a stop at the model's own port has closed this connection
             wire.send(200, json.dumps(answer).encode())
 
     def _may_command(self, request: Request) -> bool:
-        """A page can send any POST to this machine, but not without an Origin.
+        """Return whether a command may be executed: it must not come from a web page.
 
-        Nor, under a name of its own that it lets stand for this machine, with our Host.
+        A page can send any POST to this machine, but not without an Origin header. If a page's
+        own domain name resolves to this machine, its Host header is that name and not ours.
         """
         if "origin" in request.headers:
             return False
         try:
             host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-        except ValueError:  # no address, and no name either
+        except ValueError:  # neither an address nor a name
             return False
         if host in _LOOPBACK or host == self.options.host.lower():
             return True
-        # Under which name others see this machine is not known; a page's name has dots.
+        # The names of this machine are not known; the domain name of a page has dots.
         return self.options.host in _EVERYWHERE and (
             private_addresses.is_literal(host) or private_addresses.is_own(host)
         )

@@ -1,1 +1,1 @@
-"""What the simulated model says and draws."""
+"""The texts and pictures of the simulated model."""

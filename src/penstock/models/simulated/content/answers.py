@@ -1,7 +1,7 @@
-"""What the model answers to a call, and how a fault changes it.
+"""The model's answers to calls, and their changes by a fault.
 
-Feedback is in the language of the prompt. The same prompt gets the same words, so that a test can
-ask twice and compare.
+Feedback is in the language of the prompt. The same prompt gets the same text, so that a test can
+call twice and compare.
 """
 
 import json
@@ -30,25 +30,25 @@ _WRONG: dict[str, tuple[Any, Any]] = {
 
 
 def answer_to(ask: Ask, options: Options, fault: Fault | None) -> Answer:
-    """The same call always gets the same answer."""
+    """Return the answer to a call; the same call always gets the same answer."""
     if ask.images:
         return _changed(_pictures(ask), ask, fault)
     random = Random(zlib.crc32(ask.prompt.encode()) ^ ask.seed)  # noqa: S311  # not secret
     if not ask.prompt:
-        return Answer([], finish="load")  # asks Ollama to load the model, no more
+        return Answer([], finish="load")  # an empty prompt asks Ollama to load the model
     tokens = _tokens(ask, options, fault, random)
     finish = "stop"
     if ask.limit is not None and len(tokens) > ask.limit:
         del tokens[ask.limit :]
         finish = "length"
-    # About half the window is read of a prompt that overflows it.
+    # Of a prompt that is too long for the window, Ollama reads about half a window.
     window = ask.num_ctx or options.num_ctx
     read = ask.prompt_tokens if ask.prompt_tokens <= window else max(1, window // 2)
     return _changed(Answer(tokens, finish, read, len(tokens)), ask, fault)
 
 
 def _pictures(ask: Ask) -> Answer:
-    """Each from its own dice: the second of four is the second of two."""
+    """Draw the pictures, each with its own seed: the second of four equals the second of two."""
     drawn = [
         picture(Random(f"{ask.model}\n{ask.prompt}\n{ask.seed}\n{number}"), *ask.size)  # noqa: S311
         for number in range(ask.images)
@@ -84,7 +84,7 @@ def _changed(answer: Answer, ask: Ask, fault: Fault | None) -> Answer:
             half = answer.tokens[: max(1, len(answer.tokens) // 2)]
             return replace(answer, tokens=half, completion_tokens=len(half), finish="length")
         case "refusal":
-            # Ollama has no word for it; there it is the same, so that the fault can be seen.
+            # Ollama has no such reason. The same one is sent there, so that the fault is visible.
             words = _REFUSALS[is_german(ask.prompt)]
             return replace(answer, tokens=[], refusal=words, finish="content_filter")
         case "truncation":
@@ -134,25 +134,26 @@ _GERMAN_WORDS = re.compile(
 _ENGLISH_WORDS = re.compile(
     r"\b(?:the|and|is|not|an?|to|with|on|for|of|how|please|you|I|this|that|give)\b", re.IGNORECASE
 )
-# Enough to tell a language by; a prompt may be a book.
+# Enough to recognise the language; a prompt may be a book.
 _LANGUAGE_CHARS = 2_000
 
 
 @lru_cache(maxsize=1_024)
 def is_german(prompt: str) -> bool:
-    """By its most common words; in doubt it is English."""
+    """Return whether the prompt has more common German than English words."""
     begin = prompt[:_LANGUAGE_CHARS]
     return len(_GERMAN_WORDS.findall(begin)) > len(_ENGLISH_WORDS.findall(begin))
 
 
 def feedback(prompt: str, random: Random, tokens: int) -> list[str]:
-    """So many tokens of feedback in whole sentences; a token is a word with the space before it.
+    """Write feedback of exactly `tokens` tokens; a token is a word with the space before it.
 
-    What is left when no further sentence fits goes into halves of words, as real tokens are. Fewer
-    tokens than the shortest sentence has are the beginning of one.
+    The feedback consists of whole sentences. When no further sentence fits, words are halved until
+    the number is reached; real tokens are parts of words, too. If even the shortest sentence is too
+    long, the feedback is the beginning of a sentence.
     """
     sentences = _GERMAN if is_german(prompt) else _ENGLISH
-    # Something good first, as one would say it.
+    # Praise comes first, as in real feedback.
     order = [random.choice(sentences[::2]), *random.sample(sentences, len(sentences))]
     words: list[str] = []
     fits = True
@@ -178,16 +179,16 @@ def sentence(prompt: str, random: Random) -> str:
     return random.choice(_GERMAN if is_german(prompt) else _ENGLISH)
 
 
-# A schema that refers to itself has no end.
+# A schema that refers to itself would never end.
 _DEEPEST = 8
 _MOST_ITEMS = 3
-_RANGE = 9  # numbers without bounds are from 1 to 10
+_RANGE = 9  # numbers without bounds lie between 1 and 10
 
 
 class _Writer:
-    """Values of a JSON schema, as a model bound by a grammar would write them.
+    """Generates values for a JSON schema, like a model that is bound by a grammar.
 
-    `null` where the schema is not understood.
+    It writes `null` for a part of the schema that it does not understand.
     """
 
     def __init__(self, root: Any, prompt: str, random: Random) -> None:
@@ -237,7 +238,7 @@ class _Writer:
         return [self.value(part, depth + 1) for _ in range(count)]
 
     def _referred(self, reference: str) -> Any:
-        """What `#/$defs/Name` stands for, in the same document."""
+        """Resolve a reference like `#/$defs/Name` in the same document."""
         value = self._root
         for part in reference.removeprefix("#").strip("/").split("/"):
             value = value.get(part) if part and isinstance(value, Mapping) else value
@@ -245,7 +246,7 @@ class _Writer:
 
 
 def _bounds(schema: Mapping[str, Any], inward: float) -> tuple[float, float]:
-    """Least and greatest; `inward` is how far exclusive bounds are moved."""
+    """Return the least and the greatest value; `inward`: by how much exclusive bounds move."""
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None and "exclusiveMinimum" in schema:
         low = schema["exclusiveMinimum"] + inward

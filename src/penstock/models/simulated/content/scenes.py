@@ -1,6 +1,6 @@
-"""What the model draws: hills, mountains, the sea.
+"""The model's pictures: hills, mountains, the sea.
 
-All colours of a picture come from one palette, so that what is drawn by chance still goes together.
+All colours of a picture come from one palette, so that random pictures still have matching colours.
 """
 
 import math
@@ -20,10 +20,10 @@ _INK: Colour = (38, 34, 48)
 
 
 class Canvas:
-    """Positions and lengths are shares: of the width across, of the height down; of both for radii.
+    """A picture. Positions and lengths are shares: of the width, of the height, or both for radii.
 
-    Shapes are runs of pixels in each row, with soft ends. So a picture costs rows times shapes, not
-    pixels: a megapixel takes hundredths of a second.
+    A shape is a run of pixels in each row, with soft ends. So the time depends on rows times
+    shapes, not on pixels: a megapixel takes hundredths of a second.
     """
 
     def __init__(self, width: int, height: int, above: Colour, below: Colour) -> None:
@@ -31,7 +31,7 @@ class Canvas:
         self._rows = [bytearray(mixed(above, below, y / height)) * width for y in range(height)]
 
     def fade(self, top: float, above: Colour, below: Colour) -> None:
-        """From `top` to the foot of the picture, from one colour to another."""
+        """Fill from `top` to the bottom of the picture with a gradient of two colours."""
         first = round(top * self._height)
         for y in range(first, self._height):
             share = (y - first) / (self._height - first)
@@ -41,10 +41,10 @@ class Canvas:
         for y in self._between(top, bottom):
             self._run(y, left * self._width, right * self._width, colour)
 
-    def oval(  # noqa: PLR0913, PLR0917  # where, how large, how it looks
+    def oval(  # noqa: PLR0913, PLR0917  # position, size, appearance
         self, x: float, y: float, across: float, down: float, colour: Colour, strength: float = 1
     ) -> None:
-        """An oval around a point; `across` and `down` are its radii."""
+        """Draw an oval around a point; `across` and `down` are its radii."""
         for row in self._between(y - down, y + down):
             off = ((row + 0.5) / self._height - y) / down
             half = across * math.sqrt(max(0.0, 1 - off * off))
@@ -52,12 +52,12 @@ class Canvas:
             self._run(row, left, right, colour, strength)
 
     def disc(self, x: float, y: float, radius: float, colour: Colour, strength: float = 1) -> None:
-        """Round in any picture, whatever its form."""
+        """Draw a circle, also in a picture that is not square."""
         side = radius * min(self._width, self._height)
         self.oval(x, y, side / self._width, side / self._height, colour, strength)
 
     def peak(self, x: float, top: float, half: float, bottom: float, colour: Colour) -> None:
-        """A triangle that stands on its base; `half` is half of that."""
+        """Draw a triangle on its base; `half` is half the length of the base."""
         for row in self._between(top, bottom):
             share = ((row + 0.5) / self._height - top) / (bottom - top)
             width = half * min(1.0, max(0.0, share))
@@ -90,7 +90,7 @@ class Canvas:
         self._blend(y, last, last + 1, colour, strength * (right - last))
 
     def _blend(self, y: int, first: int, last: int, colour: Colour, strength: float) -> None:
-        """Lay a colour over some pixels, as thickly as told."""
+        """Blend a colour over some pixels with the given strength."""
         if last <= first or strength <= 0:
             return
         row = self._rows[y]
@@ -115,7 +115,7 @@ def mixed(first: Colour, second: Colour, share: float) -> Colour:
 
 @lru_cache(maxsize=1_024)
 def _blended(value: int, strength: float) -> bytes:
-    """What becomes of each value under this one: a table, since Python loops slowly over pixels."""
+    """Return the table of blended values; a loop over single pixels would be slow in Python."""
     return bytes(round(old + (value - old) * strength) for old in range(256))
 
 
@@ -147,7 +147,7 @@ _PALETTES = tuple(
 
 
 def picture(random: Random, width: int, height: int) -> bytes:
-    """A PNG file of this size; the same dice, the same picture."""
+    """Draw a PNG file of this size; the same random state gives the same picture."""
     palette = random.choice(_PALETTES)
     canvas = Canvas(width, height, palette.sky, palette.glow)
     random.choice(_SCENES)(canvas, palette, random)

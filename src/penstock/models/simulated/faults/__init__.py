@@ -1,1 +1,1 @@
-"""What can be wrong with the simulated model, how it is ordered, how it looks on the wire."""
+"""The faults of the simulated model: how they are ordered and what is sent."""

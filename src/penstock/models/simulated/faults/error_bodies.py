@@ -1,4 +1,4 @@
-"""Error answers in the words of those who send them: statuses, storms, empty accounts, proxies."""
+"""Error answers as real servers send them: statuses, rate limits, empty accounts, proxies."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ _RETRY_AFTER: dict[str, Callable[[float], tuple[str, str]]] = {
     "negative": lambda seconds: ("Retry-After", str(-round(seconds))),
 }
 FORMS = (*_RETRY_AFTER, "none")
-"""The forms of Retry-After, in the order in which a storm of the form `all` takes them."""
+"""The forms of Retry-After, in the order in which a storm of the form `all` uses them."""
 
 
 def _anthropic(error: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Response(NamedTuple):
 
 
 def error_body(path: str, status: int, message: str, code: str | None = None) -> bytes:
-    """In the form of whoever owns the path; 529 is Anthropic's own."""
+    """Return an error body in the format of the path's protocol; 529 has Anthropic's format."""
     if status == _OVERLOADED:
         overloaded = {"type": "overloaded_error", "message": "Overloaded"}
         return json.dumps(_anthropic(overloaded)).encode()
@@ -106,9 +106,9 @@ def error_body(path: str, status: int, message: str, code: str | None = None) ->
 
 
 def error_response(fault: Fault, path: str, forms: Iterator[str]) -> Response | None:
-    """The answer of a fault that needs no model; None for the others.
+    """Return the answer of a fault that needs no model; None for other faults.
 
-    `forms`: which form of Retry-After a storm takes next.
+    `forms`: yields the next form of Retry-After for a storm.
     """
     given = fault.parameters
     match fault.name:
@@ -150,5 +150,5 @@ def _status(given: Mapping[str, Any], path: str) -> Response:
 
 
 def _usual_body(path: str, code: int) -> bytes:
-    """The body that a provider sends with this status."""
+    """Return the body that a provider usually sends with this status."""
     return error_body(path, code, *_MESSAGES.get(code, (PHRASES.get(code, "Unknown"), None)))

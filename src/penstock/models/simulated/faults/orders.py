@@ -1,4 +1,4 @@
-"""What can be wrong with a model, and which calls an order meets: `status:code=503,times=2`."""
+"""The faults of a model, and orders that apply them to calls: `status:code=503,times=2`."""
 
 import json
 import time
@@ -14,29 +14,29 @@ from penstock.errors import Invalid
 from penstock.models.simulated.request import Ask
 
 Match = Callable[[Ask], bool]
-# What an order may hold beside the fault's own parameters.
+# The members of an order beside the fault's parameters.
 _TERMS = ("times", "seconds", "path", "chance", "contains")
 _AFTER_TOKENS = (int, 3)
 
 FAULTS: dict[str, dict[str, tuple[Any, Any]]] = {
     # The port is closed: connections are refused, and open ones are reset.
     "refuse": {},
-    # Takes the call and never answers.
+    # Accepts the call and never answers.
     "hang": {},
-    # Everything is right, and comes so many seconds later than usual.
+    # A correct answer that comes so many seconds later than usual.
     "delay": {"by": (float, 5.0)},
     # Sends some tokens, then nothing more.
     "hang_mid": {"after": _AFTER_TOKENS},
-    # Everything is right and comes in pieces of `size` bytes, one every so many seconds.
+    # A correct answer in pieces of `size` bytes, with a pause of `every` seconds between them.
     "slow_bytes": {"size": (int, 1), "every": (float, 0.02)},
     # Closes the connection in the middle of a chunk, or of the body.
     "half_body": {"after": _AFTER_TOKENS},
-    # A stream that ends in good order, but before it said that it is done.
+    # A stream that is closed in good order, but before the final message.
     "cut": {"after": _AFTER_TOKENS},
     # Resets the connection: before the first byte, or `after` some tokens.
     "reset": {"after": (int | None, None)},
-    # Any status with any body (a text as it is, anything else as JSON) and headers; without a body,
-    # the one that a provider would send.
+    # Any status with any body (a text unchanged, anything else as JSON) and headers. Without a
+    # body, the one that a provider would send.
     "status": {
         "code": (int, 500),
         "body": (Any, None),
@@ -44,7 +44,7 @@ FAULTS: dict[str, dict[str, tuple[Any, Any]]] = {
         "headers": (dict[str, str], {}),
         "retry_after": (str | None, None),
     },
-    # Too many requests, or too much load, with one form of Retry-After; `all`: by turns.
+    # Too many requests, or too much load, with one form of Retry-After; `all`: in turn.
     "storm": {
         "code": (int, 429),
         "form": (
@@ -53,36 +53,36 @@ FAULTS: dict[str, dict[str, tuple[Any, Any]]] = {
         ),
         "after": (float, 2.0),
     },
-    # The account is empty, in each way that a provider says so.
+    # The account is empty, in each form in which providers report it.
     "quota": {
         "form": (
             Literal["insufficient", "credit", "spend_limit", "anthropic", "billing"],
             "insufficient",
         )
     },
-    # The page of some proxy in between.
+    # The error page of a proxy.
     "html": {"code": (int, 502)},
     # A complete HTTP answer with half of its JSON.
     "truncated_json": {},
     "not_json": {},
-    # 200 and no byte of body, or an answer in good form without a word in it.
+    # Status 200 and no body, or a well-formed answer without text.
     "empty": {"what": (Literal["body", "text"], "body")},
     # An error inside a stream that began with 200; without a stream, a 500.
     "error_line": {
         "after": _AFTER_TOKENS,
         "message": (str, "an error was encountered while running the model: unexpected EOF"),
     },
-    # From here on, a well-formed answer that is not what was asked for. Impossible token counts:
+    # The following faults send a well-formed but wrong answer. Impossible token counts:
     "wrong_usage": {"form": (Literal["negative", "missing", "absurd", "strings"], "negative")},
-    # The answer ends in the middle, since it was too long.
+    # The answer is cut off because it is too long.
     "length": {},
-    # The model refuses to talk about this.
+    # The model refuses to answer.
     "refusal": {},
-    # The front of the prompt is dropped, and only a smaller token count shows it.
+    # The beginning of the prompt is dropped, and only a smaller token count shows it.
     "truncation": {},
-    # The model was not here: Ollama asked its cloud.
+    # The model ran elsewhere: Ollama forwarded the request to its cloud.
     "remote_host": {"host": (str, "https://ollama.com:443")},
-    # JSON, but not of the schema that was asked for.
+    # JSON that does not fit the requested schema.
     "schema_invalid": {},
 }
 """The parameters of each fault by its name: type and default."""
@@ -99,9 +99,9 @@ class Order:
     fault: Fault
     times: int | None = None  # None: until healed
     seconds: float | None = None
-    path: str | None = None  # a part of the path; None: every call that asks for an answer
+    path: str | None = None  # a part of the path; None: every call for an answer
     chance: float = 1
-    contains: str | None = None  # words that the prompt must hold
+    contains: str | None = None  # a text that the prompt must contain
     match: Match | None = None
     until: float | None = None
 
@@ -116,7 +116,7 @@ class Order:
 
 
 class Orders:
-    """The faults that wait for calls; the oldest one that fits is taken."""
+    """The pending faults; a call gets the oldest one that fits it."""
 
     def __init__(self, seed: int = 0) -> None:
         self._orders: list[Order] = []
@@ -131,7 +131,7 @@ class Orders:
         self._orders.clear()
 
     def take(self, path: str, ask: Ask | None) -> Fault | None:
-        """The fault of this call. `ask` is None for calls that ask for no answer."""
+        """Return the fault for this call. `ask` is None for calls that request no answer."""
         now = time.monotonic()
         self._orders = [o for o in self._orders if o.until is None or o.until > now]
         for order in self._orders:
@@ -144,7 +144,7 @@ class Orders:
         return None
 
     def report(self) -> list[dict[str, Any]]:
-        """Without the words that a prompt must hold: they may be somebody's text."""
+        """Describe the orders, without `contains`: it may hold a person's text."""
         return [
             {
                 "fault": order.fault.name,
@@ -157,17 +157,17 @@ class Orders:
 
 
 def order_written(text: str) -> Order:
-    """An order as people write it: `status:code=503,times=2`, or a JSON object."""
+    """Read an order as people write it: `status:code=503,times=2`, or a JSON object."""
     if not text.lstrip().startswith("{"):
         return order_from({"fault": text})
     try:
         return order_from(json.loads(text))
     except ValueError:
-        _refuse("fault", "begins like JSON and is none")
+        _refuse("fault", "begins like JSON but is not valid JSON")
 
 
 def order_from(fields: Mapping[str, Any], match: Match | None = None) -> Order:
-    """An order by its fields: `fault`, the parameters of the fault, and when it applies."""
+    """Read an order from its fields: `fault`, the fault's parameters, and when it applies."""
     written = fields.get("fault")
     if not isinstance(written, str):
         _refuse("fault", f"is missing; it may be {', '.join(FAULTS)}")
@@ -185,7 +185,7 @@ def order_from(fields: Mapping[str, Any], match: Match | None = None) -> Order:
 
 
 def _read_terms(terms: dict[str, Any]) -> dict[str, Any]:
-    """When an order applies, with each term in its own type."""
+    """Convert the terms, which say when an order applies, to their types."""
     read: dict[str, Any] = {key: str(terms[key]) for key in ("path", "contains") if key in terms}
     try:
         read |= {key: kind(terms[key]) for key, kind in _NUMBERS.items() if key in terms}

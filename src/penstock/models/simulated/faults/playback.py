@@ -1,4 +1,4 @@
-"""Sends an answer at a model's pace, and as wrongly as the fault wants it."""
+"""Sends an answer at a model's pace, with the errors that a fault demands."""
 
 import asyncio
 import time
@@ -13,12 +13,12 @@ from penstock.models.simulated.protocols.ollama import Ollama
 from penstock.models.simulated.protocols.openai import OpenAI
 from penstock.models.simulated.request import Answer, Spent
 
-# Seconds in which what was written leaves, before a reset throws away what has not.
+# Seconds to let written data leave, because a reset discards unsent data.
 _FLUSH = 0.01
 
 
 class Pace:
-    """How long tokens take. With jitter no two calls take the same time, but every run does."""
+    """The time per token. With jitter calls differ from each other, but every run is the same."""
 
     def __init__(self, options: Options) -> None:
         self._latency = options.latency_seconds
@@ -37,7 +37,7 @@ class Pace:
 
 
 class Play:
-    """One answer, as it is sent."""
+    """The sending of one answer."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Play:
             await self._whole()
 
     async def _whole(self) -> None:
-        """In one piece."""
+        """Send the answer in one piece."""
         if self._per_token:
             await asyncio.sleep(self._per_token * len(self._answer.tokens))
         body = self._words.whole(self._answer, self._spent())
@@ -83,7 +83,7 @@ class Play:
                 wire.raw(head)
                 size = self._given["size"]
                 for at in range(0, len(body), size):
-                    # Before each: a client that has the last piece may leave at once.
+                    # Sleep before each piece: a client may disconnect right after the last one.
                     await asyncio.sleep(self._given["every"])
                     wire.raw(body[at : at + size])
             case "truncated_json":
@@ -94,9 +94,9 @@ class Play:
                 wire.send(200, body)
 
     async def _stream(self) -> None:
-        """Token by token."""
+        """Send the answer token by token."""
         self._wire.begin(200, self._words.stream_type)
-        # Before the fault, or the end; a slice to None is all of them.
+        # The tokens before the fault; without `after`, all of them.
         tokens = self._answer.tokens[: self._given.get("after")]
         if not self._per_token and self._fault != "slow_bytes":
             if data := b"".join([self._words.first(), *map(self._words.token, tokens)]):
@@ -145,7 +145,7 @@ class Play:
                 wire.end()
 
     async def _break_off(self) -> None:
-        """What follows the beginning of an answer."""
+        """Hang, reset or close after the beginning of an answer."""
         if self._fault == "hang_mid":
             await silence()
         elif self._fault == "reset":
@@ -160,6 +160,6 @@ class Play:
 
 
 async def silence() -> NoReturn:
-    """Send nothing until the client, or the server, has had enough."""
+    """Send nothing until the client or the server closes the connection."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("nobody ends this future")

@@ -1,7 +1,7 @@
 """Ollama's protocol: `/api/...`, lines of JSON, durations in nanoseconds.
 
-The shapes are those that Ollama documents. They prove what we make of them, not what a real Ollama
-does: for that, point a handler at one.
+The messages follow Ollama's documentation. Tests with them show how Penstock handles these
+messages, not what a real Ollama does: for that, point a handler at a real one.
 """
 
 import json
@@ -29,14 +29,14 @@ _DETAILS = {
 
 
 class Ollama:
-    """The words for one call of `/api/chat` or `/api/generate`."""
+    """The encoder of answers to one call of `/api/chat` or `/api/generate`."""
 
     stream_type = "application/x-ndjson"
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self._chat = ask.path == "/api/chat"
-        # Written once for all tokens of the answer: only the word in the middle differs.
+        # Encoded once for all tokens of the answer: only the text in the middle differs.
         begin = json.dumps({"model": ask.model, "created_at": _now()})[:-1]
         if self._chat:
             self._before = f'{begin}, "message": {{"role": "assistant", "content": '
@@ -88,7 +88,7 @@ def error(message: str) -> bytes:
 
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
-    """What a call of `/api/chat` or `/api/generate` asks for."""
+    """Read the request of a call of `/api/chat` or `/api/generate`."""
     model = _known(fields.get("model"), options)
     if path == "/api/chat":
         messages = fields.get("messages") or []
@@ -133,7 +133,7 @@ def tags(options: Options) -> dict[str, Any]:
 
 
 def ps(loaded: dict[str, datetime], options: Options) -> dict[str, Any]:
-    """The models that have answered of late."""
+    """List the models that answered within the time for which Ollama keeps them loaded."""
     now = datetime.now(UTC)
     return {
         "models": [

@@ -28,7 +28,7 @@ _TYPES = {
 
 
 class OpenAI:
-    """The words for one call of `/v1/chat/completions`, or of pictures."""
+    """The encoder of answers to one call for a chat completion or for pictures."""
 
     stream_type = "text/event-stream"
 
@@ -37,7 +37,7 @@ class OpenAI:
         self._created = int(time.time())
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         head = self._head("chat.completion.chunk")
-        # With `include_usage` every piece has the member, and only the last a value in it.
+        # With `include_usage` every piece has the member, and only the last one has a value in it.
         usage = ', "usage": null' if ask.include_usage else ""
         self._before = f'data: {json.dumps(head)[:-1]}{usage}, "choices": [{{"index": 0, "delta": '
         self._after = ', "finish_reason": null}]}\n\n'
@@ -131,7 +131,7 @@ def error(status: int, message: str, code: str | None, kind: str | None = None) 
 
 
 def pictures_refused() -> bytes:
-    """In words, a refusal stands in the answer; for pictures there is an error."""
+    """Return the error for refused pictures; a refused chat is an answer with a refusal."""
     return error(
         400,
         "Your request was rejected as a result of our safety system.",
@@ -141,7 +141,7 @@ def pictures_refused() -> bytes:
 
 
 def read(path: str, fields: dict[str, Any], options: Options) -> Ask:
-    """What a call asks for."""
+    """Read the request of a call."""
     model = read_model(
         fields.get("model"),
         options,
@@ -201,13 +201,13 @@ def _images(fields: dict[str, Any], model: str) -> Ask:
         stream=False,
         images=count,
         size=(int(width), int(height)),
-        # The quality makes another picture, as it would.
+        # Each quality gives a different picture, as with a real model.
         seed=(seed if isinstance(seed, int) else 0) * len(_QUALITIES) + _QUALITIES.index(quality),
     )
 
 
 def _text(content: Any) -> str:
-    """A message's text: as it is, or in parts."""
+    """Return a message's text, which is one text or a list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(str(part) for part in parts if part)

@@ -1,1 +1,1 @@
-"""A small real model (llama.cpp) behind the same protocols."""
+"""A small real model (llama.cpp) with the same protocols."""

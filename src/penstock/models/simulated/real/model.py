@@ -1,7 +1,7 @@
-"""A real small model: llama.cpp's server in this process, and Ollama's protocol before it.
+"""A real small model: llama.cpp's server in this process, with Ollama's protocol in front of it.
 
-llama.cpp speaks OpenAI's protocol itself; those calls are passed on as they are. A call of
-`/api/chat` is put into its words, and its answer back into Ollama's. All of them share the slots.
+llama.cpp has OpenAI's protocol; those calls are passed on unchanged. A call of `/api/chat` is
+translated to OpenAI's protocol, and its answer back to Ollama's. All calls share the slots.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ from penstock.net.transport import Transport
 _CHAT = "/v1/chat/completions"
 _PASSED_ON = (_CHAT, "/v1/completions", "/v1/embeddings")
 _EXTRA = "pip install 'penstock[model]'"
-# Of Ollama's options, those that llama.cpp has by another name or the same.
+# Ollama's options that llama.cpp supports, with llama.cpp's names.
 _SAMPLING = {
     "num_predict": "max_tokens",
     "seed": "seed",
@@ -42,12 +42,12 @@ _SAMPLING = {
 
 
 _ERROR_BYTES = 65_536
-# llama.cpp closes connections that it has kept for a while, and a call may meet that.
+# llama.cpp closes idle connections, which could break a call that reuses one.
 _CLOSE = {"Connection": "close"}
 
 
 class _TooLong(Refusal):
-    """The prompt has more tokens than the window; `share` of it fills half the window."""
+    """The prompt has more tokens than the window; the part `share` of it fills half the window."""
 
     def __init__(self, tokens: int, window: int) -> None:
         super().__init__(400, ollama.TOO_LONG)
@@ -55,10 +55,10 @@ class _TooLong(Refusal):
 
 
 class RealModel(Server):
-    """Its llama.cpp server lives until the process ends.
+    """A real model. Its llama.cpp server runs until the process ends.
 
-    The destructor was seen to wait for its own accepting thread for ever (15 November 2026), with
-    no way to interrupt it.
+    The server's destructor can wait for ever for its own accepting thread and cannot be interrupted
+    (seen on 15 November 2026).
     """
 
     def __init__(self, options: Options, gguf: Path, threads: int = 1) -> None:
@@ -70,7 +70,7 @@ class RealModel(Server):
     def take_order(self, order: Order) -> None:
         if order.fault.name != "refuse":
             raise Invalid(
-                "fault: a real model can only `refuse`; the others are the simulated one's",
+                "fault: a real model supports only `refuse`; use a simulated one for other faults",
                 code="invalid_fault",
                 field="fault",
             )
@@ -122,7 +122,7 @@ class RealModel(Server):
     async def _generate(
         self, words: ollama.Ollama, body: dict[str, Any], wire: Connection, call: Call
     ) -> None:
-        """Put the answer into Ollama's words, token by token or in one piece."""
+        """Translate the answer to Ollama's protocol, token by token or in one piece."""
         began = first = time.perf_counter_ns()
         answer = Answer([])
         stream = words.ask.stream
@@ -151,7 +151,7 @@ class RealModel(Server):
         wire.end()
 
     async def _pieces(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """The events of llama.cpp's stream."""
+        """Yield the events of llama.cpp's stream."""
         events = Events(self._llama.address)
         transport = await Transport.here()
         sent = json.dumps(body).encode()
@@ -168,7 +168,7 @@ class RealModel(Server):
 
 
 def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
-    """The call in OpenAI's words."""
+    """Translate a call to OpenAI's protocol."""
     if ask.path == "/api/chat":
         messages = [
             {"role": message.get("role", "user"), "content": str(message.get("content") or "")}
@@ -193,11 +193,11 @@ def _translated(ask: Ask, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def llama_cpp() -> Any:
-    """The library, or the sentence that says how to come by it."""
+    """Return the library; raise Misconfigured, which says how to install it."""
     try:
         return importlib.import_module("xllamacpp")
     except ImportError:
-        raise Misconfigured(f"A real model needs llama.cpp: {_EXTRA}.") from None
+        raise Misconfigured(f"A real model needs llama.cpp; install it: {_EXTRA}.") from None
 
 
 def _load(gguf: Path, threads: int, options: Options) -> Any:
@@ -206,11 +206,11 @@ def _load(gguf: Path, threads: int, options: Options) -> Any:
         raise Misconfigured(f"There is no file {gguf}.")
     params = xllamacpp.CommonParams()
     params.model.path = str(gguf)
-    params.model_alias = set(options.listed)  # else it tells clients where the file is
+    params.model_alias = set(options.listed)  # otherwise clients would receive the path of the file
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.n_parallel = options.slots
-    # Each slot has its own window, and llama.cpp divides what it is given by their number.
+    # Each slot has its own window, and llama.cpp divides this number by the number of slots.
     params.n_ctx = options.num_ctx * options.slots
     params.cpuparams.n_threads = threads
     params.warmup = False
