@@ -15,16 +15,12 @@ declare
   v_now timestamptz := penstock.clock();
   v_plain record;
   v_rank bigint;
-  v_alive boolean;
-  v_handled boolean;
+  v_queue record;
 begin
-  -- One statement, since each one takes about 5 us; no whole rows, which would take 30.
-  select k.queue_id, q.name as queue, k.topic_field, s.payload_max_depth,
-    q.paused_at is not null as paused,
-    q.concurrency is not null or q.rate_count is not null as limited
-  into v_plain
-  from penstock.kind k join penstock.queue q on q.id = k.queue_id cross join penstock.setting s
-  where k.name = p_job.kind and penstock._is_plain(k, q);
+  -- The insert checks the queue, too, which takes as long to read as the kind.
+  select k.queue_id, k.topic_field, s.payload_max_depth into v_plain
+  from penstock.kind k cross join penstock.setting s
+  where k.name = p_job.kind and penstock._is_plain_kind(k);
   if not found then
     return;
   end if;
@@ -48,7 +44,7 @@ begin
   from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_job], array[p_job.kind],
     v_plain.queue_id) i;
   if id is null then
-    return; -- its kind or queue has changed in this moment
+    return; -- its queue is fair, or something has changed in this moment
   end if;
   if p_job.webhook_url is not null then
     insert into penstock.job_webhook (job_id, url) values (id, p_job.webhook_url);
@@ -57,9 +53,12 @@ begin
     return;
   end if;
   -- The two common cases in few statements: an idle worker starts it at once, or there is none.
-  select s.alive, s.handled into v_alive, v_handled
-  from penstock._service(v_plain.queue, p_job.kind, v_now) s;
-  if status = 'queued' and not v_alive then
+  select s.alive, s.handled, q.paused_at is not null as paused,
+    q.concurrency is not null or q.rate_count is not null as limited
+  into v_queue
+  from penstock.queue q cross join lateral penstock._service(q.name, p_job.kind, v_now) s
+  where q.id = v_plain.queue_id;
+  if status = 'queued' and not v_queue.alive then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
       select from penstock.queue_kind k cross join lateral (
         select from penstock.job j
@@ -68,12 +67,12 @@ begin
         order by j.rank limit penstock._counted_at_submit() + 1) o
       where k.queue_id = v_plain.queue_id
       limit penstock._counted_at_submit() + 1) f;
-    waiting_for := case when v_plain.paused then 'paused' else 'no_worker' end;
+    waiting_for := case when v_queue.paused then 'paused' else 'no_worker' end;
     is_known := not exists (select from penstock.lane l where l.queue_id = v_plain.queue_id)
       and (place is not null
         or not exists (select from penstock.snapshot s where s.queue_id = v_plain.queue_id));
-  elsif status = 'queued' and v_handled
-    and not v_plain.limited and not v_plain.paused
+  elsif status = 'queued' and v_queue.handled
+    and not v_queue.limited and not v_queue.paused
     and (select count(*) from (
            select from penstock.job j
            where j.queue_id = v_plain.queue_id and j.status = 'queued'
