@@ -192,21 +192,35 @@ begin
 end
 $$;
 
--- The same for a job that was submitted and committed: a worker may have started it since.
+-- The same for a job that was submitted and committed: a worker may have started it since. The
+-- common case comes first, a job that is alone and that an idle worker starts at once.
 create or replace function penstock.read_submitted(
   p_job uuid, out place bigint, out eta_seconds double precision
 )
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
+declare
+  v_next boolean;
 begin
-  select w.place, w.eta_seconds into place, eta_seconds
-  from penstock._waiting_at_submit(p_job) w;
-  if place is null and not exists (
-    select from penstock.job j where j.id = p_job and j.status in ('scheduled', 'queued'))
-  then
+  select j.status = 'queued' and j.lane = -1 and s.handled and c.state = 'closed'
+    and q.concurrency is null and q.rate_count is null and q.paused_at is null
+    and (select count(*) from (
+           select from penstock.job o
+           where o.queue_id = j.queue_id and o.status = 'queued'
+           order by o.kind_id, o.lane, o.rank limit 2) f) = 1
+  into v_next
+  from penstock.job j join penstock.kind k on k.id = j.kind_id
+  join penstock.queue q on q.id = j.queue_id join penstock.circuit c on c.queue_id = q.id
+  cross join lateral penstock._service(q.name, k.name, penstock.clock()) s
+  where j.id = p_job and j.status in ('scheduled', 'queued');
+  if not found or v_next then
     place := 1;
     eta_seconds := 0;
+    return;
   end if;
+  select w.place, w.eta_seconds into place, eta_seconds
+  from penstock._waiting_at_submit(p_job) w;
 end
 $$;
 
