@@ -192,7 +192,7 @@ async def a_limit_does_not_change_under_a_claim(s: Scene) -> None:
     assert await factory.claim(s.conn, worker) == []
 
 
-@catches("claim_jobs: paused", replace=("v_queue.paused_at is not null", "false"))
+@catches("claim_jobs: paused", replace=("v_state.paused", "false"))
 async def a_paused_queue_starts_nothing(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn)

@@ -1,9 +1,10 @@
 -- The only source of "now", and of ids, whose first 48 bits are that moment.
 -- Tests replace clock() by one that reads a table, so nothing else may ask for the time.
 
+-- Not in SQL, of which the first call in each statement takes 20 us instead of 3 (2026-11).
 create or replace function penstock.clock() returns timestamptz
-language sql stable parallel safe set search_path = pg_catalog, pg_temp
-as $$ select clock_timestamp() $$;
+language plpgsql stable parallel safe set search_path = pg_catalog, pg_temp
+as $$ begin return clock_timestamp(); end $$;
 
 -- Random bits under a millisecond: a UUID of version 7, on servers that have no uuidv7() too.
 create or replace function penstock.new_id(p_at timestamptz) returns uuid

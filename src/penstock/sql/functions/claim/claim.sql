@@ -69,7 +69,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_id integer;
   v_locked text;
-  v_queue penstock.queue;
+  v_queue penstock.queue; -- read where there are limits or lanes
   v_state record;
   v_gated boolean;
   v_limit integer := p_limit;
@@ -93,8 +93,11 @@ begin
   if v_id is null then
     v_queue := penstock._find_queue(p_queue); -- says that there is none
   end if;
-  -- All that is looked at in one statement: each of its own costs a single claim a twentieth.
-  select q as queue, w.id is not null as alive, w.kinds,
+  -- All that is looked at in one statement: each of its own costs a single claim a twentieth. So
+  -- would the queue as a whole row.
+  select q.paused_at is not null as paused, q.timeout, q.stuck_after,
+    q.concurrency is not null or q.rate_count is not null as limited,
+    w.id is not null as alive, w.kinds,
     array(
       select u.id from unnest(w.kinds) u (id)
       where exists (
@@ -125,11 +128,9 @@ begin
       and w.lost_at is null and w.stopped_at is null -- guard: worker lives
   ) w on true
   where q.id = v_id;
-  v_queue := v_state.queue;
   v_kinds := v_state.kinds;
-  v_gated := v_queue.concurrency is not null or v_queue.rate_count is not null
-    or v_state.troubled;
-  if v_queue.paused_at is not null -- guard: paused
+  v_gated := v_state.limited or v_state.troubled;
+  if v_state.paused -- guard: paused
     or v_state.stopped or p_limit < 1
   then
     return;
@@ -144,16 +145,19 @@ begin
   end if;
   if v_state.expired then -- guard: expired
     -- So many that some are left: nothing is started before they are gone.
-    if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
+    if penstock.expire_jobs(v_id, 1000) = 1000 then
       return; -- guard: all expired
     end if;
   end if;
   if v_state.due then
-    perform penstock.stage_due_jobs(v_queue.id);
+    perform penstock.stage_due_jobs(v_id);
   end if;
 
   if p_wait then
-    perform penstock._await_lane(v_queue.id, v_kinds);
+    perform penstock._await_lane(v_id, v_kinds);
+  end if;
+  if v_gated or v_state.lanes or v_state.due then
+    select q.* into v_queue from penstock.queue q where q.id = v_id;
   end if;
   if v_gated then
     select g.free, g.probe into v_limit, v_probe
@@ -163,18 +167,18 @@ begin
     end if;
     if v_probe and not exists (
       select from penstock.job j
-      where j.queue_id = v_queue.id and j.kind_id = any (v_kinds) and j.status = 'queued')
+      where j.queue_id = v_id and j.kind_id = any (v_kinds) and j.status = 'queued')
     then
       -- All have tried, and there is nobody to try before them.
-      perform penstock._release_deferred_probes(v_queue.id, v_now, 1);
-      perform penstock.stage_due_jobs(v_queue.id, 1);
+      perform penstock._release_deferred_probes(v_id, v_now, 1);
+      perform penstock.stage_due_jobs(v_id, 1);
     end if;
   end if;
 
   v_job := coalesce(p_job,
-    case when v_probe then penstock._other_probe(v_queue.id, v_kinds) end);
+    case when v_probe then penstock._other_probe(v_id, v_kinds) end);
   if v_job is not null then
-    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_job);
+    v_jobs := penstock._choose_one(v_id, v_kinds, v_job);
     -- Somebody else has it at this moment: any job will do.
     v_job := coalesce(v_jobs[1], p_job);
   end if;
@@ -183,12 +187,13 @@ begin
   for v_round in 1 .. 100 loop
     exit when v_job is not null or v_plain = '{}';
     select h.jobs, h.ranks, h.owners into v_jobs, v_ranks, v_owners
-    from penstock._hold_plain(v_queue.id, v_plain, v_limit, v_strays, v_now) h;
+    from penstock._hold_plain(v_id, v_plain, v_limit, v_strays, v_now) h;
     exit when v_owners is null;
     -- A submit may have begun before its account got a limit: such a job belongs into a lane. One
     -- whose account an app's open transaction holds must not stand in front of everyone else.
     v_limited := penstock._enlane_strays(v_jobs, v_owners);
     exit when v_limited is null;
+    select q.* into v_queue from penstock.queue q where q.id = v_id;
     v_strays := v_strays || v_limited;
     v_jobs := null;
     v_ranks := null;
@@ -196,7 +201,7 @@ begin
   -- Rounds: one that finds only full accounts has closed their lanes and looks further.
   for v_round in 1 .. 100 loop
     exit when v_job is not null or not (v_state.lanes or v_state.due or v_strays <> '{}');
-    select * into v_accounts from penstock._hold_accounts(v_queue.id, v_kinds, v_limit);
+    select * into v_accounts from penstock._hold_accounts(v_id, v_kinds, v_limit);
     exit when v_accounts.accounts is null;
     v_chosen := penstock._choose(v_queue, v_kinds, v_limit, v_accounts.accounts, v_accounts.running,
       v_accounts.limits, v_accounts.weights, v_jobs, v_ranks);
@@ -212,11 +217,11 @@ begin
     status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
     slots_held = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
     started_at = v_now, updated_at = v_now, progressed_at = null, expires_at = null,
-    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
+    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_state.timeout),
     -- The worker itself stops what is over its time; upkeep comes a little later.
     deadline_at = v_now + least(
-      coalesce(j.timeout, k.timeout, v_queue.timeout) + interval '5 seconds',
-      v_queue.stuck_after),
+      coalesce(j.timeout, k.timeout, v_state.timeout) + interval '5 seconds',
+      v_state.stuck_after),
     stage = null, stage_label = null, stage_at = null, progress = null, units = null,
     only_suspect = false
   from unnest(v_jobs) u (id), penstock.kind k
@@ -240,7 +245,7 @@ begin
     raise exception 'penstock: chose % jobs but started %', cardinality(v_jobs), v_started;
   end if;
   if v_probe then
-    perform penstock._begin_probe(v_queue.id, v_jobs[1]);
+    perform penstock._begin_probe(v_id, v_jobs[1]);
   end if;
   if v_gated then
     update penstock.gate g set
@@ -248,7 +253,7 @@ begin
       rate_next_at = case when v_queue.rate_count is null then g.rate_next_at
         else greatest(g.rate_next_at, v_now)
           + v_queue.rate_period / v_queue.rate_count * v_started end
-    where g.queue_id = v_queue.id;
+    where g.queue_id = v_id;
   end if;
 end
 $$;

@@ -4,13 +4,19 @@
 -- Whether jobs of this kind in this queue are plain when the submit names no account, no dedupe key
 -- and no price: they have no account to lock, no twin to look for, no price to reserve, no pieces,
 -- and no lane. Inlined.
-create or replace function penstock._is_plain(p_kind penstock.kind, p_queue penstock.queue)
-returns boolean
+create or replace function penstock._is_plain_kind(p_kind penstock.kind) returns boolean
 language sql immutable parallel safe
 as $$
   select p_kind.account_field is null and p_kind.account_fixed is null
     and p_kind.dedupe_field is null and p_kind.dedupe_fixed is null
     and p_kind.price is null and p_kind.split_field is null
+$$;
+
+create or replace function penstock._is_plain(p_kind penstock.kind, p_queue penstock.queue)
+returns boolean
+language sql immutable parallel safe
+as $$
+  select penstock._is_plain_kind(p_kind)
     and p_queue.ordering <> 'fair' -- guard: no lane
 $$;
 

@@ -27,9 +27,9 @@ $$;
 -- As _submit_jobs for one job. With a key, the record of it is written in the same transaction:
 -- a repetition gets the first one's job, one with other arguments is refused, and a twin that
 -- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. p_own: as in _submit_jobs.
--- Its place and its wait, as far as they can be known at little cost: a deep queue makes no submit
--- slow.
+-- whose resting workers are told with the commit. p_own: as in _submit_jobs. p_placed: whether to
+-- tell the job's place and its wait, as far as they can be known at little cost: a deep queue makes
+-- no submit slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -37,7 +37,7 @@ create or replace function penstock.submit_one(
   p_timeout interval default null, p_expires interval default null,
   p_metadata jsonb default null, p_key text default null, p_scope text default '',
   p_wake text default null, p_price bigint default null, p_webhook_url text default null,
-  p_own boolean default false
+  p_own boolean default false, p_placed boolean default true
 ) returns table (
   id uuid, status penstock.job_status, deduplicated boolean, replayed boolean,
   place bigint, eta_seconds double precision, waiting_for text, balance bigint, batch uuid,
@@ -52,7 +52,6 @@ declare
   v_print bytea;
   v_record penstock.idempotency;
   v_lock_timeout text;
-  v_simple boolean;
   v_known boolean;
   v_job penstock.new_job := (1, p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_price, p_webhook_url);
@@ -118,7 +117,7 @@ begin
     if p_account is null and p_dedupe_key is null and p_price is null then
       select s.id, s.status, s.place, s.eta_seconds, s.waiting_for, s.is_known
       into id, status, place, eta_seconds, waiting_for, v_known
-      from penstock._submit_plain(v_job) s;
+      from penstock._submit_plain(v_job, p_placed) s;
     end if;
     if id is null then
       v_jobs := array[v_job];
@@ -164,24 +163,72 @@ begin
       perform pg_notify('penstock_job', p_wake);
     end if;
   end if;
-  if v_known is not true then
-    select w.simple, w.place, w.eta_seconds, w.waiting_for
-    into v_simple, place, eta_seconds, waiting_for
-    from penstock._waiting_if_simple(id, penstock.clock()) w;
-  end if;
-  if v_known is not true and v_simple is not true then
+  if p_placed and v_known is not true then
     select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
-    from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
-    where j.id = submit_one.id;
+    from penstock._waiting_at_submit(id) w;
   end if;
   return next;
+end
+$$;
+
+-- The place and the wait of a job that was just submitted.
+create or replace function penstock._waiting_at_submit(
+  p_job uuid, out place bigint, out eta_seconds double precision, out waiting_for text
+)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+  set enable_seqscan = off set jit = off
+as $$
+declare
+  v_simple boolean;
+begin
+  select w.simple, w.place, w.eta_seconds, w.waiting_for
+  into v_simple, place, eta_seconds, waiting_for
+  from penstock._waiting_if_simple(p_job, penstock.clock()) w;
+  if v_simple is not true then
+    select w.place, w.eta_seconds, w.waiting_for into place, eta_seconds, waiting_for
+    from penstock.job j cross join lateral penstock._waiting(j, penstock._counted_at_submit()) w
+    where j.id = p_job;
+  end if;
+end
+$$;
+
+-- The same for a job that was submitted and committed: a worker may have started it since. The
+-- common case comes first, a job that is alone and that an idle worker starts at once.
+create or replace function penstock.read_submitted(
+  p_job uuid, out place bigint, out eta_seconds double precision
+)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+as $$
+declare
+  v_next boolean;
+begin
+  select j.status = 'queued' and j.lane = -1 and s.handled and c.state = 'closed'
+    and q.concurrency is null and q.rate_count is null and q.paused_at is null
+    and (select count(*) from (
+           select from penstock.job o
+           where o.queue_id = j.queue_id and o.status = 'queued'
+           order by o.kind_id, o.lane, o.rank limit 2) f) = 1
+  into v_next
+  from penstock.job j join penstock.kind k on k.id = j.kind_id
+  join penstock.queue q on q.id = j.queue_id join penstock.circuit c on c.queue_id = q.id
+  cross join lateral penstock._service(q.name, k.name, penstock.clock()) s
+  where j.id = p_job and j.status in ('scheduled', 'queued');
+  if not found or v_next then
+    place := 1;
+    eta_seconds := 0;
+    return;
+  end if;
+  select w.place, w.eta_seconds into place, eta_seconds
+  from penstock._waiting_at_submit(p_job) w;
 end
 $$;
 
 -- As submit_one with p_wake: workers hear of the job before it is on the disk, its caller after.
 -- The log is written in order, so a claim, whose commit waits for the disk, takes the job with it:
 -- no handler begins what a crash could undo (where workers have synchronous_commit on), and from
--- submit to start there is one wait instead of two. Not in a transaction of the caller's. A fixed
+-- submit to start there is one wait instead of two. The job's place is read when workers have heard
+-- of it, so they do not wait for that either. Not in a transaction of the caller's. A fixed
 -- search_path would forbid the commit, and so would the owner's rights.
 create or replace procedure penstock.submit_waking(
   p_kind text, p_payload jsonb, p_account text, p_dedupe_key text, p_topic text,
@@ -195,16 +242,22 @@ language plpgsql
 as $$
 #variable_conflict use_column
 begin
-  select s.id, s.status, s.deduplicated, s.replayed, s.place, s.eta_seconds, s.balance, s.batch,
-    s.ids
-  into id, status, deduplicated, replayed, place, eta_seconds, balance, batch, ids
+  select s.id, s.status, s.deduplicated, s.replayed, s.balance, s.batch, s.ids
+  into id, status, deduplicated, replayed, balance, batch, ids
   from penstock.submit_one(p_kind, p_payload, p_account, p_dedupe_key, p_topic, p_priority,
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
-    p_price, p_webhook_url) s;
+    p_price, p_webhook_url, p_placed => false) s;
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
   -- Once before: where it may not be called, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');
   commit;
+  if status in ('scheduled', 'queued') then
+    begin
+      select s.place, s.eta_seconds into place, eta_seconds from penstock.read_submitted(id) s;
+    exception when insufficient_privilege then
+      null; -- a role that was granted submits before there was such a function
+    end;
+  end if;
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', ''); -- guard: answered when safe
 end
 $$;
