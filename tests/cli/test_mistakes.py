@@ -144,8 +144,8 @@ def test_2_an_unknown_kind(desk: Desk) -> None:
     desk.run("worker", "shop:app", "--once")
     assert desk.run("submit", "sned") == refused(
         "penstock: there is no job kind sned; known are send. Did you mean send?\n"
-        "Kinds are declared when a worker of the app or the penstock.toml has started once; is the"
-        " name spelt as there?"
+        "A kind is declared when a worker with its app or its penstock.toml starts for the first"
+        " time. Check the spelling of the name."
     )
 
 

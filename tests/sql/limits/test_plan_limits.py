@@ -105,7 +105,7 @@ async def test_a_request_of_more_pieces_than_an_hour_allows_is_told_so(
     await splitting(conn, per_hour=5)
     with refused(429, "rate_limited", "account") as told:
         await ask(conn, 21)
-    assert "allows 5 jobs an hour, and this asks for 6 at once" in told["message"]
+    assert "allows 5 jobs an hour, and this submit has 6" in told["message"]
     assert "next_at" not in told
     assert "retry_after" not in told
     assert await conn.fetchval("select count(*) from penstock.job") == 0

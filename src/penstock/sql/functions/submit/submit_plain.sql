@@ -1,5 +1,5 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
--- and its values are in order; _submit_jobs would take twice as long. Otherwise id stays null, and
+-- and its values are valid; _submit_jobs would take twice as long. Otherwise id stays null, and
 -- _submit_jobs accepts the job or says what is wrong. is_known: whether place, eta_seconds and
 -- waiting_for are known, too.
 create or replace function penstock._submit_plain(
@@ -7,13 +7,13 @@ create or replace function penstock._submit_plain(
   out eta_seconds double precision, out waiting_for text, out is_known boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned anew, each of its statements would take longer than all of them.
+  -- To plan its statements at each call would take longer than to run them.
   set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
   v_now timestamptz := penstock.clock();
-  v_row record; -- read by one statement, since each one takes about 5 us
+  v_row record; -- one statement reads all rows, since each statement takes about 5 us
   v_kind penstock.kind;
   v_queue penstock.queue;
   v_setting penstock.setting;
@@ -31,8 +31,8 @@ begin
   v_queue := v_row.queue;
   v_setting := v_row.setting;
   perform penstock._share_queue_lock(1886413172, v_kind.queue_id); -- guard: order locked
-  -- Nothing can be wrong with a job that is only a small payload; the full check took a tenth of
-  -- the whole (2026-11). The payload's text comes last: it may be far longer.
+  -- A job that is only a small payload can have no fault; the full check took a tenth of the whole
+  -- (2026-11). The text of the payload is measured last: it may be far longer than the stored form.
   if jsonb_typeof(p_job.payload) = 'object' -- guard: an object
     and (p_job.topic, p_job.priority, p_job.run_at, p_job.delay, p_job.max_attempts, p_job.timeout,
          p_job.expires, p_job.metadata, p_job.webhook_url) is null
@@ -48,12 +48,13 @@ begin
   from penstock._insert_jobs(penstock.new_id(v_now), v_now, array[p_job], array[p_job.kind],
     v_kind.queue_id) i;
   if id is null then
-    return; -- its kind or queue has changed in this moment
+    return; -- its kind or queue has changed since
   end if;
   if p_job.webhook_url is not null then
     insert into penstock.job_webhook (job_id, url) values (id, p_job.webhook_url);
   end if;
-  -- The two common cases in few statements: an idle worker starts it at once, or there is none.
+  -- The two common cases in few statements: an idle worker starts the job at once, or no worker
+  -- is alive.
   select s.alive, s.handled into v_alive, v_handled
   from penstock._service(v_queue.name, p_kind, v_now) s;
   if status = 'queued' and not v_alive then
