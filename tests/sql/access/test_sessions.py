@@ -38,11 +38,11 @@ async def test_an_ended_session_is_forgotten_a_day_after_its_cookie(
     """A server whose clock is behind takes the cookie for longer."""
     await grants.end_session("one", time.time() + 3_600)
     await clock.advance("24h")
-    assert "ended_session" not in await factory.prune(conn)
+    assert "closed_session" not in await factory.prune(conn)
     assert await grants.are_over([Grant(session="one")]) == [True]
     await clock.advance("2h")
-    assert "ended_session" in await factory.prune(conn)
-    assert await conn.fetchval("select count(*) from penstock.ended_session") == 0
+    assert "closed_session" in await factory.prune(conn)
+    assert await conn.fetchval("select count(*) from penstock.closed_session") == 0
 
 
 async def test_a_token_is_over_if_its_account_was_erased_and_made_anew(

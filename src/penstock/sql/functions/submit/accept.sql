@@ -47,7 +47,7 @@ begin
   perform penstock._share_queue_lock(1886413172, v_queue.id); -- guard: order locked
   select q.* into v_queue from penstock.queue q where q.id = v_queue.id;
   select array_agg(f.fault is null order by f.ordinal) into v_todo
-  from penstock._faults(v_jobs, v_now, false) f;
+  from penstock._job_faults(v_jobs, v_now, false) f;
   select array_agg(i.id), bool_or(i.status = 'queued') into v_ids, v_any_due
   from penstock._insert_jobs(v_seed, v_now, v_jobs, p_kinds, v_queue.id,
     v_todo) i; -- guard: in order

@@ -156,7 +156,7 @@ begin
     perform penstock._refuse(413, 'batch_too_large',
       format('a batch may hold at most %s jobs', v_setting.batch_max_jobs), 'jobs');
   end if;
-  perform penstock._refuse_faults(p_jobs, v_now, p_own);
+  perform penstock._refuse_job_faults(p_jobs, v_now, p_own);
 
   -- The ordering of a queue does not change during a submit: rank and lane depend on it.
   perform penstock._share_queue_lock(1886413172, q.id) from ( -- guard: order locked

@@ -68,7 +68,7 @@ begin
       perform penstock._refuse(422, 'invalid_job',
         'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
     end if;
-    perform penstock._refuse_endless(p_payload), penstock._refuse_endless(p_metadata);
+    perform penstock._refuse_long_numbers(p_payload), penstock._refuse_long_numbers(p_metadata);
     -- Times and durations as numbers: their texts depend on the session's settings.
     v_print := sha256(convert_to((jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
       p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),

@@ -49,11 +49,11 @@ as $$
       and penstock._count_of(p_job.payload, p_kind.split_field) > p_kind.split_most then 'split'
     -- The test for null first: an unknown left side would not keep the function from being called.
     when p_job.metadata is not null and (
-      jsonb_typeof(p_job.metadata) <> 'object' or penstock._prints_for_ever(p_job.metadata)
+      jsonb_typeof(p_job.metadata) <> 'object' or penstock._prints_too_long(p_job.metadata)
       or octet_length(p_job.metadata::text) > 16384
       or (octet_length(p_job.metadata::text) > 2 * p_setting.payload_max_depth
         and penstock._payload_fault(p_job.metadata, p_setting) is not null)) then 'metadata'
-    when penstock._prints_for_ever(p_job.payload) then 'payload_number_too_long'
+    when penstock._prints_too_long(p_job.payload) then 'payload_number_too_long'
     when octet_length(p_job.payload::text) > 2 * p_setting.payload_max_depth
       then penstock._payload_fault(p_job.payload, p_setting)
     end
@@ -61,7 +61,7 @@ $$;
 
 
 -- The fault of each of many jobs, by ordinal; null: none. Inlined.
-create or replace function penstock._faults(
+create or replace function penstock._job_faults(
   p_jobs penstock.new_job[], p_now timestamptz, p_own boolean
 ) returns table (ordinal bigint, fault text)
 language sql stable
@@ -72,7 +72,7 @@ as $$
 $$;
 
 -- Refuses the first of these jobs that has a fault.
-create or replace function penstock._refuse_faults(
+create or replace function penstock._refuse_job_faults(
   p_jobs penstock.new_job[], p_now timestamptz, p_own boolean
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -87,7 +87,7 @@ declare
   v_refusal record;
 begin
   select f.fault, f.ordinal into v_fault, v_ordinal
-  from penstock._faults(p_jobs, p_now, p_own) f
+  from penstock._job_faults(p_jobs, p_now, p_own) f
   where f.fault is not null
   order by f.ordinal limit 1;
   if not found then

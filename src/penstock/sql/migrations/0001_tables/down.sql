@@ -13,5 +13,5 @@ drop table
   penstock.pace, penstock.flow, penstock.snapshot, penstock.measured,
   penstock.pending_on_finish, penstock.job_webhook, penstock.delivery, penstock.seen_callback,
   penstock.upload, penstock.upload_part,
-  penstock.api_key, penstock.ended_session;
+  penstock.api_key, penstock.closed_session;
 drop type penstock.job_status, penstock.new_job;

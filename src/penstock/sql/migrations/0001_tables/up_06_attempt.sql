@@ -19,7 +19,7 @@ create table penstock.attempt (
 ) partition by range (job_id);
 create table penstock.attempt_rest partition of penstock.attempt default;
 -- Rows come in the order of ended_at, so a few bytes per hundred pages find an hour.
-create index attempt_ended_idx on penstock.attempt using brin (ended_at)
+create index attempt_settled_idx on penstock.attempt using brin (ended_at)
   with (pages_per_range = 16, autosummarize = on);
 
 -- A step that an attempt has finished: the next attempt takes the result and does not repeat it.

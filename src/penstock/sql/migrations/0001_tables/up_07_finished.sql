@@ -57,7 +57,7 @@ create index finished_batch_idx on penstock.finished (batch_id, id) where batch_
 create index finished_unsuccessful_idx on penstock.finished (id) where status <> 'succeeded';
 create index finished_failed_idx on penstock.finished (finished_at) where status = 'failed';
 -- Rows come in the order of finished_at, so a few bytes per hundred pages find an hour.
-create index finished_ended_idx on penstock.finished using brin (finished_at)
+create index finished_time_idx on penstock.finished using brin (finished_at)
   with (pages_per_range = 16, autosummarize = on);
 
 -- The outcomes of attempts and jobs, by the hour. Upkeep adds them up from history; see hourly.sql.

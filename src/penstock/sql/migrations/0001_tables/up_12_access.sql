@@ -22,9 +22,9 @@ create index api_key_account_idx on penstock.api_key (account_id) where account_
 
 -- Sessions of the dashboard that were signed out before their time: no server accepts their
 -- cookies. Kept a day longer than the cookie, since clocks of servers differ.
-create table penstock.ended_session (
+create table penstock.closed_session (
   -- A hash of the session's id in the cookie.
   id text primary key,
   expires_at timestamptz not null
 );
-create index ended_session_expires_idx on penstock.ended_session (expires_at);
+create index closed_session_expires_idx on penstock.closed_session (expires_at);
