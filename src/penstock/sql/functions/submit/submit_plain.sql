@@ -56,7 +56,7 @@ begin
   -- The two common cases in few statements: an idle worker starts the job at once, or no worker
   -- is alive.
   select s.alive, s.handled into v_alive, v_handled
-  from penstock._service(v_queue.name, p_kind, v_now) s;
+  from penstock._service(v_queue.name, p_job.kind, v_now) s;
   if status = 'queued' and not v_alive then
     select 1 + nullif(count(*), penstock._counted_at_submit() + 1) into place from (
       select from penstock.queue_kind k cross join lateral (

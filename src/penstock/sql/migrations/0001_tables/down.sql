@@ -1,4 +1,4 @@
--- In one statement, so that foreign keys between them do not matter.
+-- In one statement, so that the order of foreign keys does not matter.
 drop table
   penstock.setting, penstock.retention_class, penstock.queue, penstock.plan, penstock.kind,
   penstock.queue_kind,
