@@ -127,7 +127,7 @@ async def test_what_is_declared_of_prices_reaches_the_database(
 @pytest.mark.parametrize(
     "price", ["n", Field("n"), {"field": "n"}, {"field": "n", "trusted": False}]
 )
-def test_a_price_from_a_payload_field_must_be_declared_trusted(
+def test_a_price_that_the_submitter_writes_has_to_be_said_to_be_trusted(
     paid: Penstock, price: Any
 ) -> None:
     """G18: an account's key could submit at 0."""

@@ -98,7 +98,7 @@ async def content(conn: asyncpg.Connection) -> tuple[Any, ...]:
 async def nothing_moves(
     conn: asyncpg.Connection, status: int, code: str, field: str, case: Any = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """Expect that the block is refused with one sentence that names the field and leaves no trace."""
+    """Expect the block to be refused in one sentence that names the field, and no row to change."""
     before = await content(conn)
     try:
         with refused(status, code, field) as error:
@@ -526,7 +526,7 @@ async def test_delivered_units_cannot_be_negative(ready: asyncpg.Connection) -> 
         attempt["id"],
         attempt["attempt"],
     )
-    job = await factory.read(ready, start["id"])
+    job = await factory.read(ready, attempt["id"])
     assert job["credits"] == {"reserved": 8, "charged": 8, "refunded": 0}
 
 

@@ -155,7 +155,7 @@ async def test_a_job_is_started_by_one_of_two_claims(
 
 
 @both
-async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_stop(
+async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_end(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G13: a job that has just started is not swept away under its worker, slot and all."""
