@@ -144,8 +144,8 @@ def test_2_an_unknown_kind(desk: Desk) -> None:
     desk.run("worker", "shop:app", "--once")
     assert desk.run("submit", "sned") == refused(
         "penstock: there is no job kind sned; known are send. Did you mean send?\n"
-        "Kinds are declared when a worker of the app or the penstock.toml has started once; is the"
-        " name spelt as there?"
+        "A kind is declared when a worker with its app or its penstock.toml starts for the first"
+        " time. Check the spelling of the name."
     )
 
 
@@ -307,9 +307,9 @@ def test_12_two_definitions_of_a_queue(desk: Desk) -> None:
     assert desk.run("worker", "letters:app", "--once") == refused(
         'penstock: queue mail is declared differently by shop at FOLDER/shop.py:5 ({"concurrency":'
         ' 2}) and by letters at FOLDER/letters.py:5 ({"concurrency": 3})\n'
-        "Let both say the same, or rename one. If the first is gone or was moved, `penstock queues"
-        " reset mail` sets it free for the next app that starts. Programs of one app sign with one"
-        ' name: Penstock(name="shop").'
+        "Make both declarations equal, or rename one. If the first is gone or was moved, `penstock"
+        " queues reset mail` lets the next app that starts declare it. All programs of one app use"
+        ' one name: Penstock(name="shop").'
     )
     desk.write("shop.py", APP + 'app.queue("mail", concurrency=3)\n')
     assert desk.run("worker", "shop:app", "--once") == refused(
@@ -342,9 +342,9 @@ def test_15_a_kind_that_moved_to_another_module(desk: Desk) -> None:
         'penstock: kind send is declared differently by shop at FOLDER/shop.py:8 ({"queue": "mail",'
         ' "attempts": 1}) and by letters at FOLDER/letters.py:8 ({"queue": "mail", "attempts":'
         " 5})\n"
-        "Let both say the same, or rename one. If the first is gone or was moved, `penstock queues"
-        " reset mail` sets it free for the next app that starts. Programs of one app sign with one"
-        ' name: Penstock(name="shop").'
+        "Make both declarations equal, or rename one. If the first is gone or was moved, `penstock"
+        " queues reset mail` lets the next app that starts declare it. All programs of one app use"
+        ' one name: Penstock(name="shop").'
     )
     desk.write("shop.py", "from letters import app\n")  # it has moved
     assert desk.run("worker", "shop:app", "--once").code == 0

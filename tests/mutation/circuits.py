@@ -182,7 +182,7 @@ async def a_failure_at_a_provider_that_is_well_counts(s: Scene) -> None:
 
 @catches(
     "_apply_outcomes_to_circuits: odd",
-    replace=("case when penstock._is_half_up(v_was.refused) then 100 else 10 end", "10"),
+    replace=("case when penstock._is_half_up(v_old.refused) then 100 else 10 end", "10"),
 )
 async def deferrals_at_a_provider_that_is_half_up_are_not_counted(s: Scene) -> None:
     worker = await _ready(s, jobs=1)

@@ -70,15 +70,15 @@ async def a_batch_is_seen_by_whom_it_belongs_to(s: Scene) -> None:
     assert not await _sees(s, _READ_BATCH, batch, "b")
 
 
-@catches("find_ended_grants: signed out")
+@catches("find_revoked_grants: signed out")
 async def a_session_that_was_signed_out_is_over(s: Scene) -> None:
     await s.conn.execute("select penstock.end_session('one', now() + interval '1 hour')")
-    over = "select array(select penstock.find_ended_grants($1, $2, $3))"
+    over = "select array(select penstock.find_revoked_grants($1, $2, $3))"
     sessions = ["other", "one"]
     assert await s.value(over, sessions, [None] * 2, [None] * 2) == [2]
 
 
-@catches("find_ended_grants: erased")
+@catches("find_revoked_grants: erased")
 async def a_token_of_an_erased_account_is_over(s: Scene) -> None:
     await factory.queue(s.conn)
     await factory.submit(s.conn, account="a")
@@ -87,7 +87,7 @@ async def a_token_of_an_erased_account_is_over(s: Scene) -> None:
     for _ in range(2):
         await s.conn.execute("select penstock.erase_account('a')")
     await factory.submit(s.conn, account="a")
-    over = "select array(select penstock.find_ended_grants($1, $2, $3))"
+    over = "select array(select penstock.find_revoked_grants($1, $2, $3))"
     assert await s.value(over, [None] * 2, ["a", "b"], [issued] * 2) == [1]
 
 

@@ -71,7 +71,7 @@ delete from penstock.account where id <> 0;
 delete from penstock.plan;
 delete from penstock.hourly_bucket;
 delete from penstock.erasure;
-delete from penstock.ended_session;
+delete from penstock.closed_session;
 update penstock.rollup set counted_until = clock_timestamp(),
   settled_until = date_trunc('hour', clock_timestamp(), 'UTC');
 update penstock.account set running = 0;

@@ -70,9 +70,9 @@ async def test_a_kind_that_moved_to_another_module_goes_through(
         ' "attempts": 3})'
     )
     assert caught.value.hint == (
-        "Let both say the same, or rename one. If the first is gone or was moved, `penstock queues"
-        " reset mail` sets it free for the next app that starts. Programs of one app sign with one"
-        ' name: Penstock(name="shop").'
+        "Make both declarations equal, or rename one. If the first is gone or was moved, `penstock"
+        " queues reset mail` lets the next app that starts declare it. All programs of one app use"
+        ' one name: Penstock(name="shop").'
     )
     folder.write("shop", "sell", 2)  # the kind has moved from there
     await folder.start("letters")

@@ -217,7 +217,7 @@ async def test_an_outage_is_told_with_what_happens_next(operator: Visitor, scene
     await scene.outage("model")
     page = await operator.read("/")
     assert "The provider of queue model is not available" in page
-    assert "jobs wait and go on by themselves" in page
+    assert "jobs wait and continue automatically" in page
     said = await row(operator, "model")
     assert "Provider away" in said
     assert "The provider does not answer" in said

@@ -64,7 +64,7 @@ async def test_an_accounts_key_cannot_submit_what_costs_as_its_payload_says(
         answer = await customer.post("/v1/jobs", json=job)
     told = problem(answer, 403, "not_allowed")
     assert told["field"] == ("jobs.1.kind" if batch else "kind")
-    assert "costs what its payload says" in told["detail"]
+    assert "sets its price" in told["detail"]
     assert (await customer.get("/v1/jobs")).json()["items"] == []
 
     mine = {**job, "payload": {"cost": 5}, "account": "c1"}

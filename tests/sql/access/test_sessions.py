@@ -1,4 +1,4 @@
-"""Sessions and tokens of browsers that are over before their time."""
+"""Sessions and tokens of browsers that become invalid before they expire."""
 
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def erase(conn: asyncpg.Connection, account: str) -> None:
         pass
 
 
-async def test_a_session_is_over_from_its_end_on(grants: Grants) -> None:
+async def test_a_session_is_invalid_once_it_is_signed_out(grants: Grants) -> None:
     one, other = Grant(session="one"), Grant(session="other")
     assert await grants.are_over([one, other]) == [False, False]
     for _ in range(2):
@@ -32,20 +32,20 @@ async def test_a_session_is_over_from_its_end_on(grants: Grants) -> None:
     assert await grants.are_over([other, one, Grant(), one]) == [False, True, False, True]
 
 
-async def test_an_ended_session_is_forgotten_a_day_after_its_cookie(
+async def test_a_signed_out_session_is_pruned_a_day_after_its_cookie_expired(
     conn: asyncpg.Connection, grants: Grants, clock: Clock
 ) -> None:
-    """A server whose clock is behind takes the cookie for longer."""
+    """A server whose clock is behind accepts the cookie for longer."""
     await grants.end_session("one", time.time() + 3_600)
     await clock.advance("24h")
-    assert "ended_session" not in await factory.prune(conn)
+    assert "closed_session" not in await factory.prune(conn)
     assert await grants.are_over([Grant(session="one")]) == [True]
     await clock.advance("2h")
-    assert "ended_session" in await factory.prune(conn)
-    assert await conn.fetchval("select count(*) from penstock.ended_session") == 0
+    assert "closed_session" in await factory.prune(conn)
+    assert await conn.fetchval("select count(*) from penstock.closed_session") == 0
 
 
-async def test_a_token_is_over_if_its_account_was_erased_and_made_anew(
+async def test_a_token_is_invalid_if_its_account_was_erased_and_created_again(
     conn: asyncpg.Connection, grants: Grants
 ) -> None:
     await factory.queue(conn)
@@ -53,11 +53,11 @@ async def test_a_token_is_over_if_its_account_was_erased_and_made_anew(
     await factory.submit(conn, account="u1")
     await factory.submit(conn, account="u2")
     mine, others = (Grant(account=name, issued=time.time()) for name in ("u1", "u2"))
-    nobodys = Grant(account="nobody", issued=time.time())
-    everyone = [before_all, mine, others, nobodys]
+    unknown = Grant(account="nobody", issued=time.time())
+    everyone = [before_all, mine, others, unknown]
     assert await grants.are_over(everyone) == [False] * 4
     await erase(conn, "u1")
-    assert await grants.are_over(everyone) == [False] * 4, "there is nothing of that name to see"
+    assert await grants.are_over(everyone) == [False] * 4, "no account has that name"
     between = Grant(account="u1", issued=time.time())
     await factory.submit(conn, account="u1")
     after = Grant(account="u1", issued=time.time())

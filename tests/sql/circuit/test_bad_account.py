@@ -1,4 +1,4 @@
-"""Jobs of one account that always hang or fail do not stop those of others."""
+"""Jobs of one account that always hang or fail do not stop those of other accounts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ACCOUNTS = 20
 
 
 async def submitted(conn: asyncpg.Connection, each: int, **options: Any) -> None:
-    """The jobs of all accounts by turns."""
+    """Submit the jobs of all accounts in turn."""
     await factory.queue(conn, **options)
     accounts = [f"a{n}" for n in range(ACCOUNTS)]
     await factory.submit_rows(
@@ -34,7 +34,7 @@ async def others(conn: asyncpg.Connection, clock: Clock, bad: str, failure: str)
 
 
 @pytest.mark.parametrize(("failure", "order"), [("stalled", "aging"), ("timed_out", "fair")])
-async def test_others_lose_little_beside_an_account_whose_jobs_all_hang(
+async def test_other_accounts_lose_little_beside_one_whose_jobs_all_hang(
     conn: asyncpg.Connection, clock: Clock, failure: str, order: str
 ) -> None:
     """D5: 1 of 20, each with one job at a time; the other 19 lose less than 10 %."""
@@ -45,10 +45,10 @@ async def test_others_lose_little_beside_an_account_whose_jobs_all_hang(
     assert (await circuit(conn))["state"] == "closed"
 
 
-async def test_a_batch_of_calls_that_hung_while_others_were_answered_opens_nothing(
+async def test_calls_that_hung_while_others_were_answered_do_not_open_the_circuit(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D5: all of them end in one moment, and nothing else does."""
+    """D5: all of them finish at the same moment, and nothing else does."""
     await factory.queue(conn, concurrency=40, attempts=9)
     worker = await factory.worker(conn, lease="100 days")
     await clock.freeze()
@@ -63,10 +63,10 @@ async def test_a_batch_of_calls_that_hung_while_others_were_answered_opens_nothi
     assert (row["state"], row["in_row"]) == ("closed", 0)
 
 
-async def test_three_calls_of_one_account_that_break_off_do_not_stop_the_others(
+async def test_three_interrupted_calls_of_one_account_do_not_stop_the_others(
     conn: asyncpg.Connection,
 ) -> None:
-    """D5: of two accounts they do."""
+    """D5: interrupted calls of two accounts do."""
     await factory.queue(conn, attempts=9)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q", "account": "bad"}] * 5)
@@ -78,7 +78,7 @@ async def test_three_calls_of_one_account_that_break_off_do_not_stop_the_others(
 
 
 async def bad_first(conn: asyncpg.Connection, *, limited: bool) -> int:
-    """An open circuit; jobs of one account, whose calls hang, stand in front of all others."""
+    """An open circuit; jobs of one account, whose calls hang, come before all others."""
     if limited:
         await factory.plan(conn, concurrency=1)
     worker = await opened(conn, jobs=2, concurrency=8, attempts=9)
@@ -92,7 +92,7 @@ async def bad_first(conn: asyncpg.Connection, *, limited: bool) -> int:
 async def test_a_probe_that_hangs_does_not_keep_the_circuit_open_for_others(
     conn: asyncpg.Connection, clock: Clock, limited: bool
 ) -> None:
-    """D5: the next probe is another account's, and does not wait for the end of the first."""
+    """D5: the next probe is of another account, and does not wait until the first has finished."""
     await bad_first(conn, limited=limited)
     run = Run(conn, clock, hangs_for("bad", seconds=600))
     await run.until(13)
@@ -102,10 +102,10 @@ async def test_a_probe_that_hangs_does_not_keep_the_circuit_open_for_others(
         assert run.answered["good"] >= 15, "nor does its job hold the ramp"
 
 
-async def test_a_wrong_key_of_one_account_holds_the_others_for_moments(
+async def test_a_wrong_key_of_one_account_delays_the_others_only_briefly(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D5: the probes are others' jobs then, and do not wait for a quarter of an hour."""
+    """D5: the probes are jobs of other accounts then, and do not wait for a quarter of an hour."""
     await factory.queue(conn, concurrency=2)
     await factory.submit_rows(conn, [{"kind": "q", "account": "bad"}] * 20)
     await factory.submit_rows(conn, [{"kind": "q", "account": "good"}] * 20)
@@ -118,7 +118,7 @@ async def test_a_wrong_key_of_one_account_holds_the_others_for_moments(
     assert run.answered["good"] == 20
 
 
-async def test_an_account_that_has_the_queue_for_itself_is_not_let_down(
+async def test_the_only_account_of_a_queue_loses_no_job_in_an_outage(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """F5: its jobs meet an outage, and none of them fails."""
@@ -132,10 +132,10 @@ async def test_an_account_that_has_the_queue_for_itself_is_not_let_down(
     assert run.served == 20
 
 
-async def test_a_job_that_is_too_late_is_no_probe(
+async def test_an_expired_job_is_no_probe(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """D5: its account is locked, so that nobody has expired it yet."""
+    """D5: its account is locked, so no claim could expire it yet."""
     worker = await opened(conn, jobs=2, attempts=9)
     await conn.execute("select penstock.cancel_job(id) from penstock.job")
     await conn.execute("select penstock.grant_credits('late', 10)")

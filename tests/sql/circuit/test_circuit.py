@@ -1,4 +1,4 @@
-"""The circuit: what opens it, who may probe, how it closes, and what an outage costs nobody."""
+"""The circuit: what opens it, which jobs are probes, how it closes, and that an outage is free."""
 
 import asyncio
 from uuid import UUID
@@ -41,21 +41,23 @@ async def test_an_unreachable_provider_opens_the_circuit_and_costs_nothing(
         (["config", "config"], "open"),
     ],
 )
-async def test_what_opens_it(conn: asyncpg.Connection, classes: list[str], state: str) -> None:
+async def test_which_failures_open_the_circuit(
+    conn: asyncpg.Connection, classes: list[str], state: str
+) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 5)
     for cls in classes:
-        # Out of the way, so that each is of another job.
+        # Delayed, so that each failure is of another job.
         await fail(conn, worker, cls, delay="1 hour")
     assert (await circuit(conn))["state"] == state
 
 
 @pytest.mark.parametrize(("cls", "state"), [("provider_error", "closed"), ("config", "open")])
-async def test_one_job_that_fails_again_and_again(
+async def test_one_job_that_fails_repeatedly_opens_the_circuit_only_for_config(
     conn: asyncpg.Connection, clock: Clock, cls: str, state: str
 ) -> None:
-    """It may be the job; but where it is the setting, an operator has to hear of it."""
+    """The job may be at fault; but if it is the setting, an operator has to know."""
     await factory.queue(conn, attempts=10)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit(conn)
@@ -73,7 +75,7 @@ async def test_one_job_that_fails_again_and_again(
         ("failed", {"class": "invalid_request", "message": "too odd", "retryable": False}),
     ],
 )
-async def test_an_answer_between_two_failures_breaks_their_row(
+async def test_an_answer_between_two_failures_resets_their_count(
     conn: asyncpg.Connection, outcome: str, error: dict[str, object] | None
 ) -> None:
     await factory.queue(conn)
@@ -92,7 +94,7 @@ async def test_other_queues_go_on(conn: asyncpg.Connection) -> None:
     assert len(await factory.claim(conn, worker, "other")) == 1
 
 
-async def test_one_job_at_a_time_is_the_probe_and_no_second_beside_it(
+async def test_only_one_job_at_a_time_runs_as_the_probe(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await opened(conn)
@@ -118,7 +120,7 @@ async def test_two_claimers_never_both_get_a_probe(
     await other.close()
 
 
-async def test_the_probe_of_a_lost_worker_makes_room_for_another(
+async def test_after_the_probe_of_a_lost_worker_another_may_start(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await opened(conn)
@@ -153,12 +155,12 @@ async def test_after_the_probe_one_more_may_run_with_each_success(
     worker = await opened(conn, jobs=20, concurrency=4)
     await clock.advance("1s")
     running = await factory.claim(conn, worker, limit=10)
-    seen = []
+    counts = []
     while (await circuit(conn))["state"] != "closed":
         await factory.finish(conn, worker, running)
         running = await factory.claim(conn, worker, limit=10)
-        seen.append(len(running))
-    assert seen == [1, 2, 4]
+        counts.append(len(running))
+    assert counts == [1, 2, 4]
 
 
 async def test_a_failure_while_it_ramps_up_opens_it_again(
@@ -174,7 +176,7 @@ async def test_a_failure_while_it_ramps_up_opens_it_again(
     assert (await circuit(conn))["state"] == "open"
 
 
-async def test_what_was_under_way_does_not_close_it(conn: asyncpg.Connection) -> None:
+async def test_a_call_that_was_under_way_does_not_close_it(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 3)
@@ -185,7 +187,7 @@ async def test_what_was_under_way_does_not_close_it(conn: asyncpg.Connection) ->
     assert (await circuit(conn))["state"] == "open"
 
 
-async def test_failures_of_the_last_minute_are_given_back_when_it_opens(
+async def test_failures_of_the_last_minute_are_uncounted_when_it_opens(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """F5: they may have been the outage."""
@@ -198,15 +200,15 @@ async def test_failures_of_the_last_minute_are_given_back_when_it_opens(
     await noticed(conn)
     await fail(conn, worker, "unavailable")
     assert (await factory.read(conn, old))["failures"] == 1
-    given_back = await factory.read(conn, young)
-    assert (given_back["failures"], given_back["deferrals"]) == (0, 1)
+    uncounted = await factory.read(conn, young)
+    assert (uncounted["failures"], uncounted["deferrals"]) == (0, 1)
     assert (await factory.read(conn, late))["failures"] == 0
     await clock.advance("1s")
     [probe] = await factory.claim(conn, worker)
     assert probe["id"] == young, "due at once, and first again"
 
 
-async def test_a_provisional_failure_that_comes_in_after_it_opened_costs_nothing(
+async def test_a_provisional_failure_reported_after_it_opened_does_not_count(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -234,13 +236,13 @@ async def test_the_last_provisional_failure_is_parked_for_a_minute_and_final_the
     await clock.advance("2s")
     assert await factory.claim(conn, worker) == []
     await factory.recover(conn)
-    ended = await factory.read(conn, job)
-    assert (ended["status"], ended["failures"]) == ("failed", 1)
-    assert ended["error"]["reason"] == "attempts_exhausted"
-    assert ended["error"]["class"] == "interrupted"
+    finished = await factory.read(conn, job)
+    assert (finished["status"], finished["failures"]) == ("failed", 1)
+    assert finished["error"]["reason"] == "attempts_exhausted"
+    assert finished["error"]["class"] == "interrupted"
 
 
-async def test_a_parked_failure_is_none_when_the_circuit_opens(
+async def test_a_parked_failure_does_not_count_when_the_circuit_opens(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, attempts=1)
@@ -258,10 +260,10 @@ async def test_a_parked_failure_is_none_when_the_circuit_opens(
 
 
 @pytest.mark.one_version
-async def test_a_prompt_that_crashes_the_model_ends_while_others_go_on(
+async def test_a_prompt_that_crashes_the_model_fails_while_others_go_on(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """Each of its starts looks like an outage: the next call finds nobody there."""
+    """Each of its attempts looks like an outage: the next call finds no provider."""
     await factory.queue(conn, concurrency=1, attempts=3)
     worker = await factory.worker(conn, lease="100 days")
     poison, *others = await factory.submit_rows(conn, [{"kind": "q"}] * 40)
@@ -280,9 +282,9 @@ async def test_a_prompt_that_crashes_the_model_ends_while_others_go_on(
             else:
                 await factory.finish(conn, worker, [row])
         await clock.advance("1s")
-    ended = await factory.read(conn, poison)
-    assert (ended["status"], ended["failures"]) == ("failed", 3)
-    assert ended["attempt"] <= 8
+    finished = await factory.read(conn, poison)
+    assert (finished["status"], finished["failures"]) == ("failed", 3)
+    assert finished["attempt"] <= 8
     for other in others:
         assert (await factory.read(conn, other))["failures"] == 0
     assert await conn.fetchval("select count(*) from penstock.finished") >= 30
@@ -319,7 +321,7 @@ async def test_the_longest_retry_after_counts(conn: asyncpg.Connection, clock: C
 
 
 @pytest.mark.parametrize("cls", ["auth", "quota"])
-async def test_what_an_operator_must_put_right_pauses_the_queue_and_says_what_to_do(
+async def test_a_failure_that_an_operator_must_correct_pauses_the_queue_and_says_how(
     conn: asyncpg.Connection, clock: Clock, cls: str
 ) -> None:
     await factory.queue(conn)
@@ -341,10 +343,10 @@ async def test_what_an_operator_must_put_right_pauses_the_queue_and_says_what_to
     assert await conn.fetchval("select cleared_at from penstock.alert") is not None
 
 
-async def test_without_an_operator_a_job_tries_every_quarter_of_an_hour(
+async def test_without_an_operator_a_probe_starts_every_quarter_of_an_hour(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """A quota comes back at the first of the month, and nobody is there."""
+    """A quota is renewed on the first of the month, when no operator is present."""
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
@@ -375,16 +377,16 @@ async def test_opened_by_hand_it_stays_so_until_closed_by_hand(
     assert len(await factory.claim(conn, worker, limit=5)) == 2
 
 
-async def test_a_provider_that_takes_connections_again_is_probed_at_once_and_only_once(
+async def test_a_provider_that_accepts_connections_again_is_probed_at_once_and_only_once(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await opened(conn)
     for _ in range(5):
         await conn.execute("update penstock.circuit set tries = 6, next_at = penstock.clock()")
         await fail(conn, worker, "unavailable", address="10.0.0.1:80")
-    looks = "select address from penstock.due_checks('{q}')"
-    assert await conn.fetchval(looks) == "10.0.0.1:80"
-    assert await conn.fetchval(looks) is None, "once a second"
+    check = "select address from penstock.due_checks('{q}')"
+    assert await conn.fetchval(check) == "10.0.0.1:80"
+    assert await conn.fetchval(check) is None, "once a second"
     await conn.execute("select penstock.report_check('q', true)")
     await fail(conn, worker, "unavailable")
     for _ in range(30):
@@ -400,7 +402,7 @@ async def test_a_provider_that_takes_connections_again_is_probed_at_once_and_onl
 async def test_six_hours_of_outage_fail_nothing_charge_nothing_and_keep_the_order(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """F5: by the moved clock, 10,000 jobs queued; about one probe a minute."""
+    """F5: with the clock moved and 10,000 queued jobs; about one probe a minute."""
     await factory.queue(conn, concurrency=10)
     worker = await factory.worker(conn, lease="100 days")
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 10_000)
@@ -429,16 +431,16 @@ async def test_six_hours_of_outage_fail_nothing_charge_nothing_and_keep_the_orde
         served += [row["id"] for row in started]
     assert sorted(served) == sorted(jobs)
     assert await conn.fetchval("select count(*) from penstock.finished where failures > 0") == 0
-    place = {job: n for n, job in enumerate(jobs)}
-    # Ten may run at once, and those of one claim have no order; the last probe came out of it.
-    assert len([n for n, job in enumerate(served) if abs(place[job] - n) > 10]) <= 1
+    position = {job: n for n, job in enumerate(jobs)}
+    # Ten may run at once, and the jobs of one claim have no order; one more: the last probe.
+    assert len([n for n, job in enumerate(served) if abs(position[job] - n) > 10]) <= 1
 
 
 @pytest.mark.one_version
-async def test_one_job_that_the_provider_never_takes_holds_nobody_up_and_ends(
+async def test_one_job_that_the_provider_never_answers_delays_no_other_and_fails(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """A dead address in its payload, a prompt longer than some proxy waits."""
+    """A dead address in its payload, or a prompt longer than some proxy waits."""
     await factory.queue(conn, concurrency=1, attempts=3)
     worker = await factory.worker(conn, lease="100 days")
     odd, *_ = await factory.submit_rows(conn, [{"kind": "q"}] * 900)
@@ -454,15 +456,15 @@ async def test_one_job_that_the_provider_never_takes_holds_nobody_up_and_ends(
             break
         served = await conn.fetchval("select count(*) from penstock.finished")
         assert served >= 0.8 * second - 3, "the others go on"
-    ended = await factory.read(conn, odd)
-    assert (ended["status"], ended["failures"]) == ("failed", 3)
-    assert ended["attempt"] <= 14
+    finished = await factory.read(conn, odd)
+    assert (finished["status"], finished["failures"]) == ("failed", 3)
+    assert finished["attempt"] <= 14
 
 
-async def test_a_job_whose_key_alone_is_refused_does_not_keep_the_queue_shut(
+async def test_a_job_whose_key_alone_is_refused_does_not_keep_the_circuit_open(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """It is the first in line, and would be every probe."""
+    """It is next to start, and would be every probe."""
     await factory.queue(conn)
     worker = await factory.worker(conn, lease="100 days")
     odd, *others = await factory.submit_rows(conn, [{"kind": "q"}] * 4)
@@ -478,10 +480,10 @@ async def test_a_job_whose_key_alone_is_refused_does_not_keep_the_queue_shut(
 
 
 @pytest.mark.one_version
-async def test_a_steady_limit_of_the_provider_is_kept_near(
+async def test_most_of_a_steady_capacity_of_the_provider_is_used(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """It takes 10 at once for 2 s each, and asks for a second when there are more."""
+    """It accepts 10 calls at once, of 2 s each, and asks to wait a second if there are more."""
     await factory.queue(conn, concurrency=40)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q"}] * 2_000)
@@ -489,10 +491,10 @@ async def test_a_steady_limit_of_the_provider_is_kept_near(
     served = 0
     for second in range(240):
         started = await factory.claim(conn, worker, limit=40)
-        taken, refused = started[: 10 - len(inside)], started[10 - len(inside) :]
+        accepted, refused = started[: 10 - len(inside)], started[10 - len(inside) :]
         if refused:
             await end(conn, worker, refused, "rate_limited", after=1)
-        inside += taken
+        inside += accepted
         if second % 2:
             await factory.finish(conn, worker, inside)
             served, inside = served + len(inside), []
@@ -501,7 +503,7 @@ async def test_a_steady_limit_of_the_provider_is_kept_near(
     assert served >= 0.5 * 10 * 240 / 2
 
 
-async def test_late_failures_of_what_began_before_do_not_stop_what_comes_back(
+async def test_failures_of_calls_from_before_the_ramp_do_not_end_it(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, concurrency=40)
@@ -518,7 +520,7 @@ async def test_late_failures_of_what_began_before_do_not_stop_what_comes_back(
     assert (await circuit(conn))["state"] == "ramping"
 
 
-async def test_a_probe_over_its_time_is_a_failed_probe_and_costs_the_job_nothing_yet(
+async def test_a_probe_that_times_out_has_failed_but_does_not_count_yet_for_the_job(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await opened(conn, attempts=1)
@@ -533,9 +535,7 @@ async def test_a_probe_over_its_time_is_a_failed_probe_and_costs_the_job_nothing
     assert (shown["status"], shown["failures"]) == ("scheduled", 0)
 
 
-async def test_a_ramp_that_nobody_climbs_is_closed_by_upkeep(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_upkeep_closes_a_ramp_without_jobs(conn: asyncpg.Connection, clock: Clock) -> None:
     worker = await opened(conn, jobs=2, concurrency=40)
     await clock.advance("1s")
     await factory.finish(conn, worker, await factory.claim(conn, worker))
@@ -564,10 +564,10 @@ async def test_jobs_of_a_stopped_queue_expire(conn: asyncpg.Connection, clock: C
 
 
 @pytest.mark.one_version
-async def test_a_provider_that_breaks_off_for_hours_fails_nothing_either(
+async def test_a_provider_that_interrupts_its_calls_for_hours_fails_no_job_either(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """F5: it takes the calls and dies in the middle of them, each time."""
+    """F5: it accepts the calls and dies in the middle of each."""
     worker = await opened(conn, jobs=5, attempts=2)
     probes = 0
     for _ in range(6 * 60):

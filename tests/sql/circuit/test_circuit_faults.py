@@ -1,4 +1,4 @@
-"""What the circuit gets wrong; each of these is to be put right, and then moved to its place."""
+"""Faults of the circuit: once one is corrected, its test moves to the file of its subject."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ async def ready(conn: asyncpg.Connection, jobs: int, **options: Any) -> int:
 async def test_callbacks_of_two_queues_do_not_deadlock_with_a_finish_of_both(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """resolve_callbacks settles one by one: the first one's circuit, then the second one's gate."""
+    """resolve_callbacks settles one by one: the first queue's circuit, then the second's gate."""
     for name, options in (("first", {}), ("free", {}), ("tight", {"concurrency": 5})):
         await factory.queue(conn, name, **options)
     worker = await factory.worker(conn, lease="100 days")
-    # From now on every finish locks the circuits of its queues.
+    # From here on every finish locks the circuits of its queues.
     await conn.execute("update penstock.circuit set in_row = 1")
     outside, inside = [], []
     for name in ("free", "tight"):
@@ -46,7 +46,7 @@ async def test_callbacks_of_two_queues_do_not_deadlock_with_a_finish_of_both(
             " where q.name = 'first' for no key update of c"
         )
         finish = Step(finisher, factory.finish(finisher, worker, inside))
-        assert await finish.waits(conn)  # it has the gate of tight, and comes to the circuits
+        assert await finish.waits(conn)  # it has the gate of tight, and waits for the circuits
         calls = Step(
             caller,
             caller.fetch(
@@ -56,7 +56,8 @@ async def test_callbacks_of_two_queues_do_not_deadlock_with_a_finish_of_both(
                 ["succeeded", "succeeded"],
             ),
         )
-        assert await calls.waits(conn)  # it has the circuit of free, and wants the gate of tight
+        # It has the circuit of free, and waits for the gate of tight.
+        assert await calls.waits(conn)
     try:
         await finish
     finally:
@@ -85,7 +86,7 @@ async def test_a_parked_job_that_a_person_retries_is_tried_again(
     assert await factory.status(conn, job) == "queued"
 
 
-async def test_a_failure_is_given_back_although_a_claim_has_the_job_when_the_circuit_opens(
+async def test_a_failure_is_uncounted_although_a_claim_holds_the_job_when_the_circuit_opens(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     worker = await ready(conn, 2)
@@ -103,10 +104,10 @@ async def test_a_failure_is_given_back_although_a_claim_has_the_job_when_the_cir
     assert (await factory.read(conn, hurt["id"]))["failures"] == 0
 
 
-async def test_an_end_that_has_no_effect_does_not_open_the_circuit(
+async def test_an_outcome_without_an_effect_does_not_open_the_circuit(
     conn: asyncpg.Connection,
 ) -> None:
-    """`charged` gives the effect "none" to each deferral that says nothing of the provider."""
+    """`charged` gives the effect "none" to each deferral that says nothing about the provider."""
     worker = await ready(conn, 1)
     started = await factory.claim(conn, worker)
     error = {"class": "unavailable", "message": "pool is full"}
@@ -114,7 +115,7 @@ async def test_an_end_that_has_no_effect_does_not_open_the_circuit(
     assert (await circuit(conn))["state"] == "closed"
 
 
-async def test_the_operator_hears_that_a_provider_is_back_and_refuses_the_key(
+async def test_the_alert_changes_when_a_provider_is_back_and_refuses_the_key(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     worker = await opened(conn)
@@ -136,7 +137,7 @@ async def test_a_claim_that_waited_for_the_gate_sees_that_the_circuit_has_opened
     assert await claim == []
 
 
-async def test_all_failures_of_the_last_minute_are_given_back(conn: asyncpg.Connection) -> None:
+async def test_all_failures_of_the_last_minute_are_uncounted(conn: asyncpg.Connection) -> None:
     worker = await ready(conn, 2, attempts=5)
     opener, *_ = await factory.claim(conn, worker)
     first = await fail(conn, worker, "interrupted", delay="0")
@@ -145,7 +146,7 @@ async def test_all_failures_of_the_last_minute_are_given_back(conn: asyncpg.Conn
     assert (await factory.read(conn, first))["failures"] == 0
 
 
-async def test_a_stale_end_in_a_report_says_nothing_about_the_provider(
+async def test_a_stale_outcome_in_a_report_says_nothing_about_the_provider(
     conn: asyncpg.Connection,
 ) -> None:
     worker = await ready(conn, 1)
@@ -153,7 +154,7 @@ async def test_a_stale_end_in_a_report_says_nothing_about_the_provider(
     await factory.finish(conn, worker, [old], "released")
     [new] = await factory.claim(conn, worker)
     unavailable = {"class": "unavailable", "message": "no"}
-    told = await conn.fetch(
+    rows = await conn.fetch(
         "select verdict from penstock.finish_jobs($1, $2, $3, $4, null, $5,"
         " p_effects => '{opens, null}')",
         worker,
@@ -162,12 +163,12 @@ async def test_a_stale_end_in_a_report_says_nothing_about_the_provider(
         ["deferred", "succeeded"],
         [unavailable, None],
     )
-    assert sorted(row["verdict"] for row in told) == ["done", "stale"]
+    assert sorted(row["verdict"] for row in rows) == ["done", "stale"]
     assert (await circuit(conn))["state"] == "closed"
 
 
-async def test_a_function_outside_does_not_stop_a_queue(conn: asyncpg.Connection) -> None:
-    """Nor can it name an address that every worker then connects to: it has no column for it."""
+async def test_an_outside_function_does_not_stop_a_queue(conn: asyncpg.Connection) -> None:
+    """Nor can it name an address to which every worker then connects: it has no column for that."""
     worker = await ready(conn, 1)
     [row] = await factory.claim(conn, worker)
     await factory.hand_over(conn, worker, row, SIGN)
@@ -179,24 +180,24 @@ async def test_a_function_outside_does_not_stop_a_queue(conn: asyncpg.Connection
 
 
 @pytest.mark.parametrize(("effect", "state"), [("stops", "closed"), ("opens", "open")])
-async def test_a_function_outside_may_say_that_it_is_away(
+async def test_an_outside_function_may_report_that_it_is_unavailable(
     conn: asyncpg.Connection, effect: str, state: str
 ) -> None:
-    """F5: as its reply to a call would; but what only an operator can put right is his to say."""
+    """F5: as its reply to a call would. It cannot report what only an operator can correct."""
     worker = await ready(conn, 3)
     for row in await factory.claim(conn, worker, limit=3):
         await factory.hand_over(conn, worker, row, SIGN)
         error = {"class": "unavailable", "message": "no"}
-        said = await factory.call_back(
+        answer = await factory.call_back(
             conn, row["id"], row["attempt"], SIGN, "deferred", error=error, effect=effect
         )
-        assert said == "accepted"
+        assert answer == "accepted"
     assert (await circuit(conn))["state"] == state
     failures = await conn.fetch("select failures from penstock.job")
     assert {row["failures"] for row in failures} == {0}
 
 
-async def test_an_error_that_is_a_mere_string_is_taken_as_before(conn: asyncpg.Connection) -> None:
+async def test_an_error_that_is_only_a_string_is_accepted(conn: asyncpg.Connection) -> None:
     worker = await ready(conn, 1)
     [row] = await factory.claim(conn, worker)
     await conn.execute(
@@ -208,13 +209,13 @@ async def test_an_error_that_is_a_mere_string_is_taken_as_before(conn: asyncpg.C
     assert await factory.status(conn, row["id"]) == "failed"
 
 
-async def test_a_look_does_not_shorten_the_wait_that_a_busy_provider_asked_for(
+async def test_a_check_does_not_shorten_the_wait_that_an_overloaded_provider_asked_for(
     conn: asyncpg.Connection,
 ) -> None:
-    """Only of one that was not there does a connection tell that it is back."""
+    """A connection shows only for a provider that was unreachable that it is back."""
     worker = await ready(conn, 2)
-    busy = await factory.claim(conn, worker, limit=2)
-    await end(conn, worker, busy, "overloaded", after=30, address="10.0.0.1:80")
+    running = await factory.claim(conn, worker, limit=2)
+    await end(conn, worker, running, "overloaded", after=30, address="10.0.0.1:80")
     assert (await circuit(conn))["state"] == "open"
     await conn.execute("select penstock.report_check('q', true)")
     assert await factory.claim(conn, worker) == []

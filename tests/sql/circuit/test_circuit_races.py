@@ -1,4 +1,4 @@
-"""The circuit with several sessions at once: nothing is lost, charged twice, or deadlocked."""
+"""The circuit with several sessions at once: nothing is lost, counted twice, or deadlocked."""
 
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ HOLD_CIRCUIT = "select from penstock.circuit for no key update"
 async def started(
     conn: asyncpg.Connection, jobs: int, *, account: str | None = None, **options: Any
 ) -> tuple[int, list[Row]]:
-    """A worker, and as many jobs that it runs."""
+    """A worker, and as many running jobs."""
     await factory.queue(conn, **options)
     worker = await factory.worker(conn, lease="100 days")
     await factory.submit_rows(conn, [{"kind": "q", "account": account}] * jobs)
@@ -30,12 +30,12 @@ async def started(
 
 
 async def cost(conn: asyncpg.Connection, job: UUID) -> tuple[int, int]:
-    """Failures that were charged, and deferrals."""
+    """The failures that count, and the deferrals."""
     row = await factory.read(conn, job)
     return row["failures"], row["deferrals"]
 
 
-async def test_two_finishes_that_open_one_circuit_make_one_alert_and_give_back_once(
+async def test_two_finishes_that_open_one_circuit_make_one_alert_and_uncount_once(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (hurt, first, second) = await started(conn, 3)
@@ -53,10 +53,10 @@ async def test_two_finishes_that_open_one_circuit_make_one_alert_and_give_back_o
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-async def test_a_failure_under_way_while_another_opens_the_circuit_gives_its_own_back(
+async def test_a_failure_under_way_while_another_opens_the_circuit_uncounts_itself(
     conn: asyncpg.Connection, connect: Connect, attempts: int
 ) -> None:
-    """Who opens it passes over the job that the other still holds."""
+    """The finish that opens it skips the job that the other one still holds."""
     worker, (hurt, opener) = await started(conn, 2, attempts=attempts)
     holder, one, other = [await connect() for _ in range(3)]
     async with holder.transaction():
@@ -71,7 +71,7 @@ async def test_a_failure_under_way_while_another_opens_the_circuit_gives_its_own
     assert await conn.fetchval("select count(*) from penstock.job where failure_pending") == 0
 
 
-async def test_a_probe_and_a_finish_of_an_older_start_both_leave_their_mark(
+async def test_a_probe_and_a_finish_of_an_older_attempt_are_both_recorded(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     worker, (slow, first) = await started(conn, 2)
@@ -102,7 +102,7 @@ async def test_a_claim_and_a_finish_that_opens_do_not_deadlock(
     assert (await circuit(conn))["state"] == "open"
 
 
-async def test_a_look_and_a_claim_of_the_probe_both_leave_their_mark(
+async def test_a_check_and_a_claim_of_the_probe_are_both_recorded(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     worker = await opened(conn)
@@ -110,9 +110,9 @@ async def test_a_look_and_a_claim_of_the_probe_both_leave_their_mark(
     one, other = await connect(), await connect()
     async with one.transaction():
         [probe] = await factory.claim(one, worker)
-        looks = Step(other, other.fetch("select address from penstock.due_checks('{q}')"))
-        assert not await looks.waits(conn)
-        assert all(row["address"] is None for row in await looks)
+        check = Step(other, other.fetch("select address from penstock.due_checks('{q}')"))
+        assert not await check.waits(conn)
+        assert all(row["address"] is None for row in await check)
         report = Step(other, other.execute("select penstock.report_check('q', true)"))
         assert await report.waits(conn)
     await report
@@ -121,7 +121,7 @@ async def test_a_look_and_a_claim_of_the_probe_both_leave_their_mark(
     assert await factory.claim(conn, worker) == [], "the probe still runs"
 
 
-async def test_a_look_that_is_reported_while_a_probe_is_claimed(
+async def test_a_check_that_is_reported_while_a_probe_is_claimed(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     worker = await opened(conn)
@@ -136,7 +136,7 @@ async def test_a_look_that_is_reported_while_a_probe_is_claimed(
     assert (row["probe_job"], row["reachable"]) == (probe["id"], True)
 
 
-async def test_what_is_being_cancelled_is_not_waited_for_when_the_circuit_opens(
+async def test_opening_the_circuit_does_not_wait_for_a_job_that_is_being_cancelled(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (hurt, opener) = await started(conn, 2)
@@ -150,7 +150,7 @@ async def test_what_is_being_cancelled_is_not_waited_for_when_the_circuit_opens(
     assert await factory.status(conn, hurt["id"]) == "cancelled"
 
 
-async def test_what_is_being_given_back_is_cancelled_afterwards(
+async def test_a_job_whose_failure_is_being_uncounted_is_cancelled_afterwards(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (hurt, opener) = await started(conn, 2, attempts=1)
@@ -166,7 +166,7 @@ async def test_what_is_being_given_back_is_cancelled_afterwards(
 
 
 @pytest.mark.parametrize("account", [None, "a"])
-async def test_a_parked_job_that_is_being_failed_is_neither_claimed_nor_given_back(
+async def test_a_parked_job_that_is_being_failed_is_neither_claimed_nor_uncounted(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, account: str | None
 ) -> None:
     await factory.plan(conn, concurrency=2)
@@ -182,12 +182,12 @@ async def test_a_parked_job_that_is_being_failed_is_neither_claimed_nor_given_ba
         opens = Step(other, end(other, worker, [opener], "unavailable"))
         assert not await opens.waits(conn)
         await opens
-    ended = await factory.read(conn, failure_pending["id"])
-    assert (ended["status"], ended["failures"], ended["deferrals"]) == ("failed", 1, 0)
+    finished = await factory.read(conn, failure_pending["id"])
+    assert (finished["status"], finished["failures"], finished["deferrals"]) == ("failed", 1, 0)
 
 
 @pytest.mark.parametrize("account", [None, "a"])
-async def test_a_parked_job_that_is_being_given_back_is_not_failed(
+async def test_a_parked_job_that_is_being_uncounted_is_not_failed(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, account: str | None
 ) -> None:
     await factory.plan(conn, concurrency=2)
@@ -206,16 +206,16 @@ async def test_a_parked_job_that_is_being_given_back_is_not_failed(
     assert await factory.status(conn, failure_pending["id"]) == "scheduled"
 
 
-async def test_a_job_of_a_lane_that_is_being_given_back_is_waited_for_and_started(
+async def test_a_claim_waits_for_a_job_of_a_lane_that_is_being_uncounted(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """The claim has the account and wants the job; who opened the circuit has the job, and ends."""
+    """The claim has the account and wants the job; the opening session has the job, and commits."""
     await factory.plan(conn, concurrency=3)
     worker, (hurt, opener) = await started(conn, 2, account="a")
     await end(conn, worker, [hurt], "interrupted", delay="0")
     one, other = await connect(), await connect()
     async with one.transaction():
-        # As an opener whose own start holds no slot of the account.
+        # As an opener whose own attempt holds no slot of the account.
         await one.execute(
             "select penstock._uncount_failures(queue_id, penstock.clock(), penstock.clock(),"
             " null)"
@@ -228,7 +228,7 @@ async def test_a_job_of_a_lane_that_is_being_given_back_is_waited_for_and_starte
     await end(conn, worker, [opener], "unavailable")
 
 
-async def test_a_resume_waits_for_a_finish_and_closes_what_it_left(
+async def test_a_resume_waits_for_a_finish_and_closes_the_circuit_it_opened(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, (first, second) = await started(conn, 2)
@@ -247,7 +247,7 @@ async def test_a_resume_waits_for_a_finish_and_closes_what_it_left(
 async def test_a_finish_that_waits_for_a_resume_opens_the_circuit_again(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """A key that is still wrong is still wrong."""
+    """A key that is still wrong opens it again."""
     worker, (first, *others) = await started(conn, 3)
     await noticed(conn, "auth")
     await end(conn, worker, [first], "auth")

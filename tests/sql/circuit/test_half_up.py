@@ -1,4 +1,4 @@
-"""Providers that are neither up nor down: calls are refused by chance, or beyond a capacity."""
+"""Providers that are neither up nor down: they refuse calls by chance, or beyond a capacity."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ async def test_a_provider_that_refuses_half_of_its_calls_is_used(
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.5, 0.4), (0.75, 0.7), (0.95, 0.8)])
-async def test_it_gets_most_of_what_it_would_take(
+async def test_a_provider_gets_most_of_the_calls_that_it_would_answer(
     conn: asyncpg.Connection, clock: Clock, share: float, least: float
 ) -> None:
     """D4: each of eight slots could have an answer a second."""
@@ -62,10 +62,10 @@ async def test_a_provider_that_is_down_gets_few_calls(
     assert await failures(conn) == 0
 
 
-async def test_one_that_was_half_up_and_goes_down_gets_few_calls_too(
+async def test_a_provider_that_was_half_up_and_goes_down_gets_few_calls_too(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D4: what it takes opens the circuit, and it is used again when it is back."""
+    """D4: the first failures open the circuit, and the provider is used again when it is back."""
     await submitted(conn, 1_000)
     run = Run(conn, clock, half_up())
     await run.until(20)
@@ -78,10 +78,10 @@ async def test_one_that_was_half_up_and_goes_down_gets_few_calls_too(
     assert await failures(conn) == 0
 
 
-async def test_what_goes_beyond_a_capacity_is_refused_and_the_rest_goes_on(
+async def test_calls_beyond_a_capacity_are_refused_and_the_others_go_on(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D4: a provider with room for four of eight works all the time."""
+    """D4: a provider with capacity for four of eight calls works all the time."""
     await submitted(conn, 1_000)
     run = Run(conn, clock, room_for(4))
     await run.until(60)
@@ -90,10 +90,10 @@ async def test_what_goes_beyond_a_capacity_is_refused_and_the_rest_goes_on(
     assert await failures(conn) == 0
 
 
-async def test_broken_answers_of_a_provider_that_is_half_up_fail_nobody(
+async def test_interrupted_answers_of_a_provider_that_is_half_up_fail_no_job(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """D4: three attempts each; half of them would be used up by chance."""
+    """D4: three attempts each, of which chance alone would use up half."""
     await submitted(conn, 100, attempts=3, delay_seconds=5)
     run = Run(conn, clock, half_up(failure="interrupted"), seed=5)
     await run.until(120)
@@ -102,7 +102,7 @@ async def test_broken_answers_of_a_provider_that_is_half_up_fail_nobody(
     assert lost <= 1
 
 
-async def test_operators_read_how_much_is_refused(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_operators_see_how_much_is_refused(conn: asyncpg.Connection, clock: Clock) -> None:
     """D4"""
     await submitted(conn, 400)
     run = Run(conn, clock, half_up(0.4))
@@ -110,8 +110,8 @@ async def test_operators_read_how_much_is_refused(conn: asyncpg.Connection, cloc
         await run.until(run.now + 1)
     row = await circuit(conn)
     [shown] = [row["job"] for row in await conn.fetch("select * from penstock.list_queues() job")]
-    told = shown["circuit"]
-    assert told["allowed"] == row["allowed"]
-    assert told["refused"] == pytest.approx(row["refused"], abs=0.006)
-    assert f"at most {row['allowed']} of 8 run at once" in told["message"]
-    assert "of its calls" in told["message"]
+    shown_circuit = shown["circuit"]
+    assert shown_circuit["allowed"] == row["allowed"]
+    assert shown_circuit["refused"] == pytest.approx(row["refused"], abs=0.006)
+    assert f"at most {row['allowed']} of 8 run at once" in shown_circuit["message"]
+    assert "of its calls" in shown_circuit["message"]

@@ -41,8 +41,10 @@ async def edit(conn: asyncpg.Connection, **options: Any) -> None:
     await conn.execute("select penstock.edit_queue('q', $1)", options)
 
 
-async def test_a_queue_without_options_has_the_documented_ones(conn: asyncpg.Connection) -> None:
-    """E13, F3, F4, S6: over its time after 2 minutes, stale after 3, stuck after 5."""
+async def test_a_queue_without_options_has_the_documented_defaults(
+    conn: asyncpg.Connection,
+) -> None:
+    """E13, F3, F4, S6: times out after 2 minutes, is stale after 3 and stuck after 5."""
     await declare(conn)
     assert await in_force(conn) == DEFAULTS
     kept = await conn.fetchrow(
@@ -112,33 +114,33 @@ async def test_each_option_is_put_in_force(
         ("retention_failed_seconds", [0, -1, "90d"]),
     ],
 )
-async def test_a_bad_option_is_named_and_nothing_changes(
+async def test_an_invalid_option_is_named_and_nothing_changes(
     conn: asyncpg.Connection, option: str, values: list[Any]
 ) -> None:
     needs = {"rate": "1/s"} if option == "burst" else {}
     await conn.execute("select penstock.declare_queue('old', '{}')")
     before = await factory.contents(conn)
     for value in values:
-        with refused(422, "invalid_option", option) as told:
+        with refused(422, "invalid_option", option) as error:
             await declare(conn, **(needs | {option: value}))
-        assert option in told["message"]
+        assert option in error["message"]
         with refused(422, "invalid_option", option):
             await conn.execute("select penstock.edit_queue('old', $1)", needs | {option: value})
     assert await factory.contents(conn) == before
 
 
-async def test_an_unknown_option_is_named_beside_those_there_are(
+async def test_an_unknown_option_is_named_beside_the_known_ones(
     conn: asyncpg.Connection,
 ) -> None:
-    with refused(422, "unknown_option", "concurency") as told:
+    with refused(422, "unknown_option", "concurency") as error:
         await declare(conn, concurency=1)
-    assert "concurrency" in told["message"]
+    assert "concurrency" in error["message"]
     wrong: Any
     for wrong in ([], "fast", None):
         with refused(422, "invalid_option", "options"):
             await conn.execute("select penstock.declare_queue('q', $1)", wrong)
     with refused(422, "invalid_option", "burst"):
-        await declare(conn, burst=5)  # of no rate
+        await declare(conn, burst=5)  # without a rate
 
 
 @pytest.mark.parametrize("name", ["", " q", "-q", "a/b", "ü", "a" * 101, "q\n", None])
@@ -151,18 +153,18 @@ async def test_names_are_plain(conn: asyncpg.Connection, name: str) -> None:
         await conn.execute("select penstock.declare_kind($1, 'q')", name)
 
 
-async def test_two_apps_that_declare_a_thing_differently_are_both_named(
+async def test_two_apps_that_declare_a_queue_differently_are_both_named(
     conn: asyncpg.Connection,
 ) -> None:
     await declare(conn, by="marking", concurrency=1)
-    await declare(conn, by="essays", concurrency=1)  # the same: fine
+    await declare(conn, by="essays", concurrency=1)  # the same, so it is accepted
     before = await factory.contents(conn)
-    with refused(409, "declared_differently", "queue") as told:
+    with refused(409, "declared_differently", "queue") as error:
         await declare(conn, by="essays", concurrency=2)
     for word in ("queue q", "marking", "essays", '"concurrency": 1', '"concurrency": 2'):
-        assert word in told["message"], word
+        assert word in error["message"], word
     assert await factory.contents(conn) == before
-    await declare(conn, by="marking", concurrency=3)  # its own new version
+    await declare(conn, by="marking", concurrency=3)  # a new version of its own
     assert (await in_force(conn))["concurrency"] == 3
 
 
@@ -172,24 +174,24 @@ async def test_kinds_and_plans_declared_differently_name_both_apps(
     await declare(conn)
     kind = "select penstock.declare_kind('k', 'q', $1, $2)"
     await conn.execute(kind, {"attempts": 1}, "marking")
-    with refused(409, "declared_differently", "kind") as told:
+    with refused(409, "declared_differently", "kind") as error:
         await conn.execute(kind, {"attempts": 2}, "essays")
-    assert "marking" in told["message"]
+    assert "marking" in error["message"]
     plan = "select penstock.declare_plan('p', $1, $2)"
     await conn.execute(plan, {"priority": 1}, "marking")
-    with refused(409, "declared_differently", "plan") as told:
+    with refused(409, "declared_differently", "plan") as error:
         await conn.execute(plan, {"priority": 2}, "essays")
-    assert "essays" in told["message"]
+    assert "essays" in error["message"]
 
 
-async def test_a_reset_sets_the_declarations_of_a_queue_free(conn: asyncpg.Connection) -> None:
-    """An app that was renamed, or is gone, must not hold its queue for ever."""
+async def test_after_a_reset_another_app_may_declare_a_queue(conn: asyncpg.Connection) -> None:
+    """An app that was renamed, or is gone, must not block its queue for ever."""
     await declare(conn, by="marking", concurrency=1)
     kind = "select penstock.declare_kind('k', 'q', $1, $2)"
     await conn.execute(kind, {"attempts": 1}, "marking")
-    with refused(409, "declared_differently", "queue") as told:
+    with refused(409, "declared_differently", "queue") as error:
         await declare(conn, by="marks", concurrency=2)
-    assert "penstock queues reset" in told["hint"]
+    assert "penstock queues reset" in error["hint"]
     await conn.execute("select penstock.reset_queue('q')")
     await declare(conn, by="marks", concurrency=2)
     await conn.execute(kind, {"attempts": 2}, "marks")
@@ -203,7 +205,7 @@ async def test_an_override_outlives_declarations_until_it_is_reset(
     """G8: limits change without a migration or a restart."""
     await declare(conn, concurrency=1, timeout_seconds=60)
     await edit(conn, concurrency=5)
-    await declare(conn, concurrency=2, timeout_seconds=90)  # the next start of the app
+    await declare(conn, concurrency=2, timeout_seconds=90)  # the app starts again
     state = await in_force(conn)
     assert (state["concurrency"], state["timeout"]) == (5, timedelta(seconds=90))
     assert await conn.fetchval("select overrides from penstock.queue") == {"concurrency": 5}
@@ -219,18 +221,18 @@ async def test_unknown_queues_are_named(conn: asyncpg.Connection) -> None:
     calls = ["edit_queue('nope', '{}')", "reset_queue('nope')", "pause_queue('nope')"]
     calls += ["resume_queue('nope')", "declare_kind('k', 'nope')", "claim_jobs(1, 'nope', 1)"]
     for call in calls:
-        with refused(404, "unknown_queue", "queue") as told:
+        with refused(404, "unknown_queue", "queue") as error:
             await conn.execute(f"select * from penstock.{call}")
-        assert told["queue"] == "nope"
+        assert error["queue"] == "nope"
 
 
-async def test_the_order_of_a_queue_with_live_jobs_stays(conn: asyncpg.Connection) -> None:
+async def test_the_order_of_a_queue_with_live_jobs_cannot_change(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, order="strict")
     worker = await factory.worker(conn)
     await factory.submit(conn)
-    with refused(409, "queue_in_use", "order") as told:
+    with refused(409, "queue_in_use", "order") as error:
         await edit(conn, order="fair")
-    assert "strict" in told["message"]
+    assert "strict" in error["message"]
     await factory.finish(conn, worker, await factory.claim(conn, worker))
     await edit(conn, order="fair")
     assert (await in_force(conn))["ordering"] == "fair"
@@ -250,7 +252,7 @@ async def test_the_order_of_a_queue_with_live_jobs_stays(conn: asyncpg.Connectio
         ("computed", ["dedupe", {"dedupe": 1}, [1], [None], 5]),
     ],
 )
-async def test_a_bad_option_of_a_kind_is_named(
+async def test_an_invalid_option_of_a_kind_is_named(
     conn: asyncpg.Connection, option: str, values: list[Any]
 ) -> None:
     await declare(conn)
@@ -261,10 +263,10 @@ async def test_a_bad_option_of_a_kind_is_named(
 
 
 @pytest.mark.parametrize(("introduced", "options"), [("edit", {}), ("declare", {"rate": "9/s"})])
-async def test_a_limit_introduced_on_a_running_queue_counts_what_runs(
+async def test_a_limit_introduced_on_a_running_queue_counts_running_jobs(
     conn: asyncpg.Connection, introduced: str, options: dict[str, Any]
 ) -> None:
-    """G8: M3 holds from the moment the limit is there."""
+    """G8: M3 holds as soon as the limit is in force."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 8)

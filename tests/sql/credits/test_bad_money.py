@@ -1,4 +1,4 @@
-"""Amounts and prices that are none: refused with the field's name, and nothing has moved."""
+"""Invalid amounts and prices: refused with the field's name, and no row changes."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ FULL = 10**15  # of a balance
 BIGINT = 2**63 - 1
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
-# No whole number of 0 to a million million, in JSON.
+# Not whole numbers from 0 to a million million, in JSON.
 NO_PRICE: list[Any] = [-1, 1.5, 0.001, MOST + 1, 10**13, BIGINT, 1e30, "3", "", True, False, [], {}]
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 async def ready(conn: asyncpg.Connection) -> asyncpg.Connection:
-    """One of each kind of price, and u1 with 990 credits."""
+    """Declare a kind for each form of price, and give u1 990 credits."""
     await factory.queue(conn)
     await factory.plan(conn)
     for kind, options in KINDS.items():
@@ -59,8 +59,8 @@ async def refund(conn: asyncpg.Connection, *arguments: Any) -> Any:
 
 
 async def _call(conn: asyncpg.Connection, name: str, arguments: tuple[Any, ...]) -> Any:
-    places = ", ".join(f"${n}" for n, _ in enumerate(arguments, 1))
-    return await conn.fetchval(f"select penstock.{name}({places})", *arguments)
+    placeholders = ", ".join(f"${n}" for n, _ in enumerate(arguments, 1))
+    return await conn.fetchval(f"select penstock.{name}({placeholders})", *arguments)
 
 
 async def submit_job(conn: asyncpg.Connection, kind: str, payload: Any, **arguments: Any) -> Any:
@@ -69,7 +69,7 @@ async def submit_job(conn: asyncpg.Connection, kind: str, payload: Any, **argume
     return await conn.fetchval(f"select penstock.submit_job({call})", *named.values())
 
 
-# Everything a refusal could have touched, in one question: there are hundreds of refusals here.
+# All tables that a refused call could have changed, in one query: there are hundreds of refusals.
 PRINT = "select " + ", ".join(
     f"(select coalesce(md5(string_agg(t::text, '|' order by t::text)), '') from penstock.{name} t)"
     for name in (
@@ -98,21 +98,21 @@ async def content(conn: asyncpg.Connection) -> tuple[Any, ...]:
 async def nothing_moves(
     conn: asyncpg.Connection, status: int, code: str, field: str, case: Any = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """What is inside is refused in one sentence that names the field, and leaves no trace."""
+    """Expect the block to be refused in one sentence that names the field, and no row to change."""
     before = await content(conn)
     try:
-        with refused(status, code, field) as told:
-            yield told
+        with refused(status, code, field) as error:
+            yield error
     except (AssertionError, pytest.fail.Exception) as wrong:
         raise AssertionError(f"{case}: {wrong}") from wrong
-    assert 10 < len(told["message"]) < 300, case
-    # Too much in an hour is about the plan; whose it is stands beside the message.
-    assert field in told["message"] or status == 429, case
+    assert 10 < len(error["message"]) < 300, case
+    # A refusal by the hourly limit is about the plan; the account is in a member of its own.
+    assert field in error["message"] or status == 429, case
     assert await content(conn) == before, case
 
 
-async def test_an_amount_that_is_none_is_refused(ready: asyncpg.Connection) -> None:
-    """G19, R-S3: a negative one would mint"""
+async def test_an_invalid_amount_is_refused(ready: asyncpg.Connection) -> None:
+    """G19, R-S3: a negative amount would create credits."""
     for amount in (-1, 0, None, MOST + 1, 10**13, BIGINT, -BIGINT - 1):
         for account in ("u1", "new"):
             async with nothing_moves(ready, 422, "invalid_amount", "amount", amount):
@@ -121,7 +121,7 @@ async def test_an_amount_that_is_none_is_refused(ready: asyncpg.Connection) -> N
                 await deduct(ready, account, amount, None, "r")
 
 
-async def test_the_smallest_and_the_largest_amount_are_taken(ready: asyncpg.Connection) -> None:
+async def test_the_smallest_and_the_largest_amount_are_accepted(ready: asyncpg.Connection) -> None:
     """G19"""
     assert (await grant(ready, "u1", MOST))["balance"] == 990 + MOST
     assert (await deduct(ready, "u1", MOST, None, "all"))["balance"] == 990
@@ -130,7 +130,7 @@ async def test_the_smallest_and_the_largest_amount_are_taken(ready: asyncpg.Conn
     assert (await refund(ready, "u1", "all"))["balance"] == 990 + MOST
 
 
-# As plain SQL may write it, and what Postgres says.
+# As plain SQL may write it, and the error of Postgres.
 NO_BIGINT = {
     "1.5": "42883",
     "1.0": "42883",
@@ -147,7 +147,7 @@ NO_BIGINT = {
 
 
 async def test_part_of_a_credit_is_not_rounded_to_a_whole_one(ready: asyncpg.Connection) -> None:
-    """G19: there is no such function, rather than one that rounds"""
+    """G19: no function takes such a value, so none rounds it."""
     before = await content(ready)
     for amount, sqlstate in NO_BIGINT.items():
         for call in (
@@ -161,7 +161,7 @@ async def test_part_of_a_credit_is_not_rounded_to_a_whole_one(ready: asyncpg.Con
     assert await content(ready) == before
 
 
-async def test_a_balance_has_an_end_and_what_was_taken_still_comes_back(
+async def test_a_balance_has_a_maximum_and_refunds_of_jobs_still_fit(
     ready: asyncpg.Connection,
 ) -> None:
     """G19"""
@@ -176,7 +176,7 @@ async def test_a_balance_has_an_end_and_what_was_taken_still_comes_back(
     assert (await grant(ready, "rich", 10))["balance"] == FULL
     async with nothing_moves(ready, 422, "invalid_amount", "amount"):
         await refund(ready, "rich", "r")
-    # A job that ends gives back in any case: else it could not end.
+    # A finished job is refunded in any case: otherwise it could not finish.
     job = await submit_job(ready, "fixed", {}, account="rich")
     await grant(ready, "rich", 3)
     cancelled = await ready.fetchval("select penstock.cancel_job($1)", job["id"])
@@ -184,7 +184,9 @@ async def test_a_balance_has_an_end_and_what_was_taken_still_comes_back(
     assert cancelled["credits"]["refunded"] == 3
 
 
-async def test_odd_references_reasons_and_accounts_are_refused(ready: asyncpg.Connection) -> None:
+async def test_invalid_references_reasons_and_accounts_are_refused(
+    ready: asyncpg.Connection,
+) -> None:
     """G19"""
     for reason in ("", "r" * 501):
         for call, rest in ((grant, (5, reason)), (deduct, (5, reason, "r"))):
@@ -207,7 +209,7 @@ async def test_odd_references_reasons_and_accounts_are_refused(ready: asyncpg.Co
     assert (longest["balance"], longest["replayed"]) == (5, False)
 
 
-async def test_what_is_not_known_is_refused(ready: asyncpg.Connection) -> None:
+async def test_unknown_accounts_references_and_plans_are_refused(ready: asyncpg.Connection) -> None:
     """G19"""
     for account in ("u2", None, "", "U1", "a" * 201):
         async with nothing_moves(ready, 404, "unknown_account", "account"):
@@ -216,7 +218,7 @@ async def test_what_is_not_known_is_refused(ready: asyncpg.Connection) -> None:
             await refund(ready, account, "d1")
     await grant(ready, "u2", 5, None, "g2")
     await deduct(ready, "u2", 5, None, "d2")
-    # Never deducted, granted only, and deducted from someone else.
+    # A reference that was never used, one of a grant, and one of another account.
     for ref in ("nope", None, "g1", "d2"):
         async with nothing_moves(ready, 404, "unknown_ref", "ref", ref):
             await refund(ready, "u1", ref)
@@ -250,23 +252,23 @@ async def test_a_reference_stands_for_one_amount(ready: asyncpg.Connection) -> N
     assert await content(ready) == before
 
 
-async def test_too_little_is_told_with_both_figures(ready: asyncpg.Connection) -> None:
+async def test_the_refusal_of_too_few_credits_has_both_figures(ready: asyncpg.Connection) -> None:
     """G1"""
-    async with nothing_moves(ready, 402, "insufficient_credits", "account") as told:
+    async with nothing_moves(ready, 402, "insufficient_credits", "account") as error:
         await deduct(ready, "u1", 991, None, "r")
-    assert (told["balance"], told["required"]) == (990, 991)
-    async with nothing_moves(ready, 402, "insufficient_credits", "account") as told:
+    assert (error["balance"], error["required"]) == (990, 991)
+    async with nothing_moves(ready, 402, "insufficient_credits", "account") as error:
         await submit_job(ready, "per", {"images": 496}, account="u1")
-    assert (told["balance"], told["required"]) == (990, 992)
-    # Together, in one decision; and of an account that comes to exist with it.
-    async with nothing_moves(ready, 402, "insufficient_credits", "account") as told:
+    assert (error["balance"], error["required"]) == (990, 992)
+    # Several jobs in one decision; and a job of an account that its submit creates.
+    async with nothing_moves(ready, 402, "insufficient_credits", "account") as error:
         await factory.submit_rows(
             ready, [{"kind": "cost", "account": "u1", "payload": {"cost": 331}}] * 3
         )
-    assert (told["balance"], told["required"]) == (990, 993)
-    async with nothing_moves(ready, 402, "insufficient_credits", "account") as told:
+    assert (error["balance"], error["required"]) == (990, 993)
+    async with nothing_moves(ready, 402, "insufficient_credits", "account") as error:
         await submit_job(ready, "fixed", {}, account="new")
-    assert (told["balance"], told["required"]) == (0, 3)
+    assert (error["balance"], error["required"]) == (0, 3)
     assert (await submit_job(ready, "per", {"images": 495}, account="u1"))["balance"] == 0
 
 
@@ -292,7 +294,7 @@ TABLES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("shape", ["number", "each", "by", "table"])
-async def test_a_kind_whose_price_is_none_is_not_declared(
+async def test_a_kind_with_an_invalid_price_is_not_declared(
     ready: asyncpg.Connection, shape: str
 ) -> None:
     """G18"""
@@ -329,14 +331,14 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_other_odd_options_of_a_price_are_named(ready: asyncpg.Connection) -> None:
+async def test_other_invalid_options_of_a_price_are_named(ready: asyncpg.Connection) -> None:
     """G18"""
     for options, field in OPTIONS:
         async with nothing_moves(ready, 422, "invalid_option", field, options):
             await ready.execute("select penstock.declare_kind('new', 'q', $1)", options)
 
 
-# A price as some language writes it into JSON, and what a job for it then costs.
+# Prices as some languages write them into JSON, and the price of a job with each.
 WHOLE = {
     "null": 0,
     "0": 0,
@@ -367,7 +369,7 @@ async def test_a_whole_number_is_one_however_it_is_written(ready: asyncpg.Connec
         assert (job["credits"] or {"reserved": 0})["reserved"] == reserved, price
 
 
-async def test_a_price_with_a_point_in_a_batch_is_a_whole_number_too(
+async def test_a_price_of_3_point_0_in_a_batch_is_a_whole_number(
     ready: asyncpg.Connection,
 ) -> None:
     """G18"""
@@ -376,7 +378,7 @@ async def test_a_price_with_a_point_in_a_batch_is_a_whole_number_too(
 
 
 MISSING = object()
-# What the payload says in the field on which the price depends, and must not.
+# Values of the payload's field from which no price can be computed.
 NO_COUNT = [MISSING, None, 0, -1, 1.5, 10**6 + 1, BIGINT, 1e30, "3", "", True, [], {}]
 NO_QUALITY = [MISSING, None, "", "ultra", "High", "each", "per", "by", 1, True, [], ["high"], {}]
 
@@ -393,7 +395,7 @@ NO_QUALITY = [MISSING, None, "", "ultra", "High", "each", "per", "by", 1, True, 
         ("both", "quality", NO_QUALITY),
     ],
 )
-async def test_a_payload_without_a_price_is_refused_by_its_field(
+async def test_a_payload_without_a_price_is_refused_with_its_field(
     ready: asyncpg.Connection, kind: str, field: str, values: list[Any]
 ) -> None:
     """G18"""
@@ -404,15 +406,15 @@ async def test_a_payload_without_a_price_is_refused_by_its_field(
         async with nothing_moves(ready, 422, "invalid_payload", field, value):
             await submit_job(ready, kind, payload, account="u1")
         good = {"kind": "free", "account": "u1"}
-        async with nothing_moves(ready, 422, "invalid_payload", field, value) as told:
+        async with nothing_moves(ready, 422, "invalid_payload", field, value) as error:
             await factory.submit_rows(ready, [good, good | {"kind": kind, "payload": payload}])
-        assert told["index"] == 1
+        assert error["index"] == 1
 
 
-async def test_a_caller_cannot_say_a_price_in_the_payload_that_the_kind_does_not_read(
+async def test_a_caller_cannot_set_a_price_in_a_field_that_the_kind_does_not_read(
     ready: asyncpg.Connection,
 ) -> None:
-    """G18: computed on the server"""
+    """G18: the server computes it."""
     job = await submit_job(ready, "fixed", {"price": 0, "cost": 0, "reserved": 0}, account="u1")
     assert job["credits"]["reserved"] == 3
     payload = {"images": 2, "quality": "high", "each": 0, "high": 0, "price": 0}
@@ -421,7 +423,7 @@ async def test_a_caller_cannot_say_a_price_in_the_payload_that_the_kind_does_not
     assert job["balance"] == 981
 
 
-async def test_an_odd_price_of_one_job_is_refused(ready: asyncpg.Connection) -> None:
+async def test_an_invalid_price_of_one_job_is_refused(ready: asyncpg.Connection) -> None:
     """G18"""
     for kind, payload in (("free", {}), ("fixed", {}), ("split", {"images": 12})):
         for price in (-1, -BIGINT - 1, MOST + 1, 2 * MOST, BIGINT):
@@ -437,17 +439,17 @@ async def test_an_odd_price_of_one_job_is_refused(ready: asyncpg.Connection) -> 
                 )
     good = {"kind": "free", "account": "u1"}
     for price in NO_PRICE:
-        async with nothing_moves(ready, 422, "invalid_job", "price", price) as told:
+        async with nothing_moves(ready, 422, "invalid_job", "price", price) as error:
             await factory.submit_rows(ready, [good, good, good | {"price": price}])
-        assert told["index"] == 2
-    # Nothing said is the kind's own; nought is a present, also of a kind with a price.
-    for said, balance in ((None, 987), (0, 987), (7, 980)):
-        job = await submit_job(ready, "fixed", {}, account="u1", price=said)
+        assert error["index"] == 2
+    # Without a price the kind's price counts; 0 makes a job free, also of a kind with a price.
+    for given, balance in ((None, 987), (0, 987), (7, 980)):
+        job = await submit_job(ready, "fixed", {}, account="u1", price=given)
         assert job["balance"] == balance
 
 
 async def test_a_price_for_the_whole_is_shared_by_its_pieces(ready: asyncpg.Connection) -> None:
-    """G11: to the last credit"""
+    """G11: to the last credit."""
     for images, price in ((12, 100), (9, 1), (5, 0), (10, 7)):
         balance = await ready.fetchval("select balance from penstock.account where name = 'u1'")
         job = await submit_job(ready, "split", {"images": images}, account="u1", price=price)
@@ -459,10 +461,10 @@ async def test_a_price_for_the_whole_is_shared_by_its_pieces(ready: asyncpg.Conn
         assert len(shares) == -(-images // 4)
 
 
-async def test_a_request_does_not_become_more_jobs_than_anyone_can_mean(
+async def test_a_request_becomes_at_most_1000_jobs(
     ready: asyncpg.Connection,
 ) -> None:
-    """G11: before a piece of it is made, since the caller may not even be able to pay for one"""
+    """G11: checked before a piece is made, since the caller may not be able to pay for even one."""
     for images in (10**6, 4_001, [1] * 4_001):
         async with nothing_moves(ready, 422, "invalid_payload", "images"):
             await submit_job(ready, "split", {"images": images, "text": "x" * 1_000}, account="u2")
@@ -472,8 +474,8 @@ async def test_a_request_does_not_become_more_jobs_than_anyone_can_mean(
     assert (job["balance"], batch["total"]) == (0, 1_000)
 
 
-async def test_what_costs_something_needs_an_account(ready: asyncpg.Connection) -> None:
-    """G1: zero credits need none"""
+async def test_a_job_with_a_price_needs_an_account(ready: asyncpg.Connection) -> None:
+    """G1: a price of 0 needs no account."""
     for kind, payload, more in (
         ("fixed", {}, {}),
         ("cost", {"cost": 1}, {}),
@@ -486,9 +488,9 @@ async def test_what_costs_something_needs_an_account(ready: asyncpg.Connection) 
         async with nothing_moves(ready, 422, "account_required", "account", kind):
             await submit_job(ready, kind, payload, **more)
     good = {"kind": "free"}
-    async with nothing_moves(ready, 422, "account_required", "account") as told:
+    async with nothing_moves(ready, 422, "account_required", "account") as error:
         await factory.submit_rows(ready, [good, good | {"kind": "fixed"}])
-    assert told["index"] == 1
+    assert error["index"] == 1
     async with nothing_moves(ready, 422, "invalid_job", "account"):
         await submit_job(ready, "mine", {}, account="")
     async with nothing_moves(ready, 422, "invalid_job", "account"):
@@ -498,40 +500,40 @@ async def test_what_costs_something_needs_an_account(ready: asyncpg.Connection) 
         assert (job["balance"], job["credits"]) == (None, None)
 
 
-async def test_what_was_delivered_cannot_be_less_than_nothing(ready: asyncpg.Connection) -> None:
-    """G4: it would charge less than nothing, and the job could not end"""
+async def test_delivered_units_cannot_be_negative(ready: asyncpg.Connection) -> None:
+    """G4: negative units would charge less than nothing, and the job could not finish."""
     worker = await factory.worker(ready)
     await submit_job(ready, "per", {"images": 4}, account="u1")
-    [start] = await factory.claim(ready, worker)
-    said = "$1, array[$2::uuid], array[$3::integer]"
+    [attempt] = await factory.claim(ready, worker)
+    arguments = "$1, array[$2::uuid], array[$3::integer]"
     for call in (
-        f"finish_jobs({said}, array['succeeded'], p_units => array[-1])",
-        f"report_progress({said}, array[null], array[null], array[null::jsonb], array[-1])",
+        f"finish_jobs({arguments}, array['succeeded'], p_units => array[-1])",
+        f"report_progress({arguments}, array[null], array[null], array[null::jsonb], array[-1])",
     ):
         before = await content(ready)
         with pytest.raises(asyncpg.PostgresError) as caught:
             await ready.execute(
-                f"select * from penstock.{call}", worker, start["id"], start["attempt"]
+                f"select * from penstock.{call}", worker, attempt["id"], attempt["attempt"]
             )
         assert caught.value.sqlstate == "PS422", call
         assert json.loads(caught.value.detail or "{}")["field"] == "units"
         assert await content(ready) == before
-    # More than was asked for is charged as what was asked for.
+    # More units than requested are charged as those requested.
     await ready.execute(
         "select * from penstock.finish_jobs($1, array[$2::uuid], array[$3::integer],"
         f" array['succeeded'], p_units => array[{BIGINT}])",
         worker,
-        start["id"],
-        start["attempt"],
+        attempt["id"],
+        attempt["attempt"],
     )
-    job = await factory.read(ready, start["id"])
+    job = await factory.read(ready, attempt["id"])
     assert job["credits"] == {"reserved": 8, "charged": 8, "refunded": 0}
 
 
 NO_LIMIT: list[Any] = [0, -1, 1.5, "5", True, [], 10**12]
 
 
-async def test_an_odd_limit_of_a_plan_is_refused(ready: asyncpg.Connection) -> None:
+async def test_an_invalid_limit_of_a_plan_is_refused(ready: asyncpg.Connection) -> None:
     """G7"""
     for option in ("per_hour", "concurrency"):
         for value in NO_LIMIT:
@@ -540,10 +542,10 @@ async def test_an_odd_limit_of_a_plan_is_refused(ready: asyncpg.Connection) -> N
                     await ready.execute(f"select penstock.{sql}", {option: value})
 
 
-async def test_over_the_limit_of_an_hour_it_says_when(
+async def test_a_refusal_over_the_hourly_limit_says_when_the_next_submit_is_accepted(
     ready: asyncpg.Connection, clock: Clock
 ) -> None:
-    """G7: one second before it is still too early"""
+    """G7: one second before that time is still too early."""
     await factory.plan(ready, "few", per_hour=2)
     await ready.execute("select penstock.set_account_plan('u1', 'few')")
 
@@ -555,13 +557,13 @@ async def test_over_the_limit_of_an_hour_it_says_when(
         await clock.freeze(NOON + timedelta(seconds=seconds))
         next_at = None
         for kind in ("fixed", "free"):
-            async with nothing_moves(ready, 429, "rate_limited", "account") as told:
+            async with nothing_moves(ready, 429, "rate_limited", "account") as error:
                 await submit_job(ready, kind, {}, account="u1")
-            assert datetime.fromisoformat(told["next_at"]) == NOON + timedelta(seconds=until)
-            assert told["retry_after"] == -(-(until - seconds) // 1)
-            assert (told["plan"], told["per_hour"]) == ("few", 2)
-            assert told["next_at"] in told["message"]
-            next_at = told["next_at"]
+            assert datetime.fromisoformat(error["next_at"]) == NOON + timedelta(seconds=until)
+            assert error["retry_after"] == -(-(until - seconds) // 1)
+            assert (error["plan"], error["per_hour"]) == ("few", 2)
+            assert error["next_at"] in error["message"]
+            next_at = error["next_at"]
         account = await ready.fetchval("select penstock.read_account('u1')")
         assert account["next_submit_at"] == next_at
         assert account["submitted_last_hour"] == 2
@@ -577,43 +579,43 @@ async def test_over_the_limit_of_an_hour_it_says_when(
     await refused_at(3_600, 4_200)
     await refused_at(4_199, 4_200)
     await pass_at(4_200)
-    # Others have their own hours.
+    # Other accounts have their own limits.
     await grant(ready, "u2", 3)
     await submit_job(ready, "fixed", {}, account="u2")
 
 
-async def test_what_is_asked_together_waits_until_all_of_it_may_pass(
+async def test_jobs_submitted_together_are_accepted_when_the_limit_allows_all(
     ready: asyncpg.Connection, clock: Clock
 ) -> None:
     """G7"""
     await factory.plan(ready, "few", per_hour=3)
     await ready.execute("select penstock.set_account_plan('u1', 'few')")
     job = {"kind": "fixed", "account": "u1"}
-    # More than ever passes: that is said, and no moment.
+    # More jobs than the plan ever allows: the message says so, and names no time.
     for n in (4, 50):
-        async with nothing_moves(ready, 429, "rate_limited", "account") as told:
+        async with nothing_moves(ready, 429, "rate_limited", "account") as error:
             await factory.submit_rows(ready, [job | {"kind": "free"}] * n)
-        assert not {"next_at", "retry_after"} & told.keys()
-        assert f"asks for {n} at once" in told["message"]
+        assert not {"next_at", "retry_after"} & error.keys()
+        assert f"and this submit has {n}" in error["message"]
     for seconds in (0, 60, 120):
         await clock.freeze(NOON + timedelta(seconds=seconds))
         await factory.submit(ready, **job)
     for n, until in ((1, 3_600), (2, 3_660), (3, 3_720)):
-        async with nothing_moves(ready, 429, "rate_limited", "account") as told:
+        async with nothing_moves(ready, 429, "rate_limited", "account") as error:
             await factory.submit_rows(ready, [job] * n)
-        assert datetime.fromisoformat(told["next_at"]) == NOON + timedelta(seconds=until)
+        assert datetime.fromisoformat(error["next_at"]) == NOON + timedelta(seconds=until)
     await clock.freeze(NOON + timedelta(seconds=3_719))
-    async with nothing_moves(ready, 429, "rate_limited", "account") as told:
+    async with nothing_moves(ready, 429, "rate_limited", "account") as error:
         await factory.submit_rows(ready, [job] * 3)
-    assert told["retry_after"] == 1
+    assert error["retry_after"] == 1
     await clock.advance("1s")
     await factory.submit_rows(ready, [job] * 3)
 
 
-async def test_what_is_refused_or_known_already_does_not_count_in_the_hour(
+async def test_refused_and_repeated_submits_do_not_count_in_the_hour(
     ready: asyncpg.Connection,
 ) -> None:
-    """G7, G11: and each piece of a request counts"""
+    """G7, G11: each piece of a request counts."""
     await factory.plan(ready, "few", per_hour=12)
     await ready.execute("select penstock.set_account_plan('u1', 'few')")
     for _ in range(4):
@@ -629,24 +631,24 @@ async def test_what_is_refused_or_known_already_does_not_count_in_the_hour(
     assert (account["submitted_last_hour"], account["balance"]) == (12, 990 - 3 - 3 - 80)
     async with nothing_moves(ready, 429, "rate_limited", "account"):
         await submit_job(ready, "free", {}, account="u1")
-    # What is known already is answered, also to who has used up his hour.
+    # A repeated submit is answered even when the hourly limit is reached.
     again = await submit_job(ready, "fixed", {}, account="u1", dedupe_key="k")
     assert again["deduplicated"]
     again = await submit_job(ready, "fixed", {}, account="u1", idempotency_key="i")
     assert again["replayed"]
 
 
-async def test_a_batch_that_is_refused_takes_nothing_from_anyone(
+async def test_a_refused_batch_takes_no_credits_from_any_account(
     ready: asyncpg.Connection,
 ) -> None:
-    """G1: all or none, also when the accounts are different"""
+    """G1: all or none, also if the accounts are different."""
     await grant(ready, "u2", 2)
     await factory.plan(ready, "few", per_hour=1)
     await ready.execute("select penstock.create_account('u3', 'few')")
     rich = {"kind": "fixed", "account": "u1"}
-    async with nothing_moves(ready, 402, "insufficient_credits", "account") as told:
+    async with nothing_moves(ready, 402, "insufficient_credits", "account") as error:
         await factory.submit_rows(ready, [rich, rich | {"account": "u2"}])
-    assert (told["account"], told["balance"], told["required"]) == ("u2", 2, 3)
-    async with nothing_moves(ready, 429, "rate_limited", "account") as told:
+    assert (error["account"], error["balance"], error["required"]) == ("u2", 2, 3)
+    async with nothing_moves(ready, 429, "rate_limited", "account") as error:
         await factory.submit_rows(ready, [rich, *[{"kind": "free", "account": "u3"}] * 2])
-    assert told["account"] == "u3"
+    assert error["account"] == "u3"

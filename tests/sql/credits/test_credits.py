@@ -1,4 +1,4 @@
-"""Credits: reserved with the submit, resolved once with the end, and never more than there are."""
+"""Credits: reserved with the submit, settled once with the job, and never more than there are."""
 
 from typing import Any
 from uuid import UUID
@@ -21,10 +21,10 @@ async def rich(conn: asyncpg.Connection, account: str = "u1", amount: int = 100)
 
 
 async def balance(conn: asyncpg.Connection, account: str = "u1") -> int:
-    found: int = await conn.fetchval(
+    credits_left: int = await conn.fetchval(
         "select balance from penstock.account where name = $1", account
     )
-    return found
+    return credits_left
 
 
 async def ledger(conn: asyncpg.Connection, account: str = "u1") -> list[tuple[str, int]]:
@@ -37,8 +37,8 @@ async def ledger(conn: asyncpg.Connection, account: str = "u1") -> list[tuple[st
 
 
 async def credits_of(conn: asyncpg.Connection, job: UUID) -> dict[str, int]:
-    found: dict[str, int] = (await factory.read(conn, job))["credits"]
-    return found
+    amounts: dict[str, int] = (await factory.read(conn, job))["credits"]
+    return amounts
 
 
 async def priced(conn: asyncpg.Connection, price: Any = 4, **options: Any) -> str:
@@ -54,7 +54,9 @@ async def started(conn: asyncpg.Connection, **fields: Any) -> tuple[int, factory
     return worker, row
 
 
-async def test_a_submit_takes_the_price_and_says_what_is_left(conn: asyncpg.Connection) -> None:
+async def test_a_submit_reserves_the_price_and_returns_the_balance(
+    conn: asyncpg.Connection,
+) -> None:
     """G1, G9"""
     await priced(conn)
     await rich(conn)
@@ -106,9 +108,7 @@ async def test_success_charges_all_and_writes_no_further_line(conn: asyncpg.Conn
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timed_out", "retry"])
-async def test_a_job_that_fails_gives_everything_back_once(
-    conn: asyncpg.Connection, outcome: str
-) -> None:
+async def test_a_failed_job_is_refunded_once(conn: asyncpg.Connection, outcome: str) -> None:
     """G3"""
     await priced(conn)
     await rich(conn)
@@ -143,9 +143,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_costs_nothing(
     assert await balance(conn) == 100
 
 
-async def test_a_job_that_expires_gives_everything_back(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_an_expired_job_is_refunded(conn: asyncpg.Connection, clock: Clock) -> None:
     """G17"""
     await priced(conn)
     await rich(conn)
@@ -187,7 +185,7 @@ async def finish_with_units(
 
 
 @pytest.mark.parametrize(("units", "charged"), [(3, 9), (0, 0), (4, 12), (9, 12), (None, 12)])
-async def test_partial_success_charges_what_was_delivered(
+async def test_partial_success_charges_the_delivered_units(
     conn: asyncpg.Connection, units: int | None, charged: int
 ) -> None:
     """G4, G18: three of four images at three credits each."""
@@ -213,10 +211,10 @@ async def test_without_units_of_its_own_a_price_is_settled_in_credits(
     assert await balance(conn) == 93
 
 
-async def test_cancelled_while_it_runs_it_pays_for_what_was_delivered(
+async def test_a_job_cancelled_while_it_runs_is_charged_for_delivered_units(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """G13: as its start has said last, also when its worker is never heard again."""
+    """G13: as its attempt last reported, even if its worker is never heard of again."""
     await priced(conn, PER_IMAGE)
     await rich(conn)
     worker, row = await started(conn, payload={"images": 4, "quality": "standard"})
@@ -234,11 +232,11 @@ async def test_cancelled_while_it_runs_it_pays_for_what_was_delivered(
     assert await credits_of(conn, row["id"]) == {"reserved": 4, "charged": 2, "refunded": 2}
 
 
-@pytest.mark.parametrize("end", ["cancel", "expire"])
-async def test_what_was_delivered_before_a_wait_is_paid_for_when_it_is_cancelled(
-    conn: asyncpg.Connection, clock: Clock, end: str
+@pytest.mark.parametrize("way", ["cancel", "expire"])
+async def test_units_delivered_before_a_retry_are_charged_when_the_job_is_cancelled(
+    conn: asyncpg.Connection, clock: Clock, way: str
 ) -> None:
-    """G13: its pictures are on the page; a job that expires is a failure and gives all back."""
+    """G13: the images are on the page; a job that expires has failed and is refunded in full."""
     await priced(conn, PER_IMAGE)
     await rich(conn)
     worker, row = await started(conn, payload={"images": 4, "quality": "standard"})
@@ -250,7 +248,7 @@ async def test_what_was_delivered_before_a_wait_is_paid_for_when_it_is_cancelled
     )
     await factory.finish(conn, worker, [row], "retry")
     assert await factory.status(conn, row["id"]) == "scheduled"
-    if end == "cancel":
+    if way == "cancel":
         await conn.execute("select penstock.cancel_job($1)", row["id"])
     else:
         await conn.execute(
@@ -258,12 +256,12 @@ async def test_what_was_delivered_before_a_wait_is_paid_for_when_it_is_cancelled
         )
         await clock.advance("1m")
         await factory.claim(conn, await factory.worker(conn))
-    charged = 3 if end == "cancel" else 0
+    charged = 3 if way == "cancel" else 0
     assert (await credits_of(conn, row["id"]))["charged"] == charged
     assert await balance(conn) == 100 - charged
 
 
-async def test_a_new_start_begins_with_nothing_delivered(conn: asyncpg.Connection) -> None:
+async def test_a_new_attempt_begins_with_no_delivered_units(conn: asyncpg.Connection) -> None:
     await priced(conn, PER_IMAGE)
     await rich(conn)
     worker, row = await started(conn, payload={"images": 4, "quality": "standard"})
@@ -290,7 +288,7 @@ async def test_a_new_start_begins_with_nothing_delivered(conn: asyncpg.Connectio
         ({"by": "quality", "standard": 1, "high": 3}, {"quality": "high"}, 3),
     ],
 )
-async def test_the_price_is_told_from_the_payload_on_the_server(
+async def test_the_server_computes_the_price_from_the_payload(
     conn: asyncpg.Connection, price: Any, payload: dict[str, Any], expected: int
 ) -> None:
     """G18"""
@@ -313,10 +311,10 @@ TRUSTED = {"price": {"field": "cost", "trusted": True}}
         {"field": "cost", "trusted": True, "each": 1},
     ],
 )
-async def test_a_price_that_the_submitter_writes_has_to_be_said_to_be_trusted(
+async def test_a_price_from_a_payload_field_must_be_declared_trusted(
     conn: asyncpg.Connection, price: Any
 ) -> None:
-    """G18: a customer's own key could submit at 0."""
+    """G18: an account key could submit at a price of 0."""
     await factory.queue(conn)
     with refused(422, "invalid_option", "price"):
         await conn.execute("select penstock.declare_kind('q', 'q', $1)", {"price": price})
@@ -330,7 +328,7 @@ async def test_a_field_of_the_payload_can_be_the_price(conn: asyncpg.Connection)
     assert await balance(conn) == 83
 
 
-async def test_a_backend_may_say_the_price(conn: asyncpg.Connection) -> None:
+async def test_a_backend_may_set_the_price(conn: asyncpg.Connection) -> None:
     await priced(conn)
     await rich(conn)
     await factory.submit(conn, account="u1", price=30)
@@ -361,7 +359,7 @@ async def test_the_reservation_belongs_to_the_callers_transaction(
 
 
 async def test_a_retry_by_hand_reserves_again_what_the_job_had(conn: asyncpg.Connection) -> None:
-    """Whatever the kind costs today: a share, or what a caller said, is in no declaration."""
+    """Whatever the kind costs now: no declaration has a piece's share or a caller's price."""
     await priced(conn)
     await rich(conn)
     worker = await factory.worker(conn)
@@ -371,19 +369,19 @@ async def test_a_retry_by_hand_reserves_again_what_the_job_had(conn: asyncpg.Con
         await factory.finish(conn, worker, [row], "failed")
     await conn.execute("select penstock.declare_kind('q', 'q', '{\"price\": 6}')")
     rows = await conn.fetch("select penstock.retry_job(id) as job from penstock.finished")
-    found = [(row["job"]["credits"] or {"reserved": 0})["reserved"] for row in rows]
-    assert sorted(found) == [0, 4, 9]
+    reserved = [(row["job"]["credits"] or {"reserved": 0})["reserved"] for row in rows]
+    assert sorted(reserved) == [0, 4, 9]
     assert await balance(conn) == 87
 
 
-async def test_a_refusal_names_the_account_that_is_short(conn: asyncpg.Connection) -> None:
+async def test_a_refusal_names_the_account_with_too_few_credits(conn: asyncpg.Connection) -> None:
     """G2"""
     await priced(conn, 6)
     await rich(conn, "a", 10)
     await rich(conn, "b", 1)
-    with refused(402, "insufficient_credits", "account") as told:
+    with refused(402, "insufficient_credits", "account") as error:
         await factory.submit_rows(conn, [{"kind": "q", "account": name} for name in "ab"])
-    assert (told["account"], told["balance"], told["required"]) == ("b", 1, 6)
+    assert (error["account"], error["balance"], error["required"]) == ("b", 1, 6)
 
 
 async def test_an_idempotent_submit_reserves_once(conn: asyncpg.Connection) -> None:
@@ -415,11 +413,11 @@ async def test_credits_work_without_a_job(conn: asyncpg.Connection) -> None:
     """G19"""
     await rich(conn)
     for _ in range(2):
-        taken = await conn.fetchval(DEDUCT, "u1", 30, "a print", "order-1")
-        assert taken["balance"] == 70
+        deducted = await conn.fetchval(DEDUCT, "u1", 30, "a print", "order-1")
+        assert deducted["balance"] == 70
     for _ in range(2):
-        back = await conn.fetchval(REFUND, "u1", "order-1")
-        assert back["balance"] == 100
+        refunded = await conn.fetchval(REFUND, "u1", "order-1")
+        assert refunded["balance"] == 100
     assert await ledger(conn) == [("grant", 100), ("deduct", -30), ("refund", 30)]
     with refused(402, "insufficient_credits", "account") as caught:
         await conn.execute(DEDUCT, "u1", 101, None, "order-2")
@@ -428,8 +426,8 @@ async def test_credits_work_without_a_job(conn: asyncpg.Connection) -> None:
         await conn.execute(REFUND, "u1", "order-2")
 
 
-async def test_the_books_are_only_added_to(conn: asyncpg.Connection) -> None:
-    """R-S18: also by their owner."""
+async def test_the_ledger_is_append_only(conn: asyncpg.Connection) -> None:
+    """R-S18: also for the owner."""
     await rich(conn)
     for sql in (
         "update penstock.ledger set amount = 1000",
@@ -459,8 +457,8 @@ async def test_check_and_the_reconciler_find_a_balance_that_is_not_the_ledgers(
 ) -> None:
     await rich(conn)
     await conn.execute("update penstock.account set balance = 99 where name = 'u1'")
-    found = await conn.fetch("select invariant from penstock.check()")
-    assert [row["invariant"][:2] for row in found] == ["M1"]
+    breaches = await conn.fetch("select invariant from penstock.check()")
+    assert [row["invariant"][:2] for row in breaches] == ["M1"]
     repaired = await conn.fetch("select what, was, now from penstock.reconcile()")
     assert [tuple(row) for row in repaired] == [("account.balance", "99", "100")]
     assert await conn.fetch("select * from penstock.check()") == []

@@ -1,6 +1,6 @@
-"""Races for credits: whoever comes first has them, an end counts once, and no sum is in doubt.
+"""Races for credits: the first transaction gets them, a finish counts once, every sum is certain.
 
-Some run twice, as in test_races.py: on our SQL, and on a naive variant, where the bad thing
+Some run twice, as in test_races.py: on our SQL, and on a naive variant, with which the harm
 happens.
 """
 
@@ -34,14 +34,14 @@ async def shop(conn: asyncpg.Connection, credits_: int, *, concurrency: int | No
 
 
 async def balance(conn: asyncpg.Connection) -> int:
-    found: int = await conn.fetchval("select balance from penstock.account where name = 'a'")
-    return found
+    credits_left: int = await conn.fetchval("select balance from penstock.account where name = 'a'")
+    return credits_left
 
 
 async def credits_of(conn: asyncpg.Connection, job: UUID) -> tuple[str, int, int]:
-    """Its status, and what of its price was charged and refunded."""
-    told = await factory.read(conn, job)
-    return told["status"], told["credits"]["charged"], told["credits"]["refunded"]
+    """Its status, and how much of its price was charged and refunded."""
+    job_json = await factory.read(conn, job)
+    return job_json["status"], job_json["credits"]["charged"], job_json["credits"]["refunded"]
 
 
 async def moves(conn: asyncpg.Connection, job: UUID) -> list[tuple[str, int]]:
@@ -51,8 +51,8 @@ async def moves(conn: asyncpg.Connection, job: UUID) -> list[tuple[str, int]]:
     return [(row["kind"], row["amount"]) for row in rows]
 
 
-async def verdict(told: list[Row]) -> str:
-    [row] = told
+async def verdict(rows: list[Row]) -> str:
+    [row] = rows
     answer: str = row["verdict"]
     return answer
 
@@ -63,7 +63,7 @@ async def start(conn: asyncpg.Connection, worker: int) -> Row:
 
 
 async def give_up(conn: asyncpg.Connection, worker: int) -> None:
-    """Upkeep takes it for lost, and ends what it ran."""
+    """Let upkeep take the worker for lost and settle its attempts."""
     await conn.execute(
         "update penstock.worker set beat_at = beat_at - interval '2 days' where id = $1", worker
     )
@@ -74,7 +74,7 @@ async def give_up(conn: asyncpg.Connection, worker: int) -> None:
 
 
 @pytest.mark.parametrize("late", ["succeeded", "failed", "cancelled", "retry"])
-async def test_a_late_end_after_a_refund_neither_charges_nor_delivers(
+async def test_a_late_result_after_a_refund_neither_charges_nor_delivers(
     conn: asyncpg.Connection, connect: Connect, late: str
 ) -> None:
     """G3, M4: the zombie comes back on a connection of its own."""
@@ -85,8 +85,8 @@ async def test_a_late_end_after_a_refund_neither_charges_nor_delivers(
     started = await start(zombie, worker)
     await give_up(conn, worker)
     assert await credits_of(conn, job) == ("failed", 0, PRICE)
-    told = await factory.finish(zombie, worker, [started], late, result={"image": 1})
-    assert await verdict(told) == "stale"
+    rows = await factory.finish(zombie, worker, [started], late, result={"image": 1})
+    assert await verdict(rows) == "stale"
     assert await credits_of(conn, job) == ("failed", 0, PRICE)
     assert (await factory.read(conn, job)).get("result") is None
     assert await moves(conn, job) == [("reserve", -PRICE), ("refund", PRICE)]
@@ -94,10 +94,10 @@ async def test_a_late_end_after_a_refund_neither_charges_nor_delivers(
 
 
 @pytest.mark.parametrize("late", ["succeeded", "failed", "cancelled", "retry", "timed_out"])
-async def test_a_late_end_after_success_does_not_refund(
+async def test_a_late_result_after_success_does_not_refund(
     conn: asyncpg.Connection, connect: Connect, late: str
 ) -> None:
-    """G3: the second start has delivered; the first one's word does not count."""
+    """G3: the second attempt has delivered; the result of the first does not count."""
     worker = await shop(conn, PRICE)
     job = await factory.submit(conn, account="a")
     zombie = await connect()
@@ -106,7 +106,7 @@ async def test_a_late_end_after_success_does_not_refund(
     other = await factory.worker(conn)
     new = await start(conn, other)
     assert (new["id"], new["attempt"]) == (job, 2)
-    for _ in range(2):  # before and after the other one has delivered
+    for _ in range(2):  # before and after the other attempt has delivered
         assert await verdict(await factory.finish(zombie, worker, [old], late)) == "stale"
         await factory.finish(conn, other, [new], result={"image": 2})
     assert await credits_of(conn, job) == ("succeeded", PRICE, 0)
@@ -119,7 +119,7 @@ async def test_a_late_end_after_success_does_not_refund(
 async def test_a_zombie_of_the_same_worker_is_fenced_by_its_attempt(
     conn: asyncpg.Connection, naive: bool
 ) -> None:
-    """G3: without the fence the failure of a start of before refunds what is being made."""
+    """G3: without the fence, the failure of an earlier attempt refunds the running one."""
     if naive:
         await spoil(
             conn,
@@ -136,23 +136,23 @@ async def test_a_zombie_of_the_same_worker_is_fenced_by_its_attempt(
     old = await start(conn, worker)
     await factory.finish(conn, worker, [old], "retry")
     new = await start(conn, worker)
-    told = await verdict(await factory.finish(conn, worker, [old], "failed"))
-    assert told == ("done" if naive else "stale")
-    told = await verdict(await factory.finish(conn, worker, [new]))
-    assert told == ("stale" if naive else "done")
+    answer = await verdict(await factory.finish(conn, worker, [old], "failed"))
+    assert answer == ("done" if naive else "stale")
+    answer = await verdict(await factory.finish(conn, worker, [new]))
+    assert answer == ("stale" if naive else "done")
     assert (await credits_of(conn, job))[0] == ("failed" if naive else "succeeded")
     assert await balance(conn) == (PRICE if naive else 0)
 
 
-# Two ends of one job
+# Two finishes of one job
 
 
 @pytest.mark.parametrize("first", ["succeeded", "failed"])
 @pytest.mark.parametrize("second", ["succeeded", "failed", "cancelled"])
-async def test_of_two_ends_at_once_one_counts(
+async def test_of_two_concurrent_finishes_one_counts(
     conn: asyncpg.Connection, connect: Connect, first: str, second: str
 ) -> None:
-    """G3: the other one does not wait, and finds it over when it asks again."""
+    """G3: the other one does not wait, and is stale when it is repeated."""
     worker = await shop(conn, PRICE)
     job = await factory.submit(conn, account="a")
     started = await start(conn, worker)
@@ -168,26 +168,28 @@ async def test_of_two_ends_at_once_one_counts(
     assert await balance(conn) == PRICE - charged
 
 
-async def test_of_many_ends_at_once_one_counts(conn: asyncpg.Connection, connect: Connect) -> None:
-    """G3: sixteen connections tell of twenty starts, each of them something else."""
+async def test_of_many_concurrent_finishes_one_counts(
+    conn: asyncpg.Connection, connect: Connect
+) -> None:
+    """G3: sixteen connections report twenty attempts, each with another outcome."""
     worker = await shop(conn, 20 * PRICE)
     jobs = [await factory.submit(conn, account="a") for _ in range(20)]
     started = await factory.claim(conn, worker, limit=20)
     outcomes = ["succeeded", "failed", "cancelled", "timed_out"]
 
-    async def tell(n: int) -> list[UUID]:
+    async def report(n: int) -> list[UUID]:
         mine = await connect()
         done, left = [], list(started)
         while left:
-            told = await factory.finish(mine, worker, left, outcomes[n % 4])
-            done += [row["job_id"] for row in told if row["verdict"] == "done"]
-            busy = {row["job_id"] for row in told if row["verdict"] == "busy"}
+            rows = await factory.finish(mine, worker, left, outcomes[n % 4])
+            done += [row["job_id"] for row in rows if row["verdict"] == "done"]
+            busy = {row["job_id"] for row in rows if row["verdict"] == "busy"}
             left = [row for row in left if row["id"] in busy]
         return done
 
-    done = await asyncio.gather(*(tell(n) for n in range(16)))
+    done = await asyncio.gather(*(report(n) for n in range(16)))
     ends = Counter(job for each in done for job in each)
-    # One that has timed out once may go on, and ends when it is told for the next time.
+    # A job that has timed out once may go on, and finishes when it is reported for the second time.
     assert all(n == 1 for n in ends.values()), ends
     await give_up(conn, worker)
     other = await factory.worker(conn)
@@ -231,21 +233,21 @@ async def test_a_cancel_that_meets_a_finish_waits_and_changes_nothing(
     ("outcome", "units", "charged"),
     [("succeeded", None, PRICE), ("retry", 3, 3), ("retry", None, 0), ("failed", 3, 0)],
 )
-async def test_a_finish_that_meets_a_cancel_is_told_again_and_ends_it_once(
+async def test_a_finish_that_meets_a_cancel_is_repeated_and_settles_once(
     conn: asyncpg.Connection,
     connect: Connect,
     outcome: str,
     units: int | None,
     charged: int,
 ) -> None:
-    """G3, G4, G13: success that was under way is paid; what is given up, by what it delivered."""
+    """G3, G4, G13: a success is charged in full; a cancelled job for what it delivered."""
     worker = await shop(conn, PRICE)
     job = await factory.submit(conn, account="a")
     started = await start(conn, worker)
     canceller = await connect()
 
     async def finish() -> str:
-        told: str = await conn.fetchval(
+        answer: str = await conn.fetchval(
             "select verdict from penstock.finish_jobs($1, $2, $3, $4, p_units => $5)",
             worker,
             [job],
@@ -253,7 +255,7 @@ async def test_a_finish_that_meets_a_cancel_is_told_again_and_ends_it_once(
             [outcome],
             [units],
         )
-        return told
+        return answer
 
     async with canceller.transaction():
         assert await cancel(canceller, job) == "running"
@@ -266,7 +268,7 @@ async def test_a_finish_that_meets_a_cancel_is_told_again_and_ends_it_once(
 
 
 @pytest.mark.parametrize("concurrency", [None, 1], ids=["free", "limited"])
-async def test_a_claim_goes_past_what_is_being_cancelled(
+async def test_a_claim_skips_a_job_that_is_being_cancelled(
     conn: asyncpg.Connection, connect: Connect, concurrency: int | None
 ) -> None:
     """G3, G13"""
@@ -284,10 +286,10 @@ async def test_a_claim_goes_past_what_is_being_cancelled(
 
 
 @pytest.mark.parametrize("concurrency", [None, 1], ids=["free", "limited"])
-async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_end(
+async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_stop(
     conn: asyncpg.Connection, connect: Connect, concurrency: int | None
 ) -> None:
-    """G3, G13: nothing is given back before it has ended."""
+    """G3, G13: nothing is refunded before it has finished."""
     worker = await shop(conn, PRICE, concurrency=concurrency)
     job = await factory.submit(conn, account="a")
     claimer, canceller = await connect(), await connect()
@@ -309,8 +311,8 @@ async def test_many_cancels_of_one_job_refund_once(
     await shop(conn, PRICE)
     job = await factory.submit(conn, account="a")
     callers = [await connect() for _ in range(16)]
-    told = await asyncio.gather(*(cancel(caller, job) for caller in callers))
-    assert set(told) == {"cancelled"}
+    statuses = await asyncio.gather(*(cancel(caller, job) for caller in callers))
+    assert set(statuses) == {"cancelled"}
     assert await moves(conn, job) == [("reserve", -PRICE), ("refund", PRICE)]
     assert await balance(conn) == PRICE
 
@@ -319,7 +321,7 @@ async def test_many_cancels_of_one_job_refund_once(
 
 
 async def passes(call: Awaitable[object]) -> bool:
-    """Whether it was not refused for want of credits."""
+    """Whether it was not refused for lack of credits."""
     try:
         await call
     except asyncpg.PostgresError as error:
@@ -338,7 +340,7 @@ async def test_with_credits_for_half_of_them_half_of_the_submits_pass(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G1, G2: sixteen connections at once."""
-    if naive:  # looks first, and takes then
+    if naive:  # reads the balance first, and takes the credits afterwards
         await spoil(
             conn, "credits.sql:_book", ("      and a.balance + t.total >= 0 -- guard: enough\n", "")
         )
@@ -352,12 +354,12 @@ async def test_with_credits_for_half_of_them_half_of_the_submits_pass(
 
 
 async def _without_constraints(conn: asyncpg.Connection) -> None:
-    """The second line of defence, which would stop the naive one with an ugly error."""
+    """Drop the constraints that would stop the naive variant as a second line of defence."""
     await conn.execute("alter table penstock.ledger drop constraint balance_not_negative")
     await conn.execute("alter table penstock.account drop constraint balance_not_negative")
 
 
-async def test_submits_that_wait_for_a_grant_pass_as_far_as_it_goes(
+async def test_submits_that_wait_for_a_grant_pass_until_it_is_spent(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """G1, G2: an empty account; the grant is committed while sixteen wait for it."""
@@ -376,7 +378,7 @@ async def test_submits_that_wait_for_a_grant_pass_as_far_as_it_goes(
 async def test_submits_beside_grants_from_many_connections_pass_as_often_as_was_paid(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """G1, G2: every grant pays for one, and told twice it still does."""
+    """G1, G2: every grant pays for one job, and a repeated grant for no more."""
     await shop(conn, 0)
 
     async def pay(n: int) -> int:
@@ -399,7 +401,7 @@ async def test_submits_beside_grants_from_many_connections_pass_as_often_as_was_
 async def test_submits_that_meet_a_refund_pass_when_it_is_committed(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """G2, G3: what a failure gives back can be spent, by one of them."""
+    """G2, G3: the refund of a failure can be spent, by one of them."""
     worker = await shop(conn, PRICE)
     await factory.submit(conn, account="a")
     started = await start(conn, worker)
@@ -428,8 +430,8 @@ async def test_one_reference_from_many_connections_counts_once(
         await conn.execute("select penstock.deduct_credits('a', 4, null, 'r')")
         call = ("select penstock.refund_credits('a', 'r')",)
     callers = [await connect() for _ in range(16)]
-    told = await asyncio.gather(*(caller.fetchval(*call) for caller in callers))
-    assert sorted(answer["replayed"] for answer in told) == [False] + [True] * 15
+    answers = await asyncio.gather(*(caller.fetchval(*call) for caller in callers))
+    assert sorted(answer["replayed"] for answer in answers) == [False] + [True] * 15
     assert await balance(conn) == {"grant": PRICE + 4, "deduct": PRICE - 4, "refund": PRICE}[kind]
 
 

@@ -1,4 +1,4 @@
-"""Plans and the accounts that follow them: a change applies at once to what waits and runs."""
+"""Plans and the accounts that have them: a change applies at once to waiting and running jobs."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def submit_for(conn: asyncpg.Connection, account: str, many: int) -> None:
     await factory.submit_rows(conn, [{"kind": "q", "account": account, "payload": {"n": 1}}] * many)
 
 
-async def test_the_first_plan_declared_is_the_default_until_another_says_so(
+async def test_the_first_plan_declared_is_the_default_until_another_is_declared_so(
     conn: asyncpg.Connection,
 ) -> None:
     declare = "select penstock.declare_plan($1, $2)"
@@ -61,7 +61,7 @@ async def test_with_no_plan_declared_an_account_has_no_limits(conn: asyncpg.Conn
         ("default", ["yes", 1]),
     ],
 )
-async def test_a_bad_option_of_a_plan_is_named(
+async def test_an_invalid_option_of_a_plan_is_named(
     conn: asyncpg.Connection, option: str, values: list[Any]
 ) -> None:
     await factory.plan(conn)
@@ -82,18 +82,18 @@ async def test_strict_accounts_must_be_made_before_they_submit(conn: asyncpg.Con
     await conn.execute("update penstock.setting set accounts_strict = true")
     await create(conn, "known")
     before = await factory.contents(conn)
-    with refused(404, "unknown_account", "account") as told:
+    with refused(404, "unknown_account", "account") as error:
         await factory.submit_rows(
             conn, [{"kind": "q", "account": "known"}, {"kind": "q", "account": "unknown"}]
         )
-    assert told["account"] == "unknown"
-    assert "create it first" in told["hint"]
+    assert error["account"] == "unknown"
+    assert "create it first" in error["hint"]
     assert await factory.contents(conn) == before
     await factory.submit(conn, account="known")
-    await factory.submit(conn)  # for nobody
+    await factory.submit(conn)  # without an account
 
 
-async def test_an_account_is_made_once_and_only_with_a_plan_there_is(
+async def test_an_account_is_created_once_and_only_with_a_known_plan(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.plan(conn, "pro")
@@ -113,7 +113,7 @@ async def test_an_account_is_made_once_and_only_with_a_plan_there_is(
         await edit_plan(conn, "gold", concurrency=1)
 
 
-async def test_a_new_plan_priority_counts_for_what_waits_and_what_comes(
+async def test_a_new_plan_priority_counts_for_waiting_and_later_jobs(
     conn: asyncpg.Connection,
 ) -> None:
     """G8, G5: plans are configuration."""
@@ -127,7 +127,9 @@ async def test_a_new_plan_priority_counts_for_what_waits_and_what_comes(
 
 
 @pytest.mark.parametrize("by", ["edit", "declare", "plan of the account"])
-async def test_a_higher_limit_opens_what_waits_at_once(conn: asyncpg.Connection, by: str) -> None:
+async def test_a_higher_limit_lets_waiting_jobs_start_at_once(
+    conn: asyncpg.Connection, by: str
+) -> None:
     """G8: no migration, no restart."""
     await factory.queue(conn)
     await factory.plan(conn, "pro", concurrency=3)
@@ -144,7 +146,7 @@ async def test_a_higher_limit_opens_what_waits_at_once(conn: asyncpg.Connection,
     assert len(await factory.claim(conn, worker, limit=10)) == 2
 
 
-async def test_a_lower_limit_lets_run_what_runs_and_starts_no_more(
+async def test_a_lower_limit_lets_running_jobs_go_on_and_starts_no_more(
     conn: asyncpg.Connection,
 ) -> None:
     """G8"""
@@ -154,18 +156,18 @@ async def test_a_lower_limit_lets_run_what_runs_and_starts_no_more(
     await submit_for(conn, "u1", 6)
     running = await factory.claim(conn, worker, limit=10)
     await edit_plan(conn, "free", concurrency=1)
-    for start in running:
+    for attempt in running:
         assert await factory.claim(conn, worker, limit=10) == []
-        await factory.finish(conn, worker, [start])
+        await factory.finish(conn, worker, [attempt])
     assert len(await factory.claim(conn, worker, limit=10)) == 1
-    await edit_plan(conn, "free", concurrency=None)  # back to what is declared
+    await edit_plan(conn, "free", concurrency=None)  # back to the declared value
     assert len(await factory.claim(conn, worker, limit=10)) == 2
 
 
-async def test_an_account_that_gets_its_first_limit_counts_what_it_has(
+async def test_an_account_that_gets_its_first_limit_counts_its_jobs(
     conn: asyncpg.Connection,
 ) -> None:
-    """G8: what waits in no lane moves into one, what runs takes its slots."""
+    """G8: jobs that wait in no lane move into one, and running jobs take slots."""
     await factory.queue(conn, "q", delay_seconds=0)
     await factory.queue(conn, "r")
     await factory.plan(conn)

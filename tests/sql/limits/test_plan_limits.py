@@ -1,4 +1,4 @@
-"""What plans give and allow: submits per hour, a first job in front, priority, at once."""
+"""What plans grant and limit: submits per hour, a first job in front, priority, concurrency."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -17,28 +17,28 @@ from support.shapes import Connect
 async def test_submits_an_hour_are_counted_in_a_window_that_slides(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """G7: the refusal says when the next will pass, and then it does."""
+    """G7: the refusal says when the next submit will be accepted, and then it is."""
     await factory.queue(conn)
     await factory.plan(conn, per_hour=3)
     for _ in range(3):
         await factory.submit(conn, account="u1")
         await clock.advance("10m")
-    with refused(429, "rate_limited", "account") as told:
+    with refused(429, "rate_limited", "account") as error:
         await factory.submit(conn, account="u1")
-    assert told["retry_after"] == pytest.approx(1_800, abs=5)
+    assert error["retry_after"] == pytest.approx(1_800, abs=5)
     await clock.advance("29m")
-    with refused(429, "rate_limited", "account") as told:
+    with refused(429, "rate_limited", "account") as error:
         await factory.submit(conn, account="u1")
     now = await conn.fetchval("select penstock.clock()")
-    assert 0 < told["retry_after"] <= 60
-    assert datetime.fromisoformat(told["next_at"]) - now < timedelta(minutes=1)
-    await clock.advance(told["retry_after"])
+    assert 0 < error["retry_after"] <= 60
+    assert datetime.fromisoformat(error["next_at"]) - now < timedelta(minutes=1)
+    await clock.advance(error["retry_after"])
     await factory.submit(conn, account="u1")
     with refused(429, "rate_limited", "account"):
         await factory.submit(conn, account="u1")
 
 
-async def test_what_was_not_accepted_does_not_count(conn: asyncpg.Connection) -> None:
+async def test_submits_that_were_not_accepted_do_not_count(conn: asyncpg.Connection) -> None:
     """G7"""
     await factory.queue(conn)
     await factory.plan(conn, per_hour=2)
@@ -65,7 +65,7 @@ async def splitting(conn: asyncpg.Connection, *, per_hour: int) -> None:
 
 
 async def ask(conn: asyncpg.Connection, number: int) -> Any:
-    """One request for so many, as an account's own key submits it."""
+    """One request for so many, as an account key submits it."""
     return await conn.fetchval(
         "select penstock.submit_job('q', jsonb_build_object('n', $1::integer), account => 'u1')",
         number,
@@ -80,16 +80,16 @@ async def used(conn: asyncpg.Connection) -> int:
 async def test_each_piece_of_a_split_request_counts_in_the_hour(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """G7, G11: all or nothing, and the refusal says when the whole request will pass."""
+    """G7, G11: all or nothing, and the refusal says when the whole request will be accepted."""
     await splitting(conn, per_hour=5)
     await ask(conn, 8)
     assert await used(conn) == 2
     await clock.advance("10m")
     await ask(conn, 5)
     assert await used(conn) == 4
-    with refused(429, "rate_limited", "account") as told:
+    with refused(429, "rate_limited", "account") as error:
         await ask(conn, 8)
-    assert told["retry_after"] == pytest.approx(3_000, abs=5)
+    assert error["retry_after"] == pytest.approx(3_000, abs=5)
     assert await conn.fetchval("select count(*) from penstock.job") == 4
     await ask(conn, 1)
     assert await used(conn) == 5
@@ -98,21 +98,21 @@ async def test_each_piece_of_a_split_request_counts_in_the_hour(
     assert await used(conn) == 5
 
 
-async def test_a_request_of_more_pieces_than_an_hour_allows_is_told_so(
+async def test_the_refusal_of_more_pieces_than_an_hour_allows_says_so(
     conn: asyncpg.Connection,
 ) -> None:
-    """G7, G11: it would never pass, so no time is named."""
+    """G7, G11: it would never be accepted, so no time is named."""
     await splitting(conn, per_hour=5)
-    with refused(429, "rate_limited", "account") as told:
+    with refused(429, "rate_limited", "account") as error:
         await ask(conn, 21)
-    assert "allows 5 jobs an hour, and this asks for 6 at once" in told["message"]
-    assert "next_at" not in told
-    assert "retry_after" not in told
+    assert "allows 5 jobs an hour, and this submit has 6" in error["message"]
+    assert "next_at" not in error
+    assert "retry_after" not in error
     assert await conn.fetchval("select count(*) from penstock.job") == 0
     await ask(conn, 20)
 
 
-async def test_racing_split_requests_never_pass_more_pieces_than_the_hour_allows(
+async def test_racing_split_requests_never_submit_more_pieces_than_the_hour_allows(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """G7, G11, R-S21"""
@@ -142,16 +142,18 @@ async def test_a_retry_of_a_piece_counts_as_one(conn: asyncpg.Connection) -> Non
     assert await used(conn) == 3
 
 
-async def test_more_than_an_hour_allows_is_told_so(conn: asyncpg.Connection) -> None:
+async def test_the_refusal_of_more_jobs_than_an_hour_allows_says_so(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn)
     await factory.plan(conn, per_hour=3)
-    with refused(429, "rate_limited", "account") as told:
+    with refused(429, "rate_limited", "account") as error:
         await factory.submit_rows(conn, [{"kind": "q", "account": "u1"}] * 4)
-    assert "at once" in told["message"]
-    assert "next_at" not in told
+    assert "allows 3 jobs an hour, and this submit has 4" in error["message"]
+    assert "next_at" not in error
 
 
-async def test_racing_submits_never_pass_more_than_the_hour_allows(
+async def test_racing_submits_never_make_more_jobs_than_the_hour_allows(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     """G7, R-S21"""
@@ -188,7 +190,7 @@ async def test_an_old_snapshot_does_not_count_too_little(
     await old.rollback()
 
 
-async def test_another_plan_counts_what_was_submitted_before(conn: asyncpg.Connection) -> None:
+async def test_another_plan_counts_earlier_submits(conn: asyncpg.Connection) -> None:
     """G8"""
     await factory.queue(conn)
     await factory.plan(conn, "free", per_hour=2)
@@ -212,14 +214,14 @@ async def test_another_plan_counts_what_was_submitted_before(conn: asyncpg.Conne
     assert (pro["per_hour"], pro["overrides"], pro["accounts"]) == (4, {}, 1)
 
 
-async def test_the_first_job_ever_goes_in_front_and_no_other(conn: asyncpg.Connection) -> None:
+async def test_only_the_first_job_ever_starts_before_others(conn: asyncpg.Connection) -> None:
     """G5, R-S10"""
     await factory.queue(conn)
     await factory.plan(conn, priority=50, first_job=-20)
     jobs = await factory.submit_rows(conn, [{"kind": "q", "account": "u1"}] * 3)
     jobs.append(await factory.submit(conn, account="u1"))
-    found = [await factory.read(conn, job) for job in jobs]
-    assert [(job["priority"], job["first_job"]) for job in found] == [
+    read = [await factory.read(conn, job) for job in jobs]
+    assert [(job["priority"], job["first_job"]) for job in read] == [
         (30, True),
         (50, False),
         (50, False),
@@ -255,21 +257,21 @@ async def test_a_retry_of_the_first_job_is_not_first_again(conn: asyncpg.Connect
 
 @pytest.mark.parametrize("order", ["strict", "aging"])
 @pytest.mark.parametrize("concurrency", [None, 1])
-async def test_a_change_of_plan_moves_what_waits(
+async def test_a_change_of_plan_moves_waiting_jobs(
     conn: asyncpg.Connection, order: str, concurrency: int | None
 ) -> None:
-    """G5, G8: queued and scheduled jobs, but none whose priority was said."""
+    """G5, G8: queued and scheduled jobs, except those whose caller gave a priority."""
     await factory.queue(conn, order=order)
     limit: dict[str, Any] = {} if concurrency is None else {"concurrency": concurrency}
     await factory.plan(conn, "free", priority=50, **limit)
     await factory.plan(conn, "pro", default=False, priority=10, **limit)
-    said = await factory.submit(conn, account="u1", priority=55)
+    given = await factory.submit(conn, account="u1", priority=55)
     mine = await factory.submit(conn, account="u1")
     later = await factory.submit(conn, account="u1", delay_seconds=60)
     other = await factory.submit(conn, account="u2", priority=40)
     await conn.execute("select penstock.set_account_plan('u1', 'pro')")
-    found = {job: (await factory.read(conn, job))["priority"] for job in (said, mine, later)}
-    assert found == {said: 55, mine: 10, later: 10}
+    priorities = {job: (await factory.read(conn, job))["priority"] for job in (given, mine, later)}
+    assert priorities == {given: 55, mine: 10, later: 10}
     worker = await factory.worker(conn)
     [row] = await factory.claim(conn, worker)
     assert row["id"] == mine
@@ -279,7 +281,9 @@ async def test_a_change_of_plan_moves_what_waits(
     assert row["id"] == other
 
 
-async def test_the_plans_of_the_document_give_its_priorities(conn: asyncpg.Connection) -> None:
+async def test_the_plans_of_the_requirements_give_their_priorities(
+    conn: asyncpg.Connection,
+) -> None:
     """G5, G6"""
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('video', 'q', '{\"priority_offset\": 10}')")
@@ -293,8 +297,8 @@ async def test_the_plans_of_the_document_give_its_priorities(conn: asyncpg.Conne
             await factory.submit(conn, kind, account=name)
             for kind in ("q", "q", "video", *["q"] * 3)
         ]
-        found = [(await factory.read(conn, job))["priority"] for job in jobs[:3]]
-        assert found == [priority - 20, priority, priority + 10]
+        priorities = [(await factory.read(conn, job))["priority"] for job in jobs[:3]]
+        assert priorities == [priority - 20, priority, priority + 10]
     rows = await factory.claim(conn, await factory.worker(conn), limit=100)
     running = [row["account"] for row in rows]
     assert {name: running.count(name) for name in plans} == {

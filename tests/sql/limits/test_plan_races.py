@@ -1,4 +1,4 @@
-"""Plans and payers beside an app's open transaction: nobody else waits for it."""
+"""Plans and payments beside an app's open transaction: no other session waits for it."""
 
 import asyncpg
 import pytest
@@ -50,7 +50,7 @@ async def test_a_change_of_plan_does_not_stop_queues_for_a_job_that_an_app_holds
         await does_not_wait(conn, Step(operator, change))
 
 
-async def test_pruning_goes_on_beside_a_submit_that_is_counted(
+async def test_pruning_does_not_wait_for_a_submit_that_is_counted(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     """M14"""
@@ -74,11 +74,11 @@ async def test_imported_jobs_were_counted_and_paid_before(conn: asyncpg.Connecti
     for number, line in enumerate(lines):
         line["job"]["id"] = f"0199a000-0000-7000-8000-00000000000{number}"
         assert await conn.fetchval("select penstock.import_job($1)", line)
-    found = await conn.fetch("select reserved from penstock.job order by id limit 2")
-    assert [row["reserved"] for row in found] == [0, 0]
+    rows = await conn.fetch("select reserved from penstock.job order by id limit 2")
+    assert [row["reserved"] for row in rows] == [0, 0]
 
 
-async def test_a_file_from_before_there_were_credits_can_be_imported(
+async def test_an_export_from_before_there_were_credits_can_be_imported(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -91,7 +91,7 @@ async def test_a_file_from_before_there_were_credits_can_be_imported(
 
 
 async def test_a_long_batch_is_cancelled_at_once(conn: asyncpg.Connection) -> None:
-    """G13: waiting and running ones, of several accounts, with their credits."""
+    """G13: waiting and running jobs, of several accounts, with their credits."""
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1)
     for name in "ab":
@@ -102,15 +102,15 @@ async def test_a_long_batch_is_cancelled_at_once(conn: asyncpg.Connection) -> No
     worker = await factory.worker(conn)
     running = await factory.claim(conn, worker, limit=10)
     batch = await conn.fetchval("select id from penstock.batch")
-    found = await conn.fetchval("select penstock.cancel_batch($1)", batch)
-    assert (found["cancelled"], found["running"]) == (58, 2)
+    answer = await conn.fetchval("select penstock.cancel_batch($1)", batch)
+    assert (answer["cancelled"], answer["running"]) == (58, 2)
     await factory.finish(conn, worker, running, "cancelled")
     rows = await conn.fetch("select balance from penstock.account where name is not null")
     assert [row["balance"] for row in rows] == [100, 100]
 
 
 @pytest.mark.parametrize("progress", [{"done": "half", "total": 2}, {"done": 1, "total": 0}])
-async def test_odd_progress_does_not_hide_a_batch(
+async def test_malformed_progress_does_not_break_reading_a_batch(
     conn: asyncpg.Connection, progress: dict[str, object]
 ) -> None:
     await factory.queue(conn)
@@ -124,5 +124,5 @@ async def test_odd_progress_does_not_hide_a_batch(
         row["id"],
         progress,
     )
-    found = await conn.fetchval("select penstock.read_batch(id) from penstock.batch")
-    assert found["progress"]["done"] == 0
+    answer = await conn.fetchval("select penstock.read_batch(id) from penstock.batch")
+    assert answer["progress"]["done"] == 0

@@ -1,4 +1,4 @@
-"""Races around limits: no start beyond one, whatever is counted, changed or introduced meanwhile.
+"""Races around limits: none is exceeded, whatever is counted, changed or introduced meanwhile.
 
 As in test_races.py, each test also runs on a naive variant, where the limit is exceeded.
 """
@@ -19,7 +19,7 @@ async def running(conn: asyncpg.Connection) -> int:
 
 
 async def set_plan(conn: asyncpg.Connection, account: str, **options: Any) -> None:
-    """Give an account that had none a plan with these options."""
+    """Give an account without a plan one with these options."""
     await factory.plan(conn, "limited", default=False, **options)
     await conn.execute("select penstock.set_account_plan($1, 'limited')", account)
 
@@ -114,11 +114,11 @@ async def test_a_first_limit_of_a_queue_counts_the_claims_under_way(
 
 
 @both
-async def test_a_job_submitted_before_its_account_got_a_limit_is_put_into_a_lane_by_the_claim(
+async def test_a_claim_puts_a_job_submitted_before_its_accounts_limit_into_a_lane(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G6"""
-    if naive:  # takes what is in no lane for free
+    if naive:  # treats jobs in no lane as free of limits
         await spoil(conn, "claim.sql:claim_jobs", ("exit when v_owners is null", "exit"))
     await factory.queue(conn)
     worker = await factory.worker(conn)
@@ -134,11 +134,11 @@ async def test_a_job_submitted_before_its_account_got_a_limit_is_put_into_a_lane
 
 
 @both
-async def test_a_stray_job_of_a_busy_account_stands_in_nobodys_way(
+async def test_a_stray_job_of_a_locked_account_blocks_no_other_job(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G6: while an app's transaction holds its account, it can neither start nor join its lane."""
-    if naive:  # starts it all the same
+    if naive:  # starts it nevertheless
         await spoil(
             conn,
             "choose.sql:_hold_plain",
@@ -186,10 +186,10 @@ async def test_a_first_limit_of_an_account_counts_the_claims_under_way(
 
 
 @both
-async def test_a_submit_that_looked_before_the_limit_came_does_not_judge_the_lane(
+async def test_a_submit_that_read_its_account_before_the_limit_does_not_open_the_lane(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
-    """G6: it has no lock on that account, so a finish could pass it by."""
+    """G6: it has no lock on that account, so a concurrent finish could leave the lane closed."""
     if naive:
         await spoil(conn, "submit.sql:_submit_jobs", ("if v_strays is not null", "if false"))
     await factory.queue(conn)
@@ -204,7 +204,7 @@ async def test_a_submit_that_looked_before_the_limit_came_does_not_judge_the_lan
             await factory.submit(app, account="held")
             both_accounts = [{"kind": "q", "account": name} for name in ("a", "held")]
             submit = Step(submitter, factory.submit_rows(submitter, both_accounts))
-            assert await submit.waits(conn)  # it has looked: "a" has no limit
+            assert await submit.waits(conn)  # it has read that "a" has no limit
             await conn.execute("select penstock.set_account_plan('a', 'limited')")
             await factory.finish(finisher, worker, [started])
         job, _ = await submit
@@ -214,10 +214,10 @@ async def test_a_submit_that_looked_before_the_limit_came_does_not_judge_the_lan
 
 
 @both
-async def test_a_start_older_than_its_accounts_limit_ends_like_any_other(
+async def test_an_attempt_older_than_its_accounts_limit_settles_like_any_other(
     conn: asyncpg.Connection, naive: bool
 ) -> None:
-    """Its worker was told of no slot, and names none; the limit has counted it since."""
+    """Its worker was given no slot, and names none; the limit has counted it since."""
     if naive:
         await spoil(conn, "finish.sql:_settle_jobs", ("if p_accounts is not null", "if false"))
     await factory.queue(conn)

@@ -1,6 +1,6 @@
-"""Who may wait for whom: an app's open transaction stops nobody else, and nothing deadlocks.
+"""Which session may wait for which: an app's open transaction stops no other, nothing deadlocks.
 
-As in test_races.py, each test also runs on a naive variant, where the bad thing happens.
+As in test_races.py, each test also runs on a naive variant, where the harm happens.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from support.shapes import Connect
 from support.waiting import eventually
 
 
-async def ended(*steps: Step[Any]) -> list[Any]:
-    """What each came to, errors among it."""
+async def outcomes_of(*steps: Step[Any]) -> list[Any]:
+    """What each step returned or raised."""
     return await asyncio.gather(*steps, return_exceptions=True)
 
 
@@ -43,7 +43,7 @@ async def test_a_finish_does_not_wait_for_apps_that_have_submitted_and_not_commi
     for account in ("a", "b", "c", None):
         await factory.submit(conn, account=account)
     started = await factory.claim(conn, worker, limit=4)
-    busy = [start for start in started if start["account"] in ("a", "b")]
+    busy = [row for row in started if row["account"] in ("a", "b")]
     one, other, finisher = [await connect() for _ in range(3)]
     async with one.transaction(), other.transaction():
         await factory.submit(one, account="a")
@@ -51,9 +51,9 @@ async def test_a_finish_does_not_wait_for_apps_that_have_submitted_and_not_commi
         finish = Step(finisher, factory.finish(finisher, worker, started))
         assert await finish.waits(conn) is naive
         if not naive:
-            owners = {start["id"]: start["account"] for start in started}
-            told = {owners[row["job_id"]]: row["verdict"] for row in await finish}
-            assert told == {"a": "busy", "b": "busy", "c": "done", None: "done"}
+            owners = {row["id"]: row["account"] for row in started}
+            verdicts = {owners[row["job_id"]]: row["verdict"] for row in await finish}
+            assert verdicts == {"a": "busy", "b": "busy", "c": "done", None: "done"}
             again = await factory.finish(finisher, worker, busy[:1])
             assert [row["verdict"] for row in again] == ["busy"]
     await finish
@@ -82,7 +82,7 @@ async def test_two_submits_in_one_transaction_do_not_deadlock_with_a_finish(
     finish = Step(finisher, factory.finish(finisher, worker, started))
     assert await finish.waits(conn) is naive  # naive: it has "a", and wants "b"
     submit = Step(app, factory.submit(app, account="a"))
-    assert deadlocked(await ended(submit, finish)) is naive
+    assert deadlocked(await outcomes_of(submit, finish)) is naive
     await transaction.rollback()
 
 
@@ -103,11 +103,11 @@ async def test_a_finish_does_not_wait_for_an_app_that_has_asked_to_cancel_one_of
         finish = Step(finisher, factory.finish(finisher, worker, started, "retry"))
         assert await finish.waits(conn) is naive
         if not naive:
-            told = {row["job_id"]: row["verdict"] for row in await finish}
-            assert told == {held: "busy", other: "done"}
+            verdicts = {row["job_id"]: row["verdict"] for row in await finish}
+            assert verdicts == {held: "busy", other: "done"}
     await finish
     if not naive:
-        rest = [start for start in started if start["id"] == held]
+        rest = [row for row in started if row["id"] == held]
         [row] = await factory.finish(conn, worker, rest, "retry")
         assert (row["verdict"], row["status"]) == ("done", "cancelled")
 
@@ -116,7 +116,7 @@ async def test_a_finish_does_not_wait_for_an_app_that_has_asked_to_cancel_one_of
 async def test_a_report_and_a_recovery_of_the_same_jobs_do_not_deadlock(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    """S12: a report ends some jobs and gives others back; a recovery takes them all in order."""
+    """S12: a report finishes some jobs and releases others; a recovery takes all in order."""
     if naive:
         await let_finishes_wait_for_jobs(conn)
     await factory.queue(conn)
@@ -140,11 +140,11 @@ async def test_a_report_and_a_recovery_of_the_same_jobs_do_not_deadlock(
         assert await report.waits(conn) is naive  # it has the second, waits for the third
         recovery = Step(upkeep, factory.recover(upkeep))
         assert await recovery.waits(conn) is naive  # it has the first, waits for the second
-    assert deadlocked(await ended(report, recovery)) is naive
+    assert deadlocked(await outcomes_of(report, recovery)) is naive
 
 
 async def let_finishes_wait_for_jobs(conn: asyncpg.Connection) -> None:
-    """A naive variant: who ends or gives back a start waits for whoever has its job."""
+    """A naive variant: a session that settles an attempt waits for whichever holds its job."""
     await spoil(
         conn,
         "finished.sql:_move_to_finished",
@@ -157,7 +157,7 @@ async def let_finishes_wait_for_jobs(conn: asyncpg.Connection) -> None:
 async def test_expiring_a_job_does_not_deadlock_with_a_claim_of_it(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    """The one holds the job and waits for the queue's counter, the other the counter."""
+    """One holds the job and waits for the queue's counter, the other holds the counter."""
     if naive:  # takes the job before it knows whether it can have its account
         await spoil(
             conn,
@@ -178,7 +178,7 @@ async def test_expiring_a_job_does_not_deadlock_with_a_claim_of_it(
             assert await waiting.waits(conn)
         claim = Step(one, factory.claim(one, worker, limit=2))
         if naive:
-            assert deadlocked(await ended(claim, waiting))
+            assert deadlocked(await outcomes_of(claim, waiting))
         else:
             assert len(await claim) == 1
     if not naive:
@@ -190,7 +190,7 @@ async def test_expiring_a_job_does_not_deadlock_with_a_claim_of_it(
 
 
 @both
-async def test_a_claim_that_may_wait_gets_what_a_busy_account_has(
+async def test_a_claim_that_may_wait_gets_the_jobs_of_a_locked_account(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     if naive:
@@ -211,7 +211,7 @@ async def test_a_claim_that_may_wait_gets_what_a_busy_account_has(
 
 
 async def let_claims_never_wait(conn: asyncpg.Connection) -> None:
-    """A naive variant: the second try skips what is locked, as the first."""
+    """A naive variant: the second try skips locked rows, as the first does."""
     await spoil(conn, "lanes.sql:_await_lane", ("for no key update", ""))
 
 
@@ -220,7 +220,7 @@ async def let_claims_never_wait(conn: asyncpg.Connection) -> None:
 async def test_sixteen_submitters_on_one_account_do_not_starve_the_claim(
     conn: asyncpg.Connection, connect: Connect, database: str, naive: bool
 ) -> None:
-    """E9: one that only skips what is locked came back empty 761 times of 814."""
+    """E9: a claim that only skips locked rows came back empty 761 times of 814."""
     if naive:
         await let_claims_never_wait(conn)
     await factory.queue(conn)
@@ -244,10 +244,10 @@ async def test_sixteen_submitters_on_one_account_do_not_starve_the_claim(
 
 
 @both
-async def test_a_cancel_of_a_job_that_is_being_given_back_does_not_deadlock_with_its_next_claim(
+async def test_a_cancel_of_a_job_that_is_being_released_does_not_deadlock_with_its_next_claim(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
-    """G13: found by the storm. The one has the job and wants its account, the other vice versa."""
+    """G13: found by the storm. One has the job and wants its account, the other the reverse."""
     if naive:  # goes for a running job without its account
         await spoil(
             conn,
@@ -260,7 +260,7 @@ async def test_a_cancel_of_a_job_that_is_being_given_back_does_not_deadlock_with
     job = await factory.submit(conn, account="a")
     started = await factory.claim(conn, worker)
     finisher, app, other, claimer = [await connect() for _ in range(4)]
-    # Each waits for the one before, as Postgres queues them up.
+    # Each waits for the one before, in the order of Postgres's lock queue.
     async with other.transaction():
         async with finisher.transaction():
             await factory.finish(finisher, worker, started, "released")
@@ -276,19 +276,19 @@ async def test_a_cancel_of_a_job_that_is_being_given_back_does_not_deadlock_with
 
         if not naive:
             await eventually(cancel_goes_on, "the cancel to have the account")
-            if cancel._task.done():  # it was quicker than the other one, and there was no race
+            if cancel._task.done():  # it was quicker than the other session, so there was no race
                 assert await factory.status(conn, job) == "cancelled"
                 return
-        begun = claimer.transaction()
-        await begun.start()
+        holding = claimer.transaction()
+        await holding.start()
         hold = Step(claimer, claimer.execute("select from penstock.account for no key update"))
         assert await hold.waits(conn) is not naive
     if naive:
         assert await cancel.waits(conn)  # it has the job now, queued, and wants the account
         claim = Step(claimer, factory.claim(claimer, worker))
-        assert deadlocked(await ended(cancel, claim))
+        assert deadlocked(await outcomes_of(cancel, claim))
     else:
-        await ended(cancel, hold)
+        await outcomes_of(cancel, hold)
         assert await factory.claim(claimer, worker) == []
         assert await factory.status(conn, job) == "cancelled"
-    await begun.rollback()
+    await holding.rollback()

@@ -307,7 +307,7 @@ async def test_a_window_reads_its_own_pages_of_a_long_history(
         until - timedelta(seconds=10),
         until,
     )
-    assert "finished_ended_idx" in str(plan) or "finished_at_idx" in str(plan), plan
+    assert "finished_time_idx" in str(plan) or "finished_at_idx" in str(plan), plan
     top = plan[0]["Plan"]
     assert top["Actual Rows"] == 300
     assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 700

@@ -1,4 +1,4 @@
-"""One live job per key, and one answer per idempotency key, whatever number of callers race."""
+"""One live job per dedupe key, and one answer per idempotency key, however many callers race."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ async def open_many(connect: Connect, n: int) -> list[asyncpg.Connection]:
 
 
 async def accept(conn: asyncpg.Connection, jobs: list[dict[str, Any]]) -> list[tuple[str, bool]]:
-    """(id, deduplicated) of each, in order."""
+    """(id, deduplicated) of each job, in order."""
     rows = await conn.fetch(
         "select job from penstock.submit_jobs($1) with ordinality s (job, n) order by n",
         [{"kind": "q", "payload": {}} | job for job in jobs],
@@ -42,7 +42,7 @@ def keyed(keys: list[str]) -> list[dict[str, Any]]:
 async def test_of_200_submits_with_one_key_half_rolled_back_one_live_job_is_left(
     conn: asyncpg.Connection, connect: Connect, account: str | None
 ) -> None:
-    """M9: and every caller that committed holds its id, also where the winner rolled back."""
+    """M9: every caller that committed has its id, even if the transaction that won rolled back."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -50,7 +50,7 @@ async def test_of_200_submits_with_one_key_half_rolled_back_one_live_job_is_left
     await factory.plan(conn, concurrency=1)
     commits = [True, False] * (CALLERS // 2)
     chance.shuffle(commits)
-    commits[0] = False  # the first to come waits for the others to be there, and rolls back
+    commits[0] = False  # the first waits until the others have arrived, and rolls back
     callers = await open_many(connect, CALLERS)
 
     async def call(caller: asyncpg.Connection, commit: bool) -> str | None:
@@ -69,10 +69,10 @@ async def test_of_200_submits_with_one_key_half_rolled_back_one_live_job_is_left
     ]
     assert await calls[-1].waits(conn)
     await first.rollback()
-    held = {job for job in [await step for step in calls] if job is not None}
+    returned = {job for job in [await step for step in calls] if job is not None}
     live = [str(row["id"]) for row in await conn.fetch("select id from penstock.job")]
     assert len(live) == 1
-    assert held == set(live)
+    assert returned == set(live)
 
 
 @both
@@ -127,11 +127,11 @@ async def test_twins_inside_a_batch_and_outside_of_it_become_one_job(
     assert len({job for job, _ in answers}) == 5
 
 
-@pytest.mark.parametrize("ends", [True, False])
-async def test_a_submit_waits_for_a_twin_that_is_about_to_end(
-    conn: asyncpg.Connection, connect: Connect, ends: bool
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_submit_waits_for_a_twin_that_is_about_to_finish(
+    conn: asyncpg.Connection, connect: Connect, commits: bool
 ) -> None:
-    """M9: it gets that job if it lives on, and one of its own if not."""
+    """M9: it gets that job if it stays live, and a new one if not."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     twin = await factory.submit(conn, dedupe_key="k")
@@ -142,13 +142,13 @@ async def test_a_submit_waits_for_a_twin_that_is_about_to_end(
     await factory.finish(finisher, worker, started)
     submit = Step(submitter, accept(submitter, keyed(["k"])))
     assert await submit.waits(conn)
-    await (finishing.commit() if ends else finishing.rollback())
+    await (finishing.commit() if commits else finishing.rollback())
     [(job, deduplicated)] = await submit
-    assert (job == str(twin), deduplicated) == (not ends, not ends)
+    assert (job == str(twin), deduplicated) == (not commits, not commits)
 
 
 @both
-async def test_a_twin_that_ends_between_the_insert_and_the_look_leaves_room_for_a_new_job(
+async def test_a_twin_that_finishes_between_insert_and_read_leaves_room_for_a_new_job(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """M9"""
@@ -165,7 +165,7 @@ async def test_a_twin_that_ends_between_the_insert_and_the_look_leaves_room_for_
     await holding.start()
     await accept(app, keyed(["k2"]))
     submit = Step(submitter, accept(submitter, keyed(["k1", "k2"])))
-    assert await submit.waits(conn)  # it has met the twin of k1, and waits for that of k2
+    assert await submit.waits(conn)  # it has met the twin of k1, and waits for the twin of k2
     await factory.finish(conn, worker, started)
     await holding.rollback()
     if naive:
@@ -177,7 +177,7 @@ async def test_a_twin_that_ends_between_the_insert_and_the_look_leaves_room_for_
         assert answers[0][0] != str(twin)
 
 
-async def test_a_key_is_one_of_its_kind_and_account(conn: asyncpg.Connection) -> None:
+async def test_a_dedupe_key_is_unique_per_kind_and_account(conn: asyncpg.Connection) -> None:
     """M9"""
     await factory.queue(conn)
     await factory.queue(conn, "other")
@@ -202,7 +202,7 @@ async def submit_one(conn: asyncpg.Connection, key: str, **payload: Any) -> Row:
     return row
 
 
-async def test_of_100_submits_with_one_idempotency_key_one_makes_a_job_and_all_have_it(
+async def test_100_submits_with_one_idempotency_key_make_one_job_which_all_get(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)
@@ -217,28 +217,28 @@ async def test_of_100_submits_with_one_idempotency_key_one_makes_a_job_and_all_h
     assert await conn.fetchval("select count(*) from penstock.idempotency") == 1
 
 
-async def test_twins_of_an_open_first_wait_five_seconds_and_are_told_to_repeat(
+async def test_twins_of_an_uncommitted_first_wait_five_seconds_and_are_asked_to_repeat(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """Each waits for its own first: nobody's time is spent behind another twin."""
+    """Each waits only for its own first, and not behind another twin."""
     await factory.queue(conn)
     app, *twins = await open_many(connect, 9)
     async with app.transaction():
         firsts = [await submit_one(app, f"k{n}") for n in range(4)]
         began = time.monotonic()
         calls = [Step(twin, submit_one(twin, f"k{n % 4}")) for n, twin in enumerate(twins)]
-        told = await asyncio.gather(*calls, return_exceptions=True)
+        errors = await asyncio.gather(*calls, return_exceptions=True)
         waited = time.monotonic() - began
-    assert [getattr(error, "sqlstate", None) for error in told] == ["PS409"] * 8
-    assert {'"idempotency_in_progress"' in str(getattr(e, "detail", "")) for e in told} == {True}
+    assert [getattr(error, "sqlstate", None) for error in errors] == ["PS409"] * 8
+    assert {'"idempotency_in_progress"' in str(getattr(e, "detail", "")) for e in errors} == {True}
     assert 4.9 <= waited < 15
-    # What they were told to do works.
+    # Repeating, as the hint asks, works.
     for n, twin in enumerate(twins):
         answer = await submit_one(twin, f"k{n % 4}")
         assert (answer["id"], answer["replayed"]) == (firsts[n % 4]["id"], True)
 
 
-async def test_of_the_twins_that_wait_for_a_first_that_rolls_back_one_takes_its_place(
+async def test_if_the_first_rolls_back_one_of_the_waiting_twins_makes_the_job(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn)
@@ -259,14 +259,14 @@ async def test_of_the_twins_that_wait_for_a_first_that_rolls_back_one_takes_its_
 async def test_a_refused_submit_leaves_no_record_of_its_key(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """Nor does it keep a twin that waits for it."""
+    """Nor does it block a twin that waits for it."""
     await factory.queue(conn)
     with refused(404, "unknown_kind", "kind"):
         await conn.execute("select penstock.submit_one('none', '{}', p_key => 'k')")
     assert await conn.fetchval("select count(*) from penstock.idempotency") == 0
     app, twin = await open_many(connect, 2)
     async with app.transaction():
-        point = app.transaction()  # a savepoint of the app, which goes on after the refusal
+        point = app.transaction()  # the app continues after the refusal
         await point.start()
         with refused(404, "unknown_kind", "kind"):
             await app.execute("select penstock.submit_one('none', '{}', p_key => 'k')")
@@ -274,7 +274,7 @@ async def test_a_refused_submit_leaves_no_record_of_its_key(
         assert (await submit_one(twin, "k"))["replayed"] is False
 
 
-async def test_a_kind_with_one_key_has_one_live_job(conn: asyncpg.Connection) -> None:
+async def test_a_kind_with_a_fixed_dedupe_key_has_one_live_job(conn: asyncpg.Connection) -> None:
     """M9"""
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('report', 'q', $1)", {"dedupe": "nightly"})

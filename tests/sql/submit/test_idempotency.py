@@ -1,4 +1,4 @@
-"""An idempotency key: a repetition gets the first one's job, whatever has become of it."""
+"""An idempotency key: a repetition returns the first call's job, whatever its state is by then."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ async def submit(
     return row
 
 
-async def test_a_repetition_is_answered_with_the_first_ones_job_and_its_present_state(
+async def test_a_repetition_returns_the_first_job_in_its_present_state(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -42,8 +42,12 @@ async def test_a_repetition_is_answered_with_the_first_ones_job_and_its_present_
     again = await submit(conn)
     assert (again["id"], again["status"], again["replayed"]) == (first["id"], "queued", True)
     await factory.finish(conn, worker, await factory.claim(conn, worker))
-    ended = await submit(conn)
-    assert (ended["id"], ended["status"], ended["replayed"]) == (first["id"], "succeeded", True)
+    finished = await submit(conn)
+    assert (finished["id"], finished["status"], finished["replayed"]) == (
+        first["id"],
+        "succeeded",
+        True,
+    )
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
@@ -56,7 +60,7 @@ async def test_a_key_used_with_other_arguments_is_refused(conn: asyncpg.Connecti
     assert await factory.contents(conn) == before
 
 
-async def test_holders_of_keys_do_not_meet(conn: asyncpg.Connection) -> None:
+async def test_the_same_key_of_two_callers_makes_two_jobs(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     one = await submit(conn, scope="alice", payload={"n": 1})
     other = await submit(conn, scope="bob", payload={"n": 2})
@@ -80,11 +84,11 @@ async def test_a_key_is_free_again_when_its_transaction_rolls_back(
     await factory.queue(conn)
     transaction = conn.transaction()
     await transaction.start()
-    gone = await submit(conn)
+    rolled_back = await submit(conn)
     await transaction.rollback()
-    anew = await submit(conn, payload={"n": 2})
-    assert anew["replayed"] is False
-    assert anew["id"] != gone["id"]
+    again = await submit(conn, payload={"n": 2})
+    assert again["replayed"] is False
+    assert again["id"] != rolled_back["id"]
 
 
 async def test_plain_sql_takes_a_key_too(conn: asyncpg.Connection) -> None:
@@ -124,7 +128,7 @@ async def test_a_twin_takes_over_when_the_first_rolls_back(
 
 
 async def test_the_callers_own_lock_timeout_stays_what_it_was(conn: asyncpg.Connection) -> None:
-    """Waiting for a twin is bounded by one of ours, which must not outlive the call."""
+    """The wait for a twin uses a lock_timeout of its own, which must not outlive the call."""
     await factory.queue(conn)
     async with conn.transaction():
         await conn.execute("set local lock_timeout = '7s'")
@@ -133,7 +137,7 @@ async def test_the_callers_own_lock_timeout_stays_what_it_was(conn: asyncpg.Conn
             assert await conn.fetchval("show lock_timeout") == "7s"
 
 
-async def test_a_repetition_after_the_job_is_gone_says_so_and_runs_nothing_twice(
+async def test_a_repetition_after_the_job_was_pruned_is_refused_and_runs_nothing_twice(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, retention_seconds=3600)
@@ -144,6 +148,6 @@ async def test_a_repetition_after_the_job_is_gone_says_so_and_runs_nothing_twice
     await factory.prune(conn)
     with refused(404, "unknown_job", "id"):
         await factory.read(conn, job)
-    with refused(404, "unknown_job", "idempotency_key") as told:
+    with refused(404, "unknown_job", "idempotency_key") as error:
         await submit(conn)
-    assert "no longer kept" in told["message"]
+    assert "no longer kept" in error["message"]

@@ -1,4 +1,4 @@
-"""Large requests become several jobs that are one: one answer, one decision, one total."""
+"""Large requests are split into several jobs, with one answer, one decision and one total."""
 
 from typing import Any
 from uuid import UUID
@@ -32,8 +32,8 @@ async def ask(conn: asyncpg.Connection, images: Any, **more: Any) -> asyncpg.Rec
 
 
 async def batch(conn: asyncpg.Connection, number: UUID) -> dict[str, Any]:
-    found: dict[str, Any] = await conn.fetchval("select penstock.read_batch($1)", number)
-    return found
+    answer: dict[str, Any] = await conn.fetchval("select penstock.read_batch($1)", number)
+    return answer
 
 
 async def test_a_request_for_eight_images_becomes_two_jobs_of_four(
@@ -47,10 +47,10 @@ async def test_a_request_for_eight_images_becomes_two_jobs_of_four(
     assert row["balance"] == 84
     payloads = await conn.fetch("select payload from penstock.job order by id")
     assert [one["payload"] for one in payloads] == [{"images": 4, "prompt": "x"}] * 2
-    found = await batch(conn, row["batch"])
-    assert (found["total"], found["queued"], found["status"]) == (2, 2, "queued")
-    assert found["credits"] == {"reserved": 16, "charged": 0, "refunded": 0}
-    assert [item["id"] for item in found["items"]] == [str(one) for one in row["ids"]]
+    answer = await batch(conn, row["batch"])
+    assert (answer["total"], answer["queued"], answer["status"]) == (2, 2, "queued")
+    assert answer["credits"] == {"reserved": 16, "charged": 0, "refunded": 0}
+    assert [item["id"] for item in answer["items"]] == [str(one) for one in row["ids"]]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_a_request_for_eight_images_becomes_two_jobs_of_four(
         (["a", "b", "c", "d", "e"], [["a", "b", "c", "d"], ["e"]]),
     ],
 )
-async def test_pieces_hold_together_what_was_asked_for(
+async def test_the_pieces_add_up_to_the_request(
     conn: asyncpg.Connection, images: Any, pieces: list[Any]
 ) -> None:
     """G11"""
@@ -80,16 +80,18 @@ async def test_a_price_for_the_whole_is_shared_out_exactly(conn: asyncpg.Connect
     assert [row["reserved"] for row in rows] == [4, 4, 2]
 
 
-async def test_what_cannot_be_paid_as_a_whole_is_not_begun(conn: asyncpg.Connection) -> None:
+async def test_a_request_that_cannot_be_paid_as_a_whole_makes_no_job(
+    conn: asyncpg.Connection,
+) -> None:
     """G2, G11"""
     await studio(conn)
-    with refused(402, "insufficient_credits", "account") as told:
+    with refused(402, "insufficient_credits", "account") as error:
         await ask(conn, 60)
-    assert (told["balance"], told["required"]) == (100, 120)
+    assert (error["balance"], error["required"]) == (100, 120)
     assert await conn.fetchval("select count(*) from penstock.job") == 0
 
 
-async def test_a_batch_shows_what_there_is_of_its_results(conn: asyncpg.Connection) -> None:
+async def test_a_batch_shows_its_results_so_far(conn: asyncpg.Connection) -> None:
     """G4, G12"""
     await studio(conn)
     row = await ask(conn, 12)
@@ -102,31 +104,31 @@ async def test_a_batch_shows_what_there_is_of_its_results(conn: asyncpg.Connecti
         two["id"],
         [{"done": 1, "total": 4, "partial": ["c"]}],
     )
-    found = await batch(conn, row["batch"])
-    assert found["progress"] == {
+    answer = await batch(conn, row["batch"])
+    assert answer["progress"] == {
         "done": 1.25,
         "total": 3,
         "partial": [{"images": ["a", "b"]}, ["c"], None],
     }
-    assert (found["status"], found["succeeded"], found["running"]) == ("running", 1, 2)
+    assert (answer["status"], answer["succeeded"], answer["running"]) == ("running", 1, 2)
     await factory.finish(conn, worker, [two], "failed")
     await factory.finish(conn, worker, [three], "failed")
-    found = await batch(conn, row["batch"])
-    assert (found["status"], found["succeeded"], found["failed"]) == ("succeeded", 1, 2)
-    assert found["credits"] == {"reserved": 24, "charged": 8, "refunded": 16}
+    answer = await batch(conn, row["batch"])
+    assert (answer["status"], answer["succeeded"], answer["failed"]) == ("succeeded", 1, 2)
+    assert answer["credits"] == {"reserved": 24, "charged": 8, "refunded": 16}
 
 
-async def test_cancelling_a_batch_ends_what_waits_and_asks_what_runs(
+async def test_cancelling_a_batch_cancels_waiting_jobs_and_asks_running_ones(
     conn: asyncpg.Connection,
 ) -> None:
     """G13"""
     await studio(conn)
     row = await ask(conn, 8)
     worker = await factory.worker(conn)
-    [begun] = await factory.claim(conn, worker)
-    found = await conn.fetchval("select penstock.cancel_batch($1)", row["batch"])
-    assert (found["cancelled"], found["running"]) == (1, 1)
-    await factory.finish(conn, worker, [begun], "cancelled")
+    [running] = await factory.claim(conn, worker)
+    answer = await conn.fetchval("select penstock.cancel_batch($1)", row["batch"])
+    assert (answer["cancelled"], answer["running"]) == (1, 1)
+    await factory.finish(conn, worker, [running], "cancelled")
     assert (await batch(conn, row["batch"]))["status"] == "cancelled"
     assert await balance(conn) == 100
     with refused(404, "unknown_batch", "id"):
@@ -142,7 +144,9 @@ async def test_a_repeated_request_gets_the_same_jobs(conn: asyncpg.Connection) -
         assert again[field] == first[field]
 
 
-async def test_what_cannot_be_split_is_refused_by_name(conn: asyncpg.Connection) -> None:
+async def test_a_request_that_cannot_be_split_is_refused_with_its_field(
+    conn: asyncpg.Connection,
+) -> None:
     await studio(conn)
     odd: Any
     for odd in (0, -1, 1.5, "4", None, []):
@@ -168,8 +172,8 @@ async def test_jobs_submitted_together_are_a_batch(conn: asyncpg.Connection) -> 
     await factory.queue(conn)
     ids = await factory.submit_rows(conn, [{"kind": "q", "account": f"u{n}"} for n in range(3)])
     number = (await factory.read(conn, ids[0]))["batch"]
-    found = await batch(conn, number)
-    assert (found["total"], found["account"], found["credits"]) == (3, None, None)
+    answer = await batch(conn, number)
+    assert (answer["total"], answer["account"], answer["credits"]) == (3, None, None)
 
 
 async def test_a_batch_is_forgotten_with_its_last_job(conn: asyncpg.Connection, clock: Any) -> None:
@@ -184,10 +188,10 @@ async def test_a_batch_is_forgotten_with_its_last_job(conn: asyncpg.Connection, 
 
 
 @pytest.mark.parametrize("price", [{"price": 10}, {"price": {"field": "cost", "trusted": True}}])
-async def test_the_price_is_the_requests_and_not_each_pieces(
+async def test_the_price_is_for_the_request_and_not_for_each_piece(
     conn: asyncpg.Connection, price: dict[str, Any]
 ) -> None:
-    """G18: billed as one."""
+    """G18: the request is billed as one."""
     await factory.queue(conn)
     await conn.execute(
         "select penstock.declare_kind('q', 'q', $1)",

@@ -1,4 +1,4 @@
-"""Accepting jobs: all or none, in the caller's transaction, with what kind and plan decide."""
+"""Accepting jobs: all or none, in the caller's transaction, with defaults of kind and plan."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,13 +46,13 @@ async def test_one_wrong_job_refuses_the_whole_batch(conn: asyncpg.Connection) -
     """M1: all or none."""
     await factory.queue(conn)
     before = await factory.contents(conn)
-    with refused(404, "unknown_kind", "kind") as told:
+    with refused(404, "unknown_kind", "kind") as error:
         await factory.submit_rows(conn, [{"kind": "q"}, {"kind": "q"}, {"kind": "nope"}])
-    assert told["index"] == 2
+    assert error["index"] == 2
     assert await factory.contents(conn) == before
 
 
-async def test_an_accepted_job_tells_state_attempts_error_and_times(
+async def test_an_accepted_job_shows_state_attempts_error_and_times(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """M2, F9: a job is a row, and its times are those of the database's clock."""
@@ -83,7 +83,7 @@ async def test_an_accepted_job_tells_state_attempts_error_and_times(
         "replayed": False,
     }
     assert {name: job[name] for name in expected} == expected
-    # The id is a UUID of version 7: its first 48 bits are the moment.
+    # The id is a UUID of version 7: its first 48 bits are the time.
     number = UUID(job["id"])
     assert (number.version, number.int >> 80) == (7, int(NOON.timestamp() * 1000))
 
@@ -92,7 +92,7 @@ async def test_an_accepted_job_tells_state_attempts_error_and_times(
 async def test_a_submit_lives_and_dies_with_the_callers_transaction(
     conn: asyncpg.Connection, commits: bool
 ) -> None:
-    """E3: the app's own write and the submit are one."""
+    """E3: the app's own write and the submit commit together."""
     await factory.queue(conn)
     await conn.execute("create temporary table task (done boolean)")
     transaction = conn.transaction()
@@ -117,14 +117,16 @@ async def test_an_account_is_made_at_its_first_submit_with_the_default_plan(
     assert await conn.fetchval("select count(*) from penstock.account where name = 'u1'") == 1
 
 
-async def test_a_job_without_an_account_belongs_to_nobody(conn: asyncpg.Connection) -> None:
+async def test_a_job_without_an_account_has_no_plan(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     await factory.plan(conn, concurrency=1, priority=50)
     job = await submit_job(conn)
     assert (job["account"], job["plan"], job["priority"]) == (None, None, 0)
 
 
-async def test_priority_is_the_plans_plus_the_kinds_unless_told(conn: asyncpg.Connection) -> None:
+async def test_priority_is_the_plans_plus_the_kinds_unless_the_caller_gives_one(
+    conn: asyncpg.Connection,
+) -> None:
     """E15, G5: pro 10, growth 20, starter 30, free 50; video +10."""
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('video', 'q', $1)", {"priority_offset": 10})
@@ -144,7 +146,7 @@ async def test_priority_is_the_plans_plus_the_kinds_unless_told(conn: asyncpg.Co
     assert await priority(kind="video", account="free", priority=-7) == -7
 
 
-async def test_a_kind_says_which_fields_are_account_topic_and_key(
+async def test_a_kind_declares_which_fields_are_account_topic_and_key(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -158,26 +160,30 @@ async def test_a_kind_says_which_fields_are_account_topic_and_key(
     assert (job["account"], job["topic"]) == ("t1", "a1")
     twin = await submit_job(conn, kind="mark", payload=payload)
     assert (twin["id"], twin["deduplicated"]) == (job["id"], True)
-    told = await submit_job(conn, kind="mark", payload=payload, account="t2", topic="a2")
-    assert (told["account"], told["topic"], told["deduplicated"]) == ("t2", "a2", False)
+    overridden = await submit_job(conn, kind="mark", payload=payload, account="t2", topic="a2")
+    assert (overridden["account"], overridden["topic"], overridden["deduplicated"]) == (
+        "t2",
+        "a2",
+        False,
+    )
     plain = await submit_job(conn, kind="plain", payload=payload)
     assert (plain["account"], plain["topic"]) == ("school", "all")
-    nobody = await submit_job(conn, kind="mark", payload={})
-    assert (nobody["account"], nobody["topic"]) == (None, None)
+    without = await submit_job(conn, kind="mark", payload={})
+    assert (without["account"], without["topic"]) == (None, None)
 
 
 async def test_a_kind_that_needs_code_is_refused_to_plain_sql(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     await conn.execute("select penstock.declare_kind('k', 'q', $1)", {"computed": ["dedupe"]})
     for call in (submit_job(conn, kind="k"), factory.submit(conn, "k")):
-        with refused(422, "kind_needs_code", "dedupe") as told:
+        with refused(422, "kind_needs_code", "dedupe") as error:
             await call
-        assert "function in the app's code" in told["message"]
+        assert "function in the app's code" in error["message"]
     by_code = "select count(*) from penstock.submit_one('k', '{}')"
     assert await conn.fetchval(by_code) == 1
 
 
-async def test_a_live_key_is_answered_with_its_job_until_that_ends(
+async def test_a_submit_with_a_live_key_returns_its_job_until_that_finishes(
     conn: asyncpg.Connection,
 ) -> None:
     """M9: one live job per kind, account and key."""
@@ -195,9 +201,9 @@ async def test_a_live_key_is_answered_with_its_job_until_that_ends(
     running = await submit_job(conn, dedupe_key="s1", account="u1")
     assert (running["id"], running["status"]) == (first["id"], "running")
     await factory.finish(conn, worker, started)
-    anew = await submit_job(conn, dedupe_key="s1", account="u1")
-    assert anew["deduplicated"] is False
-    assert anew["id"] != first["id"]
+    again = await submit_job(conn, dedupe_key="s1", account="u1")
+    assert again["deduplicated"] is False
+    assert again["id"] != first["id"]
 
 
 async def test_twins_inside_one_batch_become_one_job(conn: asyncpg.Connection) -> None:
@@ -209,7 +215,7 @@ async def test_twins_inside_one_batch_become_one_job(conn: asyncpg.Connection) -
     assert await conn.fetchval("select total from penstock.batch") == 2
 
 
-async def test_a_delayed_job_waits_and_one_of_the_past_is_due_now(
+async def test_a_delayed_job_waits_and_a_run_at_in_the_past_is_due_now(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze(NOON)
@@ -226,17 +232,17 @@ async def test_a_delayed_job_waits_and_one_of_the_past_is_due_now(
 async def test_plain_sql_wakes_workers_when_it_commits(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    heard: list[object] = []
-    ear = await connect()
+    woken: list[object] = []
+    listener = await connect()
     await factory.queue(conn)
-    await ear.add_listener("penstock_job", lambda *told: heard.append(told[-1]))
+    await listener.add_listener("penstock_job", lambda *arguments: woken.append(arguments[-1]))
     await submit_job(conn, dedupe_key="k")
-    await submit_job(conn, dedupe_key="k")  # a twin is no news
-    await submit_job(conn, delay_seconds=60)  # nor is what is not due
+    await submit_job(conn, dedupe_key="k")  # a twin sends no wake-up
+    await submit_job(conn, delay_seconds=60)  # nor does a job that is not due
     transaction = conn.transaction()
     await transaction.start()
     await submit_job(conn)
     await transaction.rollback()
     await factory.submit_rows(conn, [{"kind": "q"}] * 3)
-    await ear.execute("select 1")  # what was sent before arrives before the answer
-    assert heard == ["q", "q"]
+    await listener.execute("select 1")  # what was sent before arrives before the answer
+    assert woken == ["q", "q"]

@@ -30,7 +30,7 @@ class Grants(Statements):
         for grant in grants:
             refuse_nul(grant.account, "account")
         over = await self._values(
-            "select n from penstock.find_ended_grants($1, $2, $3) n",
+            "select n from penstock.find_revoked_grants($1, $2, $3) n",
             [grant.session for grant in grants],
             [grant.account for grant in grants],
             [None if grant.issued is None else _moment(grant.issued) for grant in grants],

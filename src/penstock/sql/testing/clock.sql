@@ -1,4 +1,4 @@
--- Time that tests move. Loaded over functions/base/clock.sql into databases that tests make.
+-- Time that tests control. Loaded over functions/base/clock.sql into databases that tests make.
 
 create table penstock.test_clock (
   only_row boolean primary key default true check (only_row),

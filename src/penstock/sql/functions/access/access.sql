@@ -1,6 +1,6 @@
--- Jobs and batches for callers who see only some of them: an account's key, a token that names a
--- job or a topic. What is not theirs is answered as what does not exist, in the same words; what is
--- theirs as customers see it (public.sql).
+-- Jobs and batches for callers who may see only some of them: an account key, or a token for a job
+-- or a topic. Jobs of others get the same answer as jobs that do not exist; their own are returned
+-- as customers see them (public.sql).
 
 create or replace function penstock._refuse_unknown_job(p_id uuid) returns void
 language sql stable set search_path = pg_catalog, pg_temp
@@ -9,8 +9,8 @@ as $$
     p_hint => 'Finished jobs are kept for the retention of their queue.')
 $$;
 
--- p_account, p_topic, p_only: what the caller is bound to; null: not by this. Who is bound to
--- nothing may see also what does not exist.
+-- p_account, p_topic, p_only: the account, topic and job to which the caller is restricted; null:
+-- no restriction. A caller without restrictions may also ask for jobs that do not exist.
 create or replace function penstock._may_see(
   p_id uuid, p_account text, p_topic text, p_only uuid
 ) returns boolean
@@ -67,7 +67,7 @@ begin
 end
 $$;
 
--- The same for looks of many callers; no row for what is unknown to the one who asks.
+-- As read_job_of, for many callers; no row for a job that does not exist or is not the caller's.
 create or replace function penstock.read_jobs_of(
   p_ids uuid[], p_accounts text[] default null, p_topics text[] default null,
   p_onlys uuid[] default null

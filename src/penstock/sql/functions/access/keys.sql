@@ -1,4 +1,4 @@
--- Keys to the HTTP API. A key is made by its caller, who shows it once; here is only its hash.
+-- Keys to the HTTP API. The caller makes a key and shows it once; only its hash is stored here.
 
 create or replace function penstock._key_json(p_key penstock.api_key) returns jsonb
 language sql stable set search_path = pg_catalog, pg_temp
@@ -54,7 +54,7 @@ as $$
   where k.id = p_id
 $$;
 
--- To the minute: a key that is used all the time shall not be written all the time.
+-- Records the last use to the minute: a key in constant use must not be written all the time.
 create or replace function penstock.touch_keys(p_ids text[]) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -63,7 +63,7 @@ as $$
     and (k.used_at is null or k.used_at < penstock.clock() - interval '1 minute')
 $$;
 
--- Newest first; p_after: the last one of the page before.
+-- Newest first; p_after: the last key of the previous page.
 create or replace function penstock.list_keys(
   p_account text default null, p_limit integer default 1000, p_after text default null
 ) returns setof jsonb
@@ -103,8 +103,8 @@ as $$
     p_hint => 'The id is the part between the kind and the secret; `penstock key list` shows all.')
 $$;
 
--- A new key in the place of another, which opens for p_overlap more: time to exchange the two
--- wherever the old one is in use. It is good for as long as the old one was made for.
+-- Makes a new key that replaces another. The old one works for p_overlap more, so that the two can
+-- be exchanged wherever it is used. The new one is valid for as long as the old one was made for.
 create or replace function penstock.rotate_key(
   p_id text, p_new text, p_hash bytea, p_overlap interval
 ) returns jsonb
@@ -125,7 +125,7 @@ begin
   end if;
   if v_old.revoked_at is not null or v_old.expires_at <= v_now then
     perform penstock._refuse(409, 'key_is_over',
-      format('key %s opens nothing any more, and nothing can take its place', p_id), 'id',
+      format('key %s has expired or was revoked, so it cannot be rotated', p_id), 'id',
       p_hint => 'Create a new one.');
   end if;
   update penstock.api_key k

@@ -1,20 +1,21 @@
--- Who may look at what. The role penstock_tenant is for connections on which an app has said whose
--- they are (`set local penstock.account = 'u1'`): they see that account's rows and no other, and
--- write nothing. Nobody said: no rows. The owner of the schema, and with him every function here,
--- is not held by the policies; anyone else who is given SELECT on a table sees no row of it.
--- Whoever can send SQL of his own can say another account, or `reset role` where a role was set:
--- the role guards against a forgotten condition, not against a stranger at the keyboard.
+-- Who may read what. The role penstock_tenant is for connections on which an app has set the
+-- account they belong to (`set local penstock.account = 'u1'`): they see the rows of that account
+-- and no other, and write nothing. Without that setting they see no rows. The policies do not bind
+-- the owner of the schema, nor the functions here, which run as the owner; any other role that is
+-- given SELECT on a table sees no row of it. A caller who can send SQL of its own can set another
+-- account, or `reset role` after a role was set: the role guards against a forgotten condition, not
+-- against an attacker with SQL access.
 
--- Called by each `penstock migrate up`. Without the right to make a role it leaves everything
--- closed, and `penstock doctor` says so. Where it is so already it writes nothing: most of this
--- stops everyone else for a moment. A policy that should say something else needs a migration that
--- drops the old one.
+-- Called by each `penstock migrate up`. Without the right to create a role it grants nothing, and
+-- `penstock doctor` reports that. It writes nothing if all is set up already, because most of these
+-- statements stop every other session for a moment. To change a policy, a migration has to drop the
+-- old one.
 create or replace function penstock.grant_rights() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_tenant constant name := 'penstock_tenant';
-  -- Of jobs what the views show. Not errors, which quote what they like: see public.sql.
+  -- The columns of jobs that the views show. Not errors, which may quote anything: see public.sql.
   v_job constant text := 'id, kind_id, queue_id, account_id, topic, batch_id, status, priority, '
     'attempt, failures, created_at, run_at, started_at, stage, progress, payload, metadata, '
     'reserved';
@@ -45,12 +46,12 @@ begin
       ('penstock.finished', v_its, v_job || ', finished_at, result'),
       ('penstock.ledger', v_its, null), ('penstock.resolution', v_its, null),
       ('penstock.batch', v_its, null), ('penstock.account', v_mine, null),
-      -- For the views; how they are set up is nobody else's business.
+      -- For the views; the other columns, which configure them, are not granted.
       ('penstock.kind', null, 'id, name'), ('penstock.queue', null, 'id, name'),
       ('penstock.my_jobs', null, null), ('penstock.my_ledger', null, null),
       ('penstock.my_account', null, null)) g (relation, owned, columns)
   loop
-    -- The right to read comes last: until then nothing is open.
+    -- The right to read comes last: until then nothing is readable.
     if v_grant.owned is not null
       and not (select c.relrowsecurity from pg_class c where c.oid = v_grant.relation)
     then
@@ -86,7 +87,7 @@ begin
 end
 $$;
 
--- What a tenant's connection sees of its jobs, live and finished, in the words of the contract.
+-- The jobs of a tenant's connection, live and finished, in the terms of the API contract.
 create or replace view penstock.my_jobs with (security_invoker = true) as
 select j.id, k.name as kind, q.name as queue, j.topic, j.batch_id as batch,
   j.status, j.priority, j.attempt, j.failures, j.created_at, j.run_at, j.started_at,

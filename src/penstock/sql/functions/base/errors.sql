@@ -1,6 +1,6 @@
--- What is kept of an error.
+-- The form in which errors are stored.
 
--- The error as it is kept and shown: without keys and passwords in its message, whoever wrote it.
+-- The error as it is stored and shown: without keys and passwords in its message, from any writer.
 create or replace function penstock._plain_error(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
@@ -10,7 +10,8 @@ as $$
     else p_error end
 $$;
 
--- What is kept of why a job has ended, and told to its app; of a budget that is spent, which one.
+-- The error that is stored for a finished job and returned to its app; says which budget is used
+-- up.
 create or replace function penstock._final_error(
   p_final penstock.job_status, p_outcome text, p_error jsonb
 ) returns jsonb

@@ -1,10 +1,11 @@
--- What a payload may be. jsonb takes nesting that kills a JSON parser and numbers that print as a
--- hundred thousand digits; both are refused before they are stored. (NUL and broken characters
--- cannot be in a jsonb; the engine names the field before the server would.)
+-- Which payloads are allowed. jsonb accepts nesting that kills a JSON parser, and numbers that
+-- print as a hundred thousand digits; both are refused before they are stored. (NUL and broken
+-- characters cannot be in a jsonb; the engine refuses them with the field's name before the server
+-- would.)
 
--- Whether a value would print as far more than it takes: ten bytes can be a number of 131,000
--- digits, and a thousand of them more than a text may hold. What is small cannot be that much.
-create or replace function penstock._prints_for_ever(p_value jsonb) returns boolean
+-- Whether a value would print as far more than its stored size: ten bytes can be a number of
+-- 131,000 digits, and a thousand such numbers are more than a text may hold. A small value cannot.
+create or replace function penstock._prints_too_long(p_value jsonb) returns boolean
 language sql stable parallel safe
 as $$
   select pg_column_size(p_value) > 2000
@@ -12,23 +13,24 @@ as $$
       && (@ > 1e300 || @ < -1e300 || (@ < 1e-300 && @ > -1e-300 && @ != 0)))')
 $$;
 
-create or replace function penstock._refuse_endless(p_payload jsonb) returns void
+create or replace function penstock._refuse_long_numbers(p_payload jsonb) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if penstock._prints_for_ever(p_payload) then
+  if penstock._prints_too_long(p_payload) then
     perform penstock._refuse(422, 'invalid_payload',
       'a number in payload has far too many digits', 'payload');
   end if;
 end
 $$;
 
--- Also for who writes into the table: a claim that cannot print what it takes takes nothing.
+-- Also checks rows that others insert into the table: a claim that cannot print a job claims
+-- nothing.
 create or replace function penstock._check_printed() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform penstock._refuse_endless(new.payload);
+  perform penstock._refuse_long_numbers(new.payload);
   return new;
 end
 $$;
@@ -46,14 +48,15 @@ declare
   v_text text;
   v_brackets text;
 begin
-  if penstock._prints_for_ever(p_payload) then
+  if penstock._prints_too_long(p_payload) then
     return 'payload_number_too_long';
   end if;
   v_text := p_payload::text;
   if octet_length(v_text) > p_setting.payload_max_bytes then
     return 'payload_too_large';
   end if;
-  -- Text this short can hold neither; nearly all payloads leave here or after the counts below.
+  -- A text this short can break none of the limits below; most payloads return here or after the
+  -- counts.
   if length(v_text) <= 2 * p_setting.payload_max_depth then
     return null;
   end if;
@@ -65,7 +68,7 @@ begin
     return null;
   end if;
 
-  -- Now exactly, without what stands in strings.
+  -- Now exactly, without the contents of strings.
   v_text := regexp_replace(v_text, e'"([^"\\\\]|\\\\.)*"', '', 'g');
   if length(v_text) - length(translate(v_text, ':', '')) > p_setting.payload_max_keys then
     return 'payload_too_many_keys';

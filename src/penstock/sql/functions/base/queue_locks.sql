@@ -1,9 +1,9 @@
 -- Two advisory locks of each queue, by its id: 1886413171 for its limits, 1886413172 for its order.
--- Submits and claims share them, and whoever changes the queue takes them alone. Any role that may
--- connect can take such a lock, too, so nobody waits for one for long.
+-- Submits and claims share them; a change of the queue takes them alone. Any role that may connect
+-- can take such a lock, too, so nothing waits for one for long.
 
--- Shares a lock of a queue until the caller's transaction ends. What is read of the queue from here
--- on is as it is now: a transaction whose snapshot is older fails here (40001). Inlined.
+-- Shares a lock of a queue until the caller's transaction ends. Later reads of the queue in this
+-- transaction are up to date: a transaction whose snapshot is older fails here (40001). Inlined.
 create or replace function penstock._share_queue_lock(p_lock integer, p_queue integer)
 returns boolean
 language sql volatile
@@ -14,7 +14,7 @@ as $$
       or penstock._refuse_old_snapshot(p_queue))
 $$;
 
--- Longer than a change of the queue, which gives up after two seconds.
+-- Waits longer than a change of the queue, which gives up after two seconds.
 create or replace function penstock._await_queue_lock(p_lock integer, p_queue integer)
 returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -40,8 +40,9 @@ exception when lock_not_available then
 end
 $$;
 
--- A row that was changed since the snapshot cannot be locked. Undone at once: an open transaction
--- of an app must not keep operators from pausing the queue.
+-- Fails with an old snapshot, because a row that was changed since the snapshot cannot be locked.
+-- The lock is undone at once: an open transaction of an app must not keep operators from pausing
+-- the queue.
 create or replace function penstock._refuse_old_snapshot(p_queue integer) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
   set lock_timeout = '3s'

@@ -1,6 +1,6 @@
--- Keys and passwords in the words of an error, taken out before it is kept: security/redaction.py
--- knows the same forms, for what workers say, and says what each is. Here it is for whatever comes
--- another way: a worker in another language, plain SQL, an older program.
+-- Removes keys and passwords from the text of an error before it is stored. security/redaction.py
+-- knows the same forms, for the errors of workers, and says what each is. This function is for
+-- errors from elsewhere: a worker in another language, plain SQL, an older program.
 
 create or replace function penstock._redacted(p_text text) returns text
 language plpgsql immutable parallel safe strict set search_path = pg_catalog, pg_temp

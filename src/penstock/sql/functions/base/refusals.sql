@@ -1,5 +1,5 @@
--- How SQL says no: SQLSTATE 'PS' + the HTTP status, a sentence for people, and in `detail` a JSON
--- object for programs. One handler in the API, one in the CLI, one exception tree in Python.
+-- How SQL refuses a call: SQLSTATE 'PS' + the HTTP status, a message for people, and in `detail` a
+-- JSON object for programs. The API has one handler for it, the CLI one, Python one exception tree.
 
 create or replace function penstock._refuse(
   p_status integer, p_code text, p_message text, p_field text default null,
@@ -17,7 +17,7 @@ begin
 end
 $$;
 
--- Names of queues, kinds and plans end up in URLs, metrics and log lines.
+-- Names of queues, kinds and plans appear in URLs, metrics and log lines.
 create or replace function penstock._refuse_odd_name(p_name text, p_field text) returns void
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -27,7 +27,7 @@ as $$
   where p_name is null or p_name !~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
 $$;
 
--- How many rows a page may have.
+-- Refuses a page size out of range.
 create or replace function penstock._refuse_odd_limit(p_limit integer) returns void
 language sql stable set search_path = pg_catalog, pg_temp
 as $$

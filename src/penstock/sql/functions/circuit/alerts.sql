@@ -1,6 +1,6 @@
--- What operators are told of circuits, and what they can do about them by hand.
+-- What operators see of circuits, and how they open and close them by hand.
 
--- To the operator, and to workers: those that rest look again, and all of them log it.
+-- Records the alert for operators and notifies workers: idle ones poll, and all log the message.
 create or replace function penstock._publish_circuit(
   p_queue text, p_circuit penstock.circuit, p_now timestamptz
 ) returns void
@@ -36,7 +36,8 @@ as $$
     when p_share < 0.83 then 'about three quarters' else 'most' end
 $$;
 
--- What is going on and what to do, for an operator. p_limit: how many of the queue may run at once.
+-- The state of a circuit, and what an operator has to do. p_limit: the queue's limit of running
+-- jobs.
 create or replace function penstock._circuit_sentence(
   p_queue text, p_circuit penstock.circuit, p_limit integer default null
 ) returns text
@@ -48,8 +49,8 @@ as $$
       then format('the provider of queue %s answers, and refuses %s of its calls; at most %s%s run '
       'at once, more with each answer', p_queue, penstock._share_text(p_circuit.refused),
       p_circuit.allowed, coalesce(' of ' || p_limit, ''))
-    when p_circuit.state = 'ramping'
-      then format('the provider of queue %s answers again; jobs start more and more', p_queue)
+    when p_circuit.state = 'ramping' then format('the provider of queue %s answers again; jobs '
+      'start again, in growing numbers', p_queue)
     when p_circuit.class is null then format('queue %s was stopped by hand%s; `penstock circuit '
       'close %s` lets its jobs start again', p_queue, coalesce(': ' || p_circuit.reason, ''),
       p_queue)
@@ -61,12 +62,12 @@ as $$
       'or refuses a setting; correct the job kind, restart the workers, then `penstock resume %s`',
       p_queue, p_queue)
     when p_circuit.class = 'rate_limited' then format('the provider of queue %s asks to wait; '
-      'jobs go on by themselves', p_queue)
-    else format('the provider of queue %s is not available (%s%s); jobs wait and go on by '
-      'themselves', p_queue, p_circuit.class, coalesce(' at ' || p_circuit.address, '')) end
+      'its jobs continue automatically after that', p_queue)
+    else format('the provider of queue %s is not available (%s%s); jobs wait and continue '
+      'automatically', p_queue, p_circuit.class, coalesce(' at ' || p_circuit.address, '')) end
 $$;
 
--- By hand: nothing starts until it is closed by hand. What runs, runs on.
+-- Opens a circuit by hand: no job starts until it is closed by hand. Running jobs go on.
 create or replace function penstock.open_circuit(p_name text, p_reason text default null)
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
@@ -75,7 +76,7 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
   v_circuit penstock.circuit;
 begin
-  -- A claim under way has seen it closed: once this has returned, nothing starts any more.
+  -- A claim under way has seen it closed: once this has returned, no job starts.
   perform penstock._lock_queue_limits(v_queue.id);
   select * into v_circuit from penstock.circuit c where c.queue_id = v_queue.id for no key update;
   v_circuit := penstock._closed(v_circuit, penstock.clock());
@@ -107,7 +108,7 @@ begin
 end
 $$;
 
--- What an operator has to know now, the oldest first.
+-- The alerts that are not cleared, the oldest first.
 create or replace function penstock.list_alerts() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$

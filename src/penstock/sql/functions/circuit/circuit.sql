@@ -5,50 +5,51 @@
 --     +-- as many may run as the queue allows --- ramping <-- a probe was answered -----+  |
 --                                                    +------ the same -----------------------+
 --
--- closed: jobs start as the limits allow. open: none, but probes. ramping: `allowed` may run at
--- once: one more with each answer, an eighth fewer for a round of calls with a refusal in it.
+-- closed: jobs start as the limits allow. open: only probes start. ramping: `allowed` jobs may run
+-- at once: one more with each answer, an eighth fewer for a round of calls with a refusal in it.
 --
--- How many failures in a row open it depends on the share of calls that were refused before them
--- (`refused`): of a provider that is well, two of two jobs are enough; one that refuses every
--- second call refuses two in a row all the time, and has to refuse seven (_opens). So one
--- that is half up goes on, and one that is down gets few calls.
+-- How many failures in a row open the circuit depends on the share of calls that were refused
+-- before them (`refused`). For a healthy provider, two failures of two jobs are enough. A provider
+-- that refuses every second call often refuses two in a row, so there it takes seven (_opens). So a
+-- provider that works half of the time keeps its calls, and one that is down gets few.
 --   - Provisional failures: at least three, of two jobs.
---   - Failures of one account alone say less: it takes one more, of provisional ones three more.
---   - A call that failed although one that began after it was answered says nothing: such a
---     provider answered while the call hung.
--- Where a quarter of the calls is refused, a failure says nothing about its job either: provisional
--- failures cost nothing then, and deferrals are not counted as those of an odd job.
+--   - Failures of one account alone say less: it takes one more, and with provisional ones three.
+--   - If a call fails although a later one was answered, the failure says nothing: the provider
+--     answered while the call hung.
+-- If a quarter of the calls is refused, a failure says nothing about its job either: provisional
+-- failures do not count then, and deferrals do not mark the job as the only one that fails.
 --
--- Open, it lets one job start at a time, as a probe, when next_at has come. While a probe has no
--- answer for long, another may start beside it; a probe is of another account than the one before,
--- where one waits. So a job that hangs each time does not keep the circuit open for others. A probe
--- that dies with its worker is no longer running, so it needs no lease of its own; one that failed
--- lets others try before it (deferred_probe). A call that began after the circuit opened is a probe.
--- A provider that only asked to wait (rate_limited) needs no probe: half of what ran goes on then.
--- What an outcome means for the circuit is in columns beside its error:
+-- An open circuit lets one job start at a time, as a probe, when next_at has come. If a probe has
+-- no answer for long, another may start beside it. Each probe is of another account than the one
+-- before, if one has waiting jobs. So a job that hangs each time does not keep the circuit open for
+-- others. A probe whose worker dies is no longer running, so it needs no lease of its own; a probe
+-- that failed is deferred behind other jobs (deferred_probe). A call that began after the circuit
+-- opened is a probe. A provider that only asked to wait (rate_limited) needs no probe: half of the
+-- jobs that ran may run after the wait.
+-- The columns beside an outcome's error say what it means for the circuit:
 --   effect        opens, counts (provisional), pauses (for `retry_after`), stops (an operator has
---                 to act), none; null: nothing is known of the provider
+--                 to act), none; null: the outcome says nothing about the provider
 --   retry_after   how long the provider asked to wait
 --   address       host:port that was called
 --
--- Its row is the last lock of all (after the gate). Who opens a circuit gives failures back only
--- where nobody holds the job: a finish that holds one waits for this row, sees it open, and gives
--- its own back; for what a claim held, upkeep comes back.
+-- Its row is the last lock of all (after the gate). A transaction that opens a circuit uncounts
+-- failures only of jobs that are not locked. A finish that holds a job waits for this row, sees it
+-- open, and uncounts its own; upkeep later does the same for jobs that a claim held.
 
--- Whether a circuit opened by this class means that the provider is away.
+-- Whether a circuit opened by this class means that the provider is unavailable.
 create or replace function penstock._is_outage(p_class text) returns boolean
 language sql immutable parallel safe
 as $$
   select p_class in ('unavailable', 'overloaded', 'provider_error', 'interrupted', 'stalled')
 $$;
 
--- What an operator would call it.
+-- The kind of trouble: all classes of an outage are one.
 create or replace function penstock._trouble(p_class text) returns text
 language sql immutable parallel safe
 as $$ select case when penstock._is_outage(p_class) then 'outage' else p_class end $$;
 
--- What outcomes say about their providers, in their order; called when any of them has an effect,
--- or a circuit is not at rest. p_queues: null for what did not take effect.
+-- Applies outcomes to the circuits of their queues, in order; called if any outcome has an effect,
+-- or a circuit is troubled. p_queues: null for outcomes that did not take effect.
 create or replace function penstock._apply_outcomes_to_circuits(
   p_jobs uuid[], p_attempts integer[], p_queues integer[], p_started_ats timestamptz[],
   p_outcomes text[], p_errors jsonb[], p_effects text[], p_retry_afters interval[],
@@ -58,15 +59,15 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_queue penstock.queue;
-  v_was penstock.circuit;
-  v_now penstock.circuit;
+  v_old penstock.circuit;
+  v_new penstock.circuit;
   v_outcome record;
   v_provisional uuid[];
   v_deferred uuid[];
   v_running integer;
 begin
-  -- Circuits in the order of their queues, as everyone takes several; those at rest only where an
-  -- end tells something, or all finishes of a busy queue would wait in line.
+  -- In the order of the queues, because every caller locks several circuits. Untroubled circuits
+  -- only if an outcome has an effect, or all finishes of a busy queue would wait for each other.
   for v_queue in
     select q.* from penstock.queue q
     where q.id = any (p_queues)
@@ -76,9 +77,9 @@ begin
                    where u.queue_id = q.id and u.effect is not null))
     order by q.id
   loop
-    select * into v_was from penstock.circuit c
+    select * into v_old from penstock.circuit c
     where c.queue_id = v_queue.id for no key update; -- guard: circuit locked
-    v_now := v_was;
+    v_new := v_old;
     v_provisional := '{}';
     v_deferred := '{}';
     v_running := null;
@@ -89,12 +90,12 @@ begin
           retry_after, address, o)
       where u.queue_id = v_queue.id order by u.o
     loop
-      if v_running is null and v_outcome.effect is not null and v_was.state <> 'open' then
-        -- With those that end here.
+      if v_running is null and v_outcome.effect is not null and v_old.state <> 'open' then
+        -- Counts the jobs that finish here, too.
         select count(*) + cardinality(array_positions(p_queues, v_queue.id)) into v_running
         from penstock.job j where j.deadline_at is not null and j.queue_id = v_queue.id;
       end if;
-      v_now := penstock._circuit_after(v_now, v_outcome.job, v_outcome.attempt,
+      v_new := penstock._circuit_after(v_new, v_outcome.job, v_outcome.attempt,
         v_outcome.started_at, v_outcome.outcome, v_outcome.error ->> 'class', v_outcome.effect,
         v_outcome.retry_after, v_outcome.address,
         coalesce(v_queue.concurrency, 256), v_running, p_now,
@@ -107,47 +108,47 @@ begin
         v_deferred := v_deferred || v_outcome.job;
       end if;
     end loop;
-    if v_now.state <> 'open' and v_deferred <> '{}' then
+    if v_new.state <> 'open' and v_deferred <> '{}' then
       perform penstock._count_isolated(v_deferred, p_now,
-        case when penstock._is_half_up(v_was.refused) then 100 else 10 end); -- guard: odd
+        case when penstock._is_half_up(v_old.refused) then 100 else 10 end); -- guard: odd
     end if;
-    continue when v_now is not distinct from v_was;
-    perform penstock._write_circuit(v_now);
-    -- Stopped by hand, it is an outage that somebody knew of.
-    if v_now.state = 'open'
-      and coalesce(penstock._is_outage(v_now.class), true) -- guard: an outage
+    continue when v_new is not distinct from v_old;
+    perform penstock._write_circuit(v_new);
+    -- A circuit that was opened by hand counts as an outage that an operator knew of.
+    if v_new.state = 'open'
+      and coalesce(penstock._is_outage(v_new.class), true) -- guard: an outage
     then
-      if v_was.state <> 'open' or not penstock._is_outage(v_was.class) then
+      if v_old.state <> 'open' or not penstock._is_outage(v_old.class) then
         perform penstock._uncount_failures(v_queue.id, p_now, p_now, null);
       elsif v_provisional <> '{}' then
         perform penstock._uncount_failures(v_queue.id, p_now, p_now, v_provisional);
       end if;
-    elsif v_provisional <> '{}' and v_now.state <> 'open'
-      and penstock._is_half_up(v_was.refused) -- guard: half up
+    elsif v_provisional <> '{}' and v_new.state <> 'open'
+      and penstock._is_half_up(v_old.refused) -- guard: half up
     then
       perform penstock._uncount_failures(v_queue.id, p_now, p_now, v_provisional);
     end if;
-    if v_now.state <> 'open' and v_was.state = 'open' then
+    if v_new.state <> 'open' and v_old.state = 'open' then
       perform penstock._release_deferred_probes(v_queue.id, p_now, null);
     end if;
-    if v_now.state <> v_was.state
-      or penstock._trouble(v_now.class) <> penstock._trouble(v_was.class) -- guard: other trouble
+    if v_new.state <> v_old.state
+      or penstock._trouble(v_new.class) <> penstock._trouble(v_old.class) -- guard: other trouble
     then
-      perform penstock._publish_circuit(v_queue.name, v_now, p_now);
+      perform penstock._publish_circuit(v_queue.name, v_new, p_now);
     end if;
   end loop;
 end
 $$;
 
--- Whether a circuit has to hear of answers.
+-- Whether a circuit has to be updated by answers.
 create or replace function penstock._is_troubled(p_circuit penstock.circuit) returns boolean
 language sql immutable
 as $$
   select p_circuit.state <> 'closed' or p_circuit.in_row > 0 or p_circuit.refused > 0
 $$;
 
--- Sees to the circuits of what was told, as far as it took effect (p_done): nearly always they are
--- at rest, and nothing tells of them.
+-- Applies the reported outcomes to their circuits, as far as they took effect (p_done). Nearly
+-- always no circuit is troubled and no outcome has an effect: then this returns at once.
 create or replace function penstock._update_circuits(
   p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
   p_retry_afters interval[], p_addresses text[], p_done uuid[], p_done_attempts integer[],
@@ -177,8 +178,8 @@ begin
     on d.id = u.id
     and d.attempt = u.attempt; -- guard: fence
   if v_idle then
-    -- Every few seconds a closed circuit notes an answer, so that a call that hung meanwhile is
-    -- seen as the odd one.
+    -- Every few seconds a closed circuit records an answer, so that a call that hung meanwhile is
+    -- recognised as the exception.
     with answered as materialized (
       select u.queue_id, max(u.started_at) as started_at
       from unnest(v_reported.queues, v_reported.started_ats, p_outcomes)
@@ -197,14 +198,14 @@ begin
     where c.queue_id = l.queue_id;
     return;
   end if;
-  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_reported.queues, v_reported.started_ats,
-    p_outcomes, p_errors, p_effects, p_retry_afters, p_addresses, p_now);
+  perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_reported.queues,
+    v_reported.started_ats, p_outcomes, p_errors, p_effects, p_retry_afters, p_addresses, p_now);
 end
 $$;
 
--- Deferred while others are answered: ten times for nothing, a hundred times where many are
--- refused, then it costs an attempt each time. So one job that the provider never takes (a prompt
--- longer than some proxy waits) comes to its end.
+-- Counts deferrals of jobs while calls of other jobs are answered. The first ten are free, or the
+-- first hundred if many calls are refused; each further one counts as a failure. So a single job
+-- that the provider never answers (a prompt longer than some proxy waits) fails in the end.
 create or replace function penstock._count_isolated(
   p_jobs uuid[], p_now timestamptz, p_free integer default 10
 ) returns void
@@ -218,12 +219,12 @@ as $$
   )
   update penstock.job j set isolated = least(j.isolated + 1, 1000),
     failures = j.failures + (c.charged and j.failures + 1 < j.max_attempts)::integer,
-    -- Out of attempts: the next pass of upkeep fails it.
+    -- No attempts are left: the next pass of upkeep fails the job.
     failure_pending = c.last, run_at = case when c.last then p_now else j.run_at end
   from counted c where j.id = c.id
 $$;
 
--- Lets jobs that failed as probes start again: all of a queue, or the first p_most.
+-- Lets deferred probes start again: all of a queue, or the first p_most.
 create or replace function penstock._release_deferred_probes(
   p_queue integer, p_now timestamptz, p_most integer
 ) returns void
@@ -249,11 +250,11 @@ as $$
   where c.queue_id = p_circuit.queue_id
 $$;
 
--- Failures of the minute before the circuit opened may have been the outage, and are none. p_jobs:
--- of these alone, which failed while it was known. A prompt that crashes the model looks like an
--- outage each time: a job whose failure has opened the circuit three times is charged, and one that
--- met an outage before keeps its wait, so that others have a try; after a hundred failures in an
--- outage (days, mostly) it is charged too.
+-- Failures of the minute before the circuit opened may have been the outage, and are uncounted.
+-- p_jobs: only those of these jobs, which failed while the outage was known. A prompt that crashes
+-- the model looks like an outage each time. So the failure of a job that has opened the circuit
+-- three times counts, and a job that met an outage before keeps its delay, so that other jobs are
+-- tried; after a hundred failures in an outage (days, mostly) its failures count too.
 create or replace function penstock._uncount_failures(
   p_queue integer, p_opened_at timestamptz, p_now timestamptz, p_jobs uuid[]
 ) returns void
@@ -271,9 +272,10 @@ as $$
     order by j.id for no key update skip locked
   )
   update penstock.job j set
-    -- A failure_pending one was not charged yet.
-    failures = j.failures - greatest(0, j.provisional - j.failure_pending::integer), provisional = 0,
-    deferrals = j.deferrals + 1, withdrawn_failures = j.withdrawn_failures + (p_jobs is null)::integer,
+    -- A failure_pending one was not counted yet.
+    failures = j.failures - greatest(0, j.provisional - j.failure_pending::integer),
+    provisional = 0, deferrals = j.deferrals + 1,
+    withdrawn_failures = j.withdrawn_failures + (p_jobs is null)::integer,
     uncounted_failures = j.uncounted_failures + (p_jobs is not null)::integer,
     provisional_at = null, failure_pending = false,
     run_at = case when h.at_once then p_now else j.run_at end,
@@ -281,8 +283,8 @@ as $$
   from locked h where j.id = h.id
 $$;
 
--- What keeps jobs of a queue from starting: paused (an operator has to act), circuit_open,
--- rate_limit (the provider asked to wait), or nothing.
+-- Why a queue's circuit keeps its jobs from starting: paused (an operator has to act),
+-- circuit_open, rate_limit (the provider asked to wait), or null.
 create or replace function penstock._stopped_by(p_queue integer, p_now timestamptz)
 returns text
 language sql stable set search_path = pg_catalog, pg_temp

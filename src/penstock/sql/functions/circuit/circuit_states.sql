@@ -1,7 +1,8 @@
--- What a circuit is after one more end of a start: its state, how many may run, when to try again.
--- All of it is pure; circuit.sql has the diagram, and asks under the lock of the circuit's row.
+-- The next state of a circuit after one more outcome: its state, how many jobs may run, when to
+-- probe next. All functions are pure; circuit.sql has the diagram, and calls them with the row
+-- locked.
 
--- Whether so much is refused that a failure says nothing about its job.
+-- Whether so many calls are refused that a failure says nothing about its job.
 create or replace function penstock._is_half_up(p_refused double precision) returns boolean
 language sql immutable parallel safe
 as $$ select p_refused >= 0.25 $$;
@@ -15,7 +16,7 @@ as $$
 declare
   v_next penstock.circuit := penstock._without_row(p_circuit);
 begin
-  -- Of the share of refused calls, each call weighs an eighth.
+  -- In the share of refused calls, each call has a weight of an eighth.
   v_next.refused := case when v_next.refused >= 0.01 then v_next.refused * 7 / 8 else 0 end;
   v_next.answered_at := p_now;
   v_next.answered_start := greatest(p_circuit.answered_start, p_started_at);
@@ -24,17 +25,17 @@ begin
     and p_started_at > v_next.changed_at -- guard: by its probe
   then
     v_next.state := 'ramping';
-    -- One that is half up goes on with half of what ran; one that was down begins with one.
+    -- A provider that still answers goes on with half of what ran; one that was down with one job.
     v_next.allowed := case when penstock._answered_lately(p_circuit, p_now)
       then v_next.resume else 1 end;
     v_next.changed_at := p_now;
     v_next.suspect := null;
   elsif v_next.state = 'ramping' then
     v_next.allowed := v_next.allowed + 1;
-    -- Should it open again, the first probe comes soon.
+    -- If it opens again, the first probe comes soon.
     v_next.tries := greatest(0, least(v_next.tries, 6) - 1);
   end if;
-  -- Nor does a queue with little to do ramp for ever.
+  -- After a quiet minute a ramp closes, so that a queue with few jobs does not ramp for ever.
   if v_next.state = 'ramping'
     and (v_next.allowed >= p_full or penstock._is_steady(v_next, p_now))
   then
@@ -44,15 +45,15 @@ begin
 end
 $$;
 
--- Whether the provider answers now and then.
+-- Whether the provider has answered within the last 30 seconds.
 create or replace function penstock._answered_lately(
   p_circuit penstock.circuit, p_now timestamptz
 ) returns boolean
 language sql immutable
 as $$ select p_circuit.answered_at > p_now - interval '30 seconds' $$;
 
--- Probes that failed, after one more: they go on often as long as the provider was answering a
--- moment ago, and where one account has met all the failures.
+-- The number of failed probes after one more. It stays low, so that probes stay frequent, as long
+-- as the provider answered a moment ago, or if all failures are of one account.
 create or replace function penstock._tries_after(p_circuit penstock.circuit, p_now timestamptz)
 returns integer
 language sql immutable set search_path = pg_catalog, pg_temp
@@ -61,7 +62,7 @@ as $$
     when p_circuit.row_shared then least(2, p_circuit.tries + 1) else 0 end
 $$;
 
--- Whether a ramp is over, however few jobs there were to climb it.
+-- Whether a ramp is over although too few jobs started to reach its top.
 create or replace function penstock._is_steady(p_circuit penstock.circuit, p_now timestamptz)
 returns boolean
 language sql immutable set search_path = pg_catalog, pg_temp
@@ -70,7 +71,7 @@ as $$
     and p_circuit.eased_at <= p_now - interval '1 minute' -- guard: quiet
 $$;
 
--- The circuit after one more end. Pure; p_running: how many ran in its queue.
+-- The circuit after one more outcome. Pure; p_running: how many jobs ran in its queue.
 create or replace function penstock._circuit_after(
   p_circuit penstock.circuit, p_job uuid, p_attempt integer, p_started_at timestamptz,
   p_outcome text, p_class text, p_effect text, p_retry_after interval, p_address text,
@@ -118,7 +119,7 @@ begin
     or (p_account = 0 and v_next.row_mixed);
   v_next.in_row := v_next.in_row + 1;
   if v_next.state = 'open' then
-    if v_next.class is null then -- by an operator: nothing that happens changes it
+    if v_next.class is null then -- opened by an operator: outcomes do not change it
       return v_next;
     end if;
     if p_job = v_next.probe_job and p_attempt = v_next.probe_attempt then
@@ -127,7 +128,7 @@ begin
       v_next.next_at := p_now
         + penstock._probe_wait(p_effect, v_next.tries, p_retry_after, v_next.row_shared);
     elsif p_effect = 'pauses' then
-      -- Those that were under way may have been told to wait longer than the first.
+      -- Calls that were under way may have been asked to wait longer than the first.
       v_next.next_at := greatest(v_next.next_at,
         p_now + penstock._probe_wait(p_effect, 0, p_retry_after));
     end if;
@@ -162,7 +163,7 @@ begin
 end
 $$;
 
--- Whether the failures in a row open it. Those of one account alone say less about the others.
+-- Whether the failures in a row open it. Failures of one account alone say less about the others.
 create or replace function penstock._opens(p_circuit penstock.circuit, p_effect text)
 returns boolean
 language plpgsql immutable set search_path = pg_catalog, pg_temp
@@ -170,7 +171,7 @@ as $$
 declare
   v_row integer := 2;
 begin
-  -- About so many that they come by chance once in some hundred calls.
+  -- A row of this length comes by chance about once in some hundred calls.
   v_row := least(8, 2 + ceil(p_circuit.row_refused * 10)); -- guard: by the share
   if p_effect = 'counts' then
     v_row := greatest(3, v_row); -- guard: thrice

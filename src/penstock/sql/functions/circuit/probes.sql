@@ -1,8 +1,9 @@
--- Who may start while a circuit is not closed, and when: one job as a probe, then more and more.
+-- Which jobs may start while a circuit is not closed, and when: one as a probe, then growing
+-- numbers.
 
--- Seconds until the next probe: 1, 2, 4 ... 60, or what the provider asked for, up to an hour; that
--- exactly where it only asks to wait. Where an operator has to act, a quarter of an hour; sooner as
--- long as only one account has met it (not p_shared): its key alone may be wrong.
+-- The time until the next probe: 1, 2, 4 ... 60 seconds, or what the provider asked for, up to an
+-- hour; exactly that if it only asks to wait. If an operator has to act, a quarter of an hour; less
+-- as long as only one account has met the failure (not p_shared): only its key may be wrong.
 create or replace function penstock._probe_wait(
   p_effect text, p_tries integer, p_retry_after interval, p_shared boolean default true
 ) returns interval
@@ -17,13 +18,13 @@ as $$
       least(coalesce(p_retry_after, '0'), interval '1 hour')) end
 $$;
 
--- How long a probe may be without an answer before another one starts beside it: 10, 20 ... 60 s.
+-- How long a probe may run without an answer before another one starts beside it: 10, 20 ... 60 s.
 create or replace function penstock._patience(p_tries integer) returns interval
 language sql immutable parallel safe
 as $$ select make_interval(secs => least(60, 10 * (least(p_tries, 10) + 1))) $$;
 
--- How many may start now, as far as the circuit goes, and whether as its probe. The caller has the
--- gate, so nobody else decides this at the same time.
+-- How many jobs the circuit lets start now, and whether as its probe. The caller holds the gate, so
+-- no other transaction decides this at the same time.
 create or replace function penstock._pass_circuit(
   p_queue integer, p_limit integer, p_now timestamptz,
   out free integer, out probe boolean
@@ -44,8 +45,8 @@ begin
   free := p_limit;
   probe := v_circuit.state = 'open';
   if v_circuit.state = 'ramping' then
-    -- What began before says nothing any more, however long it hangs; nor may what hangs now hold
-    -- the others.
+    -- Calls that began before the ramp say nothing any more, however long they hang; and calls that
+    -- hang now must not keep others from starting.
     select least(p_limit, v_circuit.allowed - count(*)) into free -- guard: ramp
     from penstock.job j
     where j.deadline_at is not null and j.queue_id = p_queue
@@ -68,8 +69,9 @@ begin
 end
 $$;
 
--- Remembers which start is the probe. The one before has had no answer if it still runs. The next
--- one is another account's; where one account has all the failures, not that one's.
+-- Records which attempt is the probe. If the last probe still runs, it had no answer. The next
+-- probe is of another account than this one; if one account has all the failures, than that
+-- account.
 create or replace function penstock._begin_probe(p_queue integer, p_job uuid) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -84,8 +86,8 @@ as $$
   where c.queue_id = p_queue and c.state = 'open' and j.id = p_job
 $$;
 
--- The next job in line that is not of the account that the circuit suspects; null: nobody is
--- suspected, or no other job is among the first ten thousand.
+-- The next job of another account than the one that the circuit suspects. null: no account is
+-- suspected, or no such job is among the first ten thousand.
 create or replace function penstock._other_probe(p_queue integer, p_kinds integer[]) returns uuid
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -126,9 +128,9 @@ begin
 end
 $$;
 
--- Providers that are away; with an address where who asks is to look at it: each once a second,
--- whoever asks first. A worker asks for its own queues only: another's may have addresses that mean
--- nothing to it.
+-- The unavailable providers of these queues. A row with an address asks the caller to check it:
+-- each is given out once a second, to the first caller. A worker asks for its own queues only,
+-- because the addresses of others may mean nothing on its network.
 create or replace function penstock.due_checks(p_queues text[])
 returns table (queue text, address text)
 language sql volatile security definer set search_path = pg_catalog, pg_temp
@@ -138,7 +140,7 @@ as $$
     from penstock.circuit c join penstock.queue q on q.id = c.queue_id
     where q.name = any (p_queues) and c.state = 'open' and c.address is not null
       and penstock._is_outage(c.class)
-      and c.class <> 'overloaded' -- takes connections all the time
+      and c.class <> 'overloaded' -- accepts connections all the time
   ),
   due as materialized (
     select c.queue_id from penstock.circuit c
@@ -155,8 +157,8 @@ as $$
   from unavailable a left join checked l on l.queue_id = a.queue_id
 $$;
 
--- A connection was taken, or not. When a provider comes back, the next probe need not wait for its
--- turn; one that takes connections and answers nothing gets no more probes than before.
+-- Records whether a connection was accepted. When a provider comes back, the next probe may start
+-- at once; a provider that accepts connections but answers nothing gets no more probes than before.
 create or replace function penstock.report_check(p_queue text, p_reachable boolean) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -176,8 +178,8 @@ begin
 end
 $$;
 
--- A probe over its time, or stuck, met a provider that takes calls and does not answer: as if it
--- had been broken off, and not the job's failure alone.
+-- A probe that timed out, or got stuck, met a provider that accepts calls and does not answer: it
+-- counts as an interrupted call, and not only as a failure of the job.
 create or replace function penstock._of_probes(
   p_jobs uuid[], p_attempts integer[], p_outcomes text[], p_errors jsonb[], p_effects text[],
   out outcomes text[], out errors jsonb[], out effects text[]

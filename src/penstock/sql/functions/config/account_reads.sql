@@ -1,4 +1,4 @@
--- Accounts and plans as people look at them. Nothing here decides anything.
+-- Accounts and plans as clients read them. Nothing here decides anything.
 
 create or replace function penstock._find_account(p_name text) returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -40,7 +40,7 @@ as $$
   where a.id = penstock._find_account(p_account)
 $$;
 
--- In the order of their names; the next page begins after the last of this one.
+-- In the order of their names; p_after: the last name of the previous page.
 create or replace function penstock.list_accounts(
   p_limit integer default 100, p_after text default null
 ) returns setof jsonb

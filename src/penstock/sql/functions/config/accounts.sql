@@ -1,7 +1,8 @@
--- Plans, and the accounts that follow them. A change of a limit applies at once to what waits:
--- queued jobs of an account that was free move into lanes, closed lanes with room are opened.
--- An app's open transaction may hold an account; whoever changes limits waits two seconds for it
--- and then gives up (lock_timeout), so that nobody else waits behind him for longer.
+-- Plans, and the accounts that have them. A change of a limit applies at once to waiting jobs:
+-- queued jobs of an account that had no limit move into lanes, and closed lanes with free slots are
+-- opened. An app's open transaction may hold an account. A caller that changes limits waits two
+-- seconds for it and then gives up (lock_timeout), so that no other transaction waits longer behind
+-- it.
 
 create or replace function penstock.declare_plan(
   p_name text, p_options jsonb default '{}', p_by text default null, p_in jsonb default null,
@@ -21,7 +22,8 @@ begin
       and declared_by = p_by; -- guard: own location
     return;
   end if;
-  -- The first plan declared is the default one until another says so: one at a time decides that.
+  -- The first declared plan is the default until another one is declared so. The lock lets one
+  -- transaction at a time decide that.
   perform pg_advisory_xact_lock(hashtextextended('penstock.plan', 0));
   insert into penstock.plan (name, declared, declared_by, created_at)
   values (p_name, p_options, p_by, penstock.clock())
@@ -57,7 +59,7 @@ begin
 end
 $$;
 
--- Drops every override, and who declared it: another app may declare it anew.
+-- Drops every override and the name of the declaring app: another app may declare the plan.
 create or replace function penstock.reset_plan(p_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
@@ -81,15 +83,16 @@ begin
   end if;
   v_new := jsonb_populate_record(v_old,
     penstock._read_options('plan', v_old.declared || v_old.overrides));
-  -- The plan's row before its accounts': who makes an account holds the plan's row shared.
+  -- The plan's row before its accounts' rows: a transaction that creates an account shares the
+  -- plan's.
   update penstock.plan set (priority, concurrency, per_hour, weight, first_job)
     = (v_new.priority, v_new.concurrency, v_new.per_hour, v_new.weight, v_new.first_job)
   where name = p_name;
   if (v_new.concurrency, v_new.weight, v_new.priority, v_new.first_job)
     is distinct from (v_old.concurrency, v_old.weight, v_old.priority, v_old.first_job)
   then
-    -- An app may hold an account: where only priorities change, those with nothing waiting are left
-    -- alone.
+    -- An app may hold an account: if only priorities change, accounts without waiting jobs are not
+    -- locked.
     select array_agg(a.id) into v_accounts from (
       select c.id from penstock.account c
       where c.plan = p_name
@@ -105,10 +108,10 @@ begin
 end
 $$;
 
--- Until we commit, no queue starts anything: a claim under way may have taken a job of these
--- accounts as one that needs no slot, and would start it after what runs was counted.
--- What runs is locked before: an app's open transaction may hold such a job (it asked to cancel
--- it), and claims must not wait for that behind us.
+-- Keeps all queues from starting jobs until the caller commits. A claim under way may have taken a
+-- job of these accounts as one that needs no slot, and would start it after the running jobs were
+-- counted. The running jobs are locked first: an app's open transaction may hold one (it asked to
+-- cancel it), and claims must not wait behind us for that.
 create or replace function penstock._stop_claims(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -120,20 +123,20 @@ begin
 end
 $$;
 
--- Puts the plans' limits in force for accounts the caller has locked.
+-- Puts the plans' limits in force for accounts that the caller has locked.
 create or replace function penstock._enforce_limits(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_limited bigint[];
 begin
-  -- Before claims are stopped, which is for a moment only.
+  -- Before claims are stopped, so that they are stopped only for a moment.
   perform penstock._enforce_priority(p_accounts);
   select array_agg(a.id) into v_limited
   from penstock.account a join penstock.plan p on p.name = a.plan
   where a.id = any (p_accounts) and a.concurrency is null and p.concurrency is not null;
   if v_limited is not null then
-    -- What waits first, however much it is: claims are stopped only for the rest.
+    -- Waiting jobs first, however many there are: claims are stopped only for the rest.
     perform penstock._enlane_accounts(v_limited);
     perform penstock._stop_claims(v_limited);
   end if;
@@ -149,9 +152,9 @@ begin
 end
 $$;
 
--- Jobs get the priority of their account's plan, and what waits the place that goes with it: but
--- for those whose caller said a priority, and those that somebody has at this moment. The rank
--- moves by as much as it would have been different.
+-- Gives jobs the priority of their account's plan, and waiting jobs the rank that goes with it.
+-- Leaves out jobs whose caller gave a priority, and jobs that are locked at the moment. The rank
+-- changes by the difference between the ranks of the two priorities.
 create or replace function penstock._enforce_priority(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -186,7 +189,7 @@ begin
 end
 $$;
 
--- The plan of that name, or the default one; held so that its limits do not change meanwhile.
+-- The plan of that name, or the default one; locked, so that its limits do not change meanwhile.
 create or replace function penstock._lock_plan(p_name text) returns penstock.plan
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$

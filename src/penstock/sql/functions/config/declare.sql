@@ -1,10 +1,10 @@
 -- Queues and kinds: what code and TOML declare, what an operator overrides, what is in force.
 --
--- Declarations come at every start of an app; an edit at run time is an override that outlives
--- them until reset. Two apps that declare one thing differently are told both their names.
--- The columns in force are written here only, from declared || overrides.
+-- An app declares them each time it starts; an edit at run time is an override that stays in force
+-- until reset. If two apps declare one thing differently, the error names both.
+-- Only this file writes the columns in force, from declared || overrides.
 
--- '500/min' or '10/s': how many starts in which period.
+-- Reads '500/min' or '10/s': how many attempts may start in which period.
 create or replace function penstock._parse_rate(
   p_rate jsonb, out rate_count integer, out rate_period interval
 )
@@ -28,7 +28,7 @@ begin
   rate_period := case left(v_parts[2], 1)
     when 's' then interval '1 second' when 'm' then interval '1 minute'
     when 'h' then interval '1 hour' else interval '1 day' end;
-  -- Faster, and the time between two starts is no whole microsecond.
+  -- With a higher rate the time between two attempts would not be a whole microsecond.
   if rate_count > 1000000 * extract(epoch from rate_period) then
     perform penstock._refuse(422, 'invalid_option',
       format('rate must be at most 1000000/s, not %s', p_rate), 'rate');
@@ -37,7 +37,7 @@ end
 $$;
 
 -- Puts declared || overrides in force. The caller holds the queue's advisory lock: no claim is
--- under way, so a limit that begins now counts everything that runs.
+-- under way, so a limit that begins now counts all running jobs.
 create or replace function penstock._enforce_queue(p_queue integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -54,7 +54,7 @@ begin
   select r.rate_count, r.rate_period into v_new.rate_count, v_new.rate_period
   from penstock._parse_rate(v_values -> 'rate') r;
   if v_new.rate_count is not null then
-    -- Without an option, what the rate gives in one second may come at once.
+    -- Without the option, as many attempts may start at once as the rate allows in one second.
     v_new.rate_burst := coalesce(v_new.rate_burst, greatest(1,
       ceil(v_new.rate_count / extract(epoch from v_new.rate_period))::integer));
     if extract(epoch from v_new.rate_period) / v_new.rate_count * v_new.rate_burst
@@ -67,7 +67,7 @@ begin
     perform penstock._refuse(422, 'invalid_option', 'burst needs a rate', 'burst');
   end if;
   if v_new.ordering <> v_old.ordering then
-    -- No submit is under way that has read the old order.
+    -- With this lock, no submit is under way that has read the old order.
     perform pg_advisory_xact_lock(1886413172, p_queue);
     if exists (select from penstock.job j where j.queue_id = p_queue) then
       perform penstock._refuse(409, 'queue_in_use',
@@ -88,17 +88,18 @@ begin
   where q.id = p_queue;
 
   if v_new.rate_count is not null then
-    -- A slower rate may have put the next start off until tomorrow; of the new one, at most a
-    -- whole burst counts as spent.
+    -- With a slower rate, the next attempt may have been set to a time days ahead; of the new rate,
+    -- at most a whole burst counts as used.
     update penstock.gate g set rate_next_at = least(g.rate_next_at,
       penstock.clock() + v_new.rate_period / v_new.rate_count * v_new.rate_burst)
     where g.queue_id = p_queue;
   end if;
-  -- A queue counts what runs only while it has a limit; one that gets its first starts to count.
+  -- A queue counts its running jobs only while it has a limit; with the first one it begins to
+  -- count.
   if v_old.concurrency is null and v_old.rate_count is null
     and (v_new.concurrency is not null or v_new.rate_count is not null)
   then
-    -- The gate's row first: a finish that still gives a slot back has committed when we count.
+    -- The gate's row first: a finish that still releases a slot has then committed.
     perform from penstock.gate g where g.queue_id = p_queue for no key update;
     update penstock.job j set slots_held = j.slots_held | 1
     where j.queue_id = p_queue and j.deadline_at is not null and j.slots_held & 1 = 0;
@@ -109,15 +110,15 @@ begin
 end
 $$;
 
--- Claims hold this shared while they read a queue's limits; a change of them takes it alone.
+-- Claims share this lock while they read a queue's limits; a change of the limits takes it alone.
 create or replace function penstock._lock_queue_limits(p_queue integer) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$ select pg_advisory_xact_lock(1886413171, p_queue) $$;
 
--- The same before p_options are put in force. Where they bring the queue's first limit, what runs
--- has to be counted. That is locked before, in the order of ids as a finish does: an app's open
--- transaction may hold such a job (it asked to cancel it), and claims must not wait for that behind
--- us. Nor for long: whoever changes limits gives up after two seconds (lock_timeout).
+-- The same, before p_options are put in force. If they bring the queue's first limit, its running
+-- jobs have to be counted. They are locked first, in the order of ids as a finish does: an app's
+-- open transaction may hold one (it asked to cancel it), and claims must not wait behind us for
+-- that. The caller gives up after two seconds (lock_timeout), so it does not wait for long either.
 create or replace function penstock._stop_queue(p_queue integer, p_options jsonb) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -148,7 +149,7 @@ begin
 end
 $$;
 
--- Who has declared a queue, kind or plan, and where, for people.
+-- Which app has declared a queue, kind or plan, and where, for messages.
 create or replace function penstock._declarer(p_by text, p_in jsonb) returns text
 language sql immutable set search_path = pg_catalog, pg_temp
 as $$
@@ -156,7 +157,8 @@ as $$
     ' at ' || (p_in ->> 'file') || coalesce(':' || (p_in ->> 'line'), ''), '')
 $$;
 
--- p_instead_of: the app that the caller has found to declare it no longer; the declaration moved.
+-- Refuses a declaration that differs from that of another app. p_instead_of: an app that, as the
+-- caller has found, declares it no longer, because the declaration was moved.
 create or replace function penstock._refuse_other_declaration(
   p_what text, p_name text, p_old jsonb, p_old_by text, p_new jsonb, p_new_by text,
   p_old_in jsonb, p_new_in jsonb, p_instead_of text, p_reset text
@@ -168,10 +170,10 @@ as $$
            penstock._declarer(p_old_by, p_old_in), p_old,
            penstock._declarer(p_new_by, p_new_in), p_new), p_what,
     p_hint => format(
-      'Let both say the same, or rename one. If the first is gone or was moved, `%s` sets it '
-      'free for the next app that starts. Programs of one app sign with one name: '
+      'Make both declarations equal, or rename one. If the first is gone or was moved, `%s` lets '
+      'the next app that starts declare it. All programs of one app use one name: '
       'Penstock(name="%s").', p_reset, p_old_by))
-  -- What nobody signed, or a reset has set free, anybody may declare anew.
+  -- Any app may declare what has no declaring app: it was unnamed, or a reset removed it.
   where p_old_by <> coalesce(p_new_by, '') and p_old <> p_new
     and p_old_by is distinct from p_instead_of -- guard: moved by name
 $$;
@@ -217,7 +219,7 @@ begin
 end
 $$;
 
--- An edit at run time; a key set to null goes back to what is declared.
+-- Overrides options at run time; an option set to null returns to what is declared.
 create or replace function penstock.edit_queue(p_name text, p_options jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
 as $$
@@ -243,7 +245,7 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   perform penstock._stop_queue(v_queue.id, v_queue.declared);
-  -- The next to declare the queue and its kinds may say something else than the last.
+  -- The next app may declare the queue and its kinds differently from the last.
   update penstock.queue set overrides = '{}', declared_by = null where id = v_queue.id;
   update penstock.kind set declared_by = null where queue_id = v_queue.id;
   perform penstock._enforce_queue(v_queue.id);
@@ -257,7 +259,7 @@ as $$
 declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
-  -- A claim under way has seen the queue running: once a pause is told, nothing starts any more.
+  -- A claim under way has seen the queue running: once this has returned, no job starts.
   perform penstock._lock_queue_limits(v_queue.id);
   update penstock.queue
   set paused_at = coalesce(paused_at, penstock.clock()), paused_reason = p_reason
@@ -272,7 +274,7 @@ declare
   v_queue penstock.queue := penstock._find_queue(p_name);
 begin
   update penstock.queue set paused_at = null, paused_reason = null where id = v_queue.id;
-  -- What an operator had to put right: it is, so the next job may try.
+  -- An operator had to correct something and resumes the queue now, so the next job may try.
   if penstock._stopped_by(v_queue.id, penstock.clock()) = 'paused' then
     perform penstock.close_circuit(p_name);
   end if;
@@ -321,10 +323,10 @@ begin
       account_fixed, computed, has_on_finish, price, split_field, split_most, webhook)
     = (v_queue.id, v_declared, p_by, p_in, v_new.max_attempts, v_new.timeout,
       v_new.priority_offset, v_new.dedupe_field, v_new.dedupe_fixed, v_new.topic_field,
-      v_new.topic_fixed, v_new.account_field, v_new.account_fixed, v_new.computed, v_new.has_on_finish,
-      v_new.price, v_new.split_field, v_new.split_most, v_new.webhook)
+      v_new.topic_fixed, v_new.account_field, v_new.account_fixed, v_new.computed,
+      v_new.has_on_finish, v_new.price, v_new.split_field, v_new.split_most, v_new.webhook)
   where id = v_kind.id;
-  -- For ever: jobs that were submitted before a kind moved stay in the queue it was in.
+  -- Kept for ever: jobs that were submitted before a kind moved stay in its former queue.
   insert into penstock.queue_kind (queue_id, kind_id) values (v_queue.id, v_kind.id)
   on conflict do nothing;
   return v_kind.id;

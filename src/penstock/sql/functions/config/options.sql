@@ -1,11 +1,12 @@
 -- The options of queues, plans, kinds and tables of prices, and the fields of a job in an array of
--- jobs: what each may be, and its default. Each arrives as JSON, from code, TOML, SQL or HTTP.
+-- jobs: the values each may have, and its default. They arrive as JSON, from code, TOML, SQL or
+-- HTTP.
 
 --   field   the column that it sets
---   type    whole: from minimum to maximum; seconds: to ten years, with minimum 0 also 0; kept:
+--   type    whole: from minimum to maximum; seconds: up to ten years, with minimum 0 also 0; kept:
 --           seconds or "forever"; text: of at most `maximum` characters; choice: one of `choices`;
 --           string, texts, flag, moment; other: read by a function of its own
---   preset  the value where the option is absent or null
+--   preset  the value if the option is absent or null
 create or replace function penstock._options(p_of text)
 returns table (
   name text, field text, type text, minimum bigint, maximum bigint, preset jsonb, choices text
@@ -83,7 +84,8 @@ end
 $$;
 
 -- The values of options, for jsonb_populate_record: by the column that each sets, in a form that
--- the column's type reads. Refuses the first wrong one by its name. p_index: which of several jobs.
+-- the column's type reads. Refuses the first wrong value, and names its option. p_index: which of
+-- several jobs.
 create or replace function penstock._read_options(
   p_of text, p_options jsonb, p_index bigint default null
 ) returns jsonb
@@ -110,7 +112,7 @@ begin
   end if;
   select o.name, case o.type
       when 'string' then 'a text'
-      when 'moment' then 'a moment such as 2030-01-31T12:00:00Z'
+      when 'moment' then 'a time such as 2030-01-31T12:00:00Z'
       when 'whole' then format('a whole number from %s to %s', o.minimum, o.maximum)
       when 'choice' then 'one of ' || o.choices
       when 'text' then format('a text of 1 to %s characters', o.maximum)

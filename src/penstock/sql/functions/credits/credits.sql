@@ -1,18 +1,18 @@
--- Credits. account.balance is what the ledger adds up to, and never below zero.
+-- Credits. account.balance is the sum of the ledger, and never below zero.
 --
--- Invariants. Code and tests cite these by number; penstock.check() looks for a breach of each.
+-- Invariants. Code and tests cite these by number; penstock.check() looks for violations of each.
 --   M1  balance = sum of the account's ledger amounts, and each line's balance_after is the sum up
---       to it. Whoever writes a line holds the account's row.
---   M2  A job that was accepted for a price has one `reserve` of that price, in the transaction
---       that accepted it.
---   M3  A priced job that lives has no resolution, one that has ended exactly one, written in the
---       transaction that ended it: charged + refunded = reserved. What is refunded is a `refund`
---       of the job; a full charge needs no line, the credits are gone already.
---   M4  A grant, a deduction and the refund of one happen once for each reference.
+--       to it. The transaction that writes a line holds the account's row.
+--   M2  A job that was accepted for a price has one `reserve` of that price, written by the
+--       transaction that accepted it.
+--   M3  A live job with a price has no resolution. A finished one has exactly one, written by the
+--       transaction that finished it: charged + refunded = reserved. What is refunded is a `refund`
+--       of the job; a full charge needs no line, because the reserve has taken the credits already.
+--   M4  A grant, a deduction and its refund happen once for each reference.
 -- So, at any moment: granted - deducted = balance + reserved by live jobs + charged.
 
--- Amounts, in order, with their account's row held by the caller. Refuses as a whole when an
--- account has too little.
+-- Writes ledger lines for amounts, in order; the caller holds the accounts' rows. Refuses all of
+-- them if an account has too few credits.
 create or replace function penstock._book(
   p_kind text, p_accounts bigint[], p_amounts bigint[], p_jobs uuid[], p_ref text default null,
   p_reason text default null
@@ -65,7 +65,7 @@ begin
 end
 $$;
 
--- What of a reservation is charged, by how the job ended and what was delivered.
+-- How much of a reservation is charged, by the status of the finished job and the units delivered.
 create or replace function penstock._charged(
   p_status penstock.job_status, p_reserved bigint, p_total bigint, p_units bigint
 ) returns bigint
@@ -78,8 +78,8 @@ as $$
     else floor(p_reserved::numeric * greatest(0, least(p_units, p_total)) / p_total)::bigint end
 $$;
 
--- Resolves what ended jobs have reserved. The caller has ended them in this transaction, and holds
--- their accounts.
+-- Settles the reservations of jobs that the caller has finished in this transaction. It holds their
+-- accounts.
 create or replace function penstock._resolve(
   p_jobs uuid[], p_accounts bigint[], p_reserved bigint[], p_charged bigint[]
 ) returns void
@@ -120,7 +120,7 @@ as $$
   where w.is_wrong
 $$;
 
--- The account of that name, its row held until the caller commits.
+-- The account of that name, with its row locked until the caller commits.
 create or replace function penstock._lock_account(p_account text) returns penstock.account
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -136,8 +136,8 @@ begin
 end
 $$;
 
--- One line that was asked for by name, with its account held; the line of before, where that
--- reference has one.
+-- Writes a line for a caller's reference once; the caller holds the account. If the reference has a
+-- line already, returns that line.
 create or replace function penstock._book_once(
   p_account penstock.account, p_kind text, p_amount bigint, p_reason text, p_ref text
 ) returns jsonb
@@ -168,8 +168,8 @@ begin
 end
 $$;
 
--- Gives credits: bought, or a present. With a reference (a payment's id) once, however often it is
--- told. An account not seen before is made, as a submit does.
+-- Grants credits: bought, or a present. With a reference (a payment's id) only once, however often
+-- it is repeated. Creates an unknown account, as a submit does.
 create or replace function penstock.grant_credits(
   account text, amount bigint, reason text default null, ref text default null
 ) returns jsonb
@@ -186,7 +186,7 @@ begin
 end
 $$;
 
--- Takes credits for something that is no job, once for each reference.
+-- Deducts credits for something that is not a job, once for each reference.
 create or replace function penstock.deduct_credits(
   account text, amount bigint, reason text default null, ref text default null
 ) returns jsonb
@@ -202,7 +202,7 @@ begin
 end
 $$;
 
--- Gives back what was deducted under that reference, all of it, once.
+-- Refunds what was deducted under that reference, all of it, once.
 create or replace function penstock.refund_credits(
   account text, ref text, reason text default null
 ) returns jsonb
@@ -210,10 +210,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_account penstock.account := penstock._lock_account(account);
-  v_taken bigint;
+  v_deducted bigint;
 begin
   perform penstock._refuse_odd_entry(1, reason, ref);
-  select -l.amount into v_taken from penstock.ledger l
+  select -l.amount into v_deducted from penstock.ledger l
   where l.account_id = v_account.id and l.ref = refund_credits.ref
     and l.kind = 'deduct'; -- guard: was deducted
   if not found then
@@ -221,11 +221,11 @@ begin
       format('nothing was deducted from account %s under reference %s', account,
              coalesce(ref, 'null')), 'ref');
   end if;
-  return penstock._book_once(v_account, 'refund', v_taken, reason, ref);
+  return penstock._book_once(v_account, 'refund', v_deducted, reason, ref);
 end
 $$;
 
--- The lines of an account, newest first; the next page begins before the last id of this one.
+-- The ledger lines of an account, newest first; p_before: the last id of the previous page.
 create or replace function penstock.read_ledger(
   p_account text, p_limit integer default 100, p_before bigint default null
 ) returns setof jsonb
@@ -245,7 +245,7 @@ begin
 end
 $$;
 
--- Books are added to. Also for the owner, who else may do everything.
+-- Keeps the ledger append-only, also for the owner, who may do everything else.
 create or replace function penstock._refuse_rewrite() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$

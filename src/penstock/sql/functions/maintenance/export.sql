@@ -46,7 +46,7 @@ begin
     p_max_attempts => array[v_job.max_attempts], p_timeouts => array[v_job.timeout],
     -- Free: the books that it was paid from are not in the file.
     p_metadata => array[v_job.metadata], p_prices => array[0],
-    p_retry_of => v_job.retry_of, p_anew => false) s
+    p_retry_of => v_job.retry_of, p_is_new => false) s
   where not s.deduplicated;
   if not found then
     return false;

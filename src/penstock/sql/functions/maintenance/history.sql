@@ -166,7 +166,7 @@ begin
       -- A signature this old is refused for its age.
       ('seen_callback', $c$r.seen_at < $1 - interval '1 hour'$c$),
       -- Their cookies are over by any server's clock.
-      ('ended_session', $c$r.expires_at < $1 - interval '1 day'$c$),
+      ('closed_session', $c$r.expires_at < $1 - interval '1 day'$c$),
       ('alert', $c$r.cleared_at < $1 - interval '90 days'$c$),
       ('idempotency', 'r.created_at < $1 - (select s.idempotency_kept from penstock.setting s)')
   loop

@@ -1,4 +1,4 @@
--- Jobs that were submitted together, seen as one.
+-- Batches: jobs that were submitted together, read and cancelled as one.
 
 create or replace function penstock._batch_items(p_batch uuid)
 returns table (
@@ -19,7 +19,7 @@ as $$
   from penstock.finished f where f.batch_id = p_batch
 $$;
 
--- Whether this account may see the batch, which is all its own; null: anyone who sees everything.
+-- Refuses an account that does not own the whole batch. null: the caller may see every batch.
 create or replace function penstock._refuse_foreign_batch(p_id uuid, p_account text)
 returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -36,14 +36,14 @@ begin
 end
 $$;
 
--- A batch with its totals, what there is of its results, and its first 1,000 jobs.
+-- A batch with its totals, the results so far, and its first 1,000 jobs.
 create or replace function penstock.read_batch(id uuid) returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select penstock.read_batch_of(read_batch.id, null, 1000) - 'next' $$;
 
--- The same for an account, or for any with null; with p_limit of its jobs, and of their results,
--- after p_after, for accounts and with p_public as customers see them. next: the p_after of the
--- next page, or null. Totals read each job once.
+-- The same for an account; null: for any account. Returns p_limit jobs after p_after, with their
+-- results, as customers see them if an account or p_public is given. next: the p_after of the
+-- next page, or null. The totals read each job once.
 create or replace function penstock.read_batch_of(
   p_id uuid, p_account text, p_limit integer default 100, p_after uuid default null,
   p_public boolean default false
@@ -76,7 +76,7 @@ begin
     max(i.finished_at) as finished_at, sum(i.reserved) as reserved
   into v_sum
   from penstock._batch_items(v_batch.id) i;
-  -- Its wait is that of its first job that has to wait.
+  -- The batch has the position and the ETA of its first queued job.
   select w.place, w.eta_seconds into v_wait
   from (
     select j from penstock.job j where j.batch_id = v_batch.id and j.status = 'queued'
@@ -89,7 +89,7 @@ begin
     into v_credits
     from penstock._batch_items(v_batch.id) i join penstock.resolution r on r.job_id = i.id;
   end if;
-  -- One more than wanted tells whether there are more.
+  -- One more than the limit shows whether there are more.
   v_ids := array(
     select s.id from (
       select * from (
@@ -118,7 +118,7 @@ begin
       case when v_job -> 'result' <> 'null' then v_job -> 'result' end,
       v_job #> '{progress,partial}', 'null');
     v_bytes := v_bytes + pg_column_size(v_job);
-    -- Results may be large.
+    -- Limits the size of a page: results may be large.
     if v_bytes > 8388608 and v_id < v_ids[cardinality(v_ids)] then
       v_next := v_id;
       exit;
@@ -134,7 +134,7 @@ begin
       when v_sum.queued > 0 then 'queued'
       when v_sum.succeeded > 0 then 'succeeded'
       when v_sum.failed > 0 then 'failed' else 'cancelled' end,
-    -- Jobs that were pruned had ended.
+    -- Pruned jobs had finished.
     'progress', jsonb_build_object('done', round(v_sum.done + v_batch.total - v_sum.n, 3),
       'total', v_batch.total, 'partial', to_jsonb(v_partial)),
     'credits', v_credits, 'position', v_wait.place, 'eta_seconds', v_wait.eta_seconds,
@@ -160,7 +160,7 @@ declare
   v_accounts bigint[];
 begin
   perform penstock._refuse_foreign_batch(p_id, p_account);
-  -- Accounts before jobs, in order: a batch may be of many.
+  -- Accounts before jobs, in order: a batch may hold jobs of many accounts.
   select array_agg(l.id) into v_accounts from (
     select a.id from penstock.account a
     where a.id in (select j.account_id from penstock.job j
@@ -174,7 +174,7 @@ begin
     'cancelled',
     '{"class": "cancelled", "message": "cancelled while it waited", "retryable": false}',
     v_accounts);
-  -- What runs, and what has changed meanwhile.
+  -- Running jobs, and those that changed meanwhile.
   for v_job in
     select j.id from penstock.job j where j.batch_id = p_id order by j.id
   loop

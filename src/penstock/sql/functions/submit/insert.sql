@@ -2,8 +2,8 @@
 -- _submit_plain for one plain job, accept_jobs for plain jobs of several callers.
 
 -- Whether jobs of this kind in this queue are plain when the submit names no account, no dedupe key
--- and no price: they have no account to lock, no twin to look for, no price to reserve, no pieces,
--- and no lane. Inlined.
+-- and no price: they have no account to lock, no twin, no price to reserve, no pieces and no lane.
+-- Inlined.
 create or replace function penstock._is_plain_kind(p_kind penstock.kind) returns boolean
 language sql immutable parallel safe
 as $$
@@ -20,18 +20,18 @@ as $$
     and p_queue.ordering <> 'fair' -- guard: no lane
 $$;
 
--- Inserts jobs and returns a row for each. The caller has checked the values, has set account and
--- dedupe key to those in force, and holds the locks. Each array has one element per job; a null
+-- Inserts jobs and returns a row for each. The caller has checked the values, has replaced account
+-- and dedupe key by those in force, and holds the locks. Each array has one element per job; a null
 -- array means null for all jobs. A job whose dedupe key has a live twin is not inserted.
 --   p_seed             the n-th job gets the id _nth_id(p_seed, n)
---   p_kinds            the names of their kinds; duplicates do no harm
---   p_queue            insert only plain jobs of this queue; null: insert all. Checked here: a kind
---                      can change after the caller has read it
+--   p_kinds            the names of their kinds; may have duplicates
+--   p_queue            insert only plain jobs of this queue; null: insert all. Checked here because
+--                      a kind can change after the caller has read it
 --   p_todo             whether to insert the job; null: all
 --   p_owners           ids of the accounts
 --   p_limited          whether the account has a limit
 --   p_plan_priorities  the priority of the account's plan
---   p_first_job_offsets  what the plan adds to the priority of a first job; null: it is not first
+--   p_first_job_offsets  what the plan adds to the priority of a first job; null: not a first job
 create or replace function penstock._insert_jobs(
   p_seed uuid, p_now timestamptz, p_jobs penstock.new_job[], p_kinds text[], p_queue integer,
   p_todo boolean[] default null, p_owners bigint[] default null, p_limited boolean[] default null,
@@ -42,7 +42,7 @@ create or replace function penstock._insert_jobs(
   account_id bigint, reserved bigint
 )
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned anew for each array, it would take longer than the rest of a submit.
+  -- A new plan for each array would take longer than the rest of a submit.
   set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -68,9 +68,9 @@ begin
     x (ordinal, kind, payload, account, dedupe_key, topic, priority, run_at, delay, max_attempts,
        timeout, expires, metadata, price, webhook_url, account_id, limited, plan_priority,
        first_job_offset)
-  -- A small set, which the limit only tells the planner: as the hashed side of the join it leaves
-  -- the jobs in order, and the sort below finds them sorted (it took a seventh of a bulk submit;
-  -- 2026-11).
+  -- A small set; the limit only informs the planner. As the hashed side of the join it leaves the
+  -- jobs in order, and the sort below finds them sorted (the other way took a seventh of a bulk
+  -- submit; 2026-11).
   join (
     select k.name, k.id as kind_id, k.queue_id, k.priority_offset, k.topic_field, k.topic_fixed,
       coalesce(k.max_attempts, q.max_attempts) as max_attempts, q.ordering, q.aging_step, k.price
@@ -85,7 +85,7 @@ begin
       greatest(p_now, coalesce(x.run_at, p_now + penstock._elapsed(x.delay), p_now)) as run_at
   ) t
   where p_todo is null or p_todo[x.ordinal] -- guard: the rest only
-  -- Two batches with the same keys meet them in the same order.
+  -- Two batches with the same keys insert them in the same order.
   order by k.kind_id, coalesce(x.account_id, 0), x.dedupe_key, x.ordinal
   on conflict (kind_id, account_id, dedupe_key) where dedupe_key is not null do nothing
   returning job.id, job.status, job.queue_id, job.lane, job.kind_id, job.rank, job.account_id,

@@ -1,7 +1,7 @@
--- What a job costs, and how a large request is cut into jobs. Read from the payload by what the
--- kind declares, on the server: a caller's own figure never counts.
+-- What a job costs, and how a large request is split into jobs. The server reads both from the
+-- payload, as the kind declares; it never uses a figure that the caller computed.
 
--- A whole number of that range, or null.
+-- The value if it is a whole number of that range, else null.
 create or replace function penstock._whole(p_value jsonb, p_min bigint, p_max bigint)
 returns bigint
 language sql immutable parallel safe
@@ -12,7 +12,7 @@ as $$
       then (p_value #>> '{}')::numeric::bigint end end
 $$;
 
--- How many a field asks for: a number of 1 or more, or a list of so many; else null.
+-- The number that a field asks for: a number of 1 or more, or the length of a list; else null.
 create or replace function penstock._count_of(p_payload jsonb, p_field text) returns bigint
 language sql immutable parallel safe
 as $$
@@ -21,8 +21,7 @@ as $$
     else penstock._whole(p_payload -> p_field, 1, 1000000) end
 $$;
 
--- The price of a payload by a field or a table; null where there is none, and _price_fault has the
--- reason.
+-- The price of a payload by a field or a table; null if it has none: _price_fault says why.
 create or replace function penstock._price(p_price jsonb, p_payload jsonb) returns bigint
 language plpgsql immutable parallel safe strict set search_path = pg_catalog, pg_temp
 as $$
@@ -42,8 +41,8 @@ begin
 end
 $$;
 
--- The price of a payload, inlined for the common one: to call a function took most of a bulk
--- submit's extra time.
+-- The price of a payload. Inlined for a fixed price: a function call took most of the extra time of
+-- a bulk submit.
 create or replace function penstock._price_of(p_price jsonb, p_payload jsonb) returns bigint
 language sql immutable parallel safe
 as $$
@@ -52,7 +51,7 @@ as $$
     else penstock._price(p_price, p_payload) end
 $$;
 
--- Which field keeps a price from being told, and what it may be.
+-- Which field of the payload has no price, and which values it may have.
 create or replace function penstock._price_fault(
   p_price jsonb, p_payload jsonb, out field text, out message text
 )
@@ -78,9 +77,9 @@ begin
 end
 $$;
 
--- A declared price in the form of penstock.kind: a number, a field, or a table. A field of the
--- payload only where the declaration calls it trusted, since whoever submits a job writes its
--- payload. Keys of accounts may not submit such a kind then.
+-- Brings a declared price into the form of penstock.kind: a number, a field, or a table. A field of
+-- the payload is accepted only if the declaration calls it trusted, since the caller who submits a
+-- job writes its payload. Account keys may not submit such a kind.
 create or replace function penstock._read_price(p_options jsonb) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -143,7 +142,7 @@ begin
 end
 $$;
 
--- The payloads of a request that asks for more than p_most; null where the field says no number.
+-- The payloads into which a request for more than p_most is split; null if the field has no number.
 create or replace function penstock._pieces(p_payload jsonb, p_field text, p_most integer)
 returns jsonb[]
 language sql immutable set search_path = pg_catalog, pg_temp

@@ -1,8 +1,8 @@
--- How many jobs an hour a plan allows: a window that slides, so that no full hour begins with a
--- rush. A request that is split counts as the jobs it becomes: each is work. The caller holds
--- the accounts' rows; what was not accepted, or had a live twin, is not counted.
+-- How many jobs an hour a plan allows. The window slides, so that callers do not all submit when an
+-- hour begins. A request that is split counts as the jobs it becomes, because each is work. The
+-- caller has locked the accounts. Jobs that were not accepted, or had a live twin, do not count.
 
--- When p_number of an account's submits of the last hour will be older than that.
+-- When the first p_number of an account's submits in the last hour will be more than an hour old.
 create or replace function penstock._hour_over_at(
   p_account bigint, p_number bigint, p_now timestamptz
 ) returns timestamptz
@@ -16,8 +16,8 @@ as $$
   where s.upto >= p_number
 $$;
 
--- Counts jobs of accounts, one array element each, where a plan bounds them. Refuses as a whole
--- when one is over.
+-- Counts jobs, one account per array element, for the accounts whose plan limits them. Refuses all
+-- if one account is over its limit.
 create or replace function penstock._count_requests(p_accounts bigint[], p_now timestamptz)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -33,8 +33,8 @@ begin
   from (select u.id, count(*) as n from unnest(p_accounts) u (id) group by u.id) g
   join penstock.account a on a.id = g.id join penstock.plan p on p.name = a.plan
   where p.per_hour is not null;
-  -- Written, not only locked: a transaction with an old snapshot must fail here and not count too
-  -- little.
+  -- An update, not only a lock: a transaction with an old snapshot must fail here instead of
+  -- counting too little.
   update penstock.account a set running = a.running where a.id = any (p_accounts);
   delete from penstock.recent_submit r
   where r.account_id = any (p_accounts) and r.at <= p_now - interval '1 hour';
@@ -53,13 +53,14 @@ begin
                         case when v_over.per_hour > 1 then 's' end);
     perform penstock._refuse(429, 'rate_limited',
       case when v_next_at is null then
-        format('%s, and this asks for %s at once', v_allowed, v_over.requested)
+        format('%s, and this submit has %s', v_allowed, v_over.requested)
       when v_over.requested > 1
-        then format('%s, of which account %s has %s left, and this asks for %s; it will pass at %s',
-                    v_allowed, v_over.name, greatest(v_over.per_hour - v_over.used, 0),
-                    v_over.requested, penstock._rfc3339(v_next_at))
-      else format('%s, and account %s has used them; the next submit will pass at %s', v_allowed,
-                  v_over.name, penstock._rfc3339(v_next_at)) end,
+        then format('%s, of which account %s has %s left, and this submit has %s; it will be '
+                    'accepted at %s', v_allowed, v_over.name,
+                    greatest(v_over.per_hour - v_over.used, 0), v_over.requested,
+                    penstock._rfc3339(v_next_at))
+      else format('%s, and account %s has used them; the next one will be accepted at %s',
+                  v_allowed, v_over.name, penstock._rfc3339(v_next_at)) end,
       'account',
       jsonb_strip_nulls(jsonb_build_object('account', v_over.name, 'plan', v_over.plan,
         'per_hour', v_over.per_hour, 'next_at', penstock._rfc3339(v_next_at),
@@ -73,13 +74,15 @@ begin
 end
 $$;
 
--- How many jobs an account has submitted in the last hour, and when the next will pass; null: now.
+-- How many jobs an account has submitted in the last hour, and when it may submit the next one;
+-- null: now.
 create or replace function penstock._submits_of(
   p_account penstock.account, p_now timestamptz,
   out used bigint, out per_hour integer, out next_at timestamptz
 )
 language plpgsql stable set search_path = pg_catalog, pg_temp
-  -- For a list of accounts: planned anew, each look at history takes milliseconds (2026-11).
+  -- A list reads this for many accounts; to plan each read of the history again took milliseconds
+  -- (2026-11).
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 as $$
 declare
@@ -87,7 +90,8 @@ declare
 begin
   select p.per_hour into per_hour from penstock.plan p where p.name = p_account.plan;
   if per_hour is null then
-    -- Nobody counts, so the jobs are. The floor once: each partition would ask for it.
+    -- Without a limit nothing is recorded, so this counts jobs. id_floor is evaluated once here,
+    -- instead of once in each partition.
     v_from := penstock.id_floor(p_now - interval '1 hour');
     select (select count(*) from penstock.job j
             where j.account_id = p_account.id and j.account_id <> 0 and j.id >= v_from)

@@ -1,11 +1,11 @@
--- Accepting jobs: one core for any number of them, in the caller's transaction.
+-- Accepts any number of jobs in the caller's transaction.
 --
--- In this order, which is the lock order of lifecycle.sql: everything is checked; unknown accounts
--- are made; accounts that are limited, or pay, are locked; jobs are inserted, those with a dedupe
--- key in key order; lanes are told; the price is reserved and the jobs counted. Nothing here
--- touches a row that a whole queue shares.
+-- The order of the steps is the lock order of lifecycle.sql: check everything; create unknown
+-- accounts; lock the accounts that have a limit or pay; insert the jobs, those with a dedupe key in
+-- the order of their keys; update the lanes; reserve the prices and count the jobs. Nothing here
+-- writes a row that a whole queue shares.
 
--- Accounts not seen before, with the default plan; under `strict` they are refused.
+-- Creates the accounts that do not exist, with the default plan; if accounts are strict, refuses.
 create or replace function penstock._ensure_accounts(p_names text[], p_strict boolean)
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -36,7 +36,7 @@ end
 $$;
 
 -- What plans add to the priority of an account's first job, by ordinal of the jobs: for the first
--- of each account, or for all pieces of one request. Hashed, since arrays are joined.
+-- job of each account, or for all pieces of one request. Hash joins, because arrays are joined.
 create or replace function penstock._first_job_offsets(
   p_names text[], p_fresh bigint[], p_one_request boolean
 ) returns integer[]
@@ -53,7 +53,7 @@ as $$
   left join penstock.plan p on p.name = a.plan
 $$;
 
--- The jobs of parallel arrays; a null array means null for all.
+-- One new_job per element of parallel arrays; a null array means null for all jobs.
 create or replace function penstock._new_jobs(
   p_kinds text[], p_payloads jsonb[], p_accounts text[], p_dedupe_keys text[], p_topics text[],
   p_priorities integer[], p_run_ats timestamptz[], p_delays interval[], p_max_attempts integer[],
@@ -82,7 +82,7 @@ create or replace function penstock.submit_many(
   p_timeouts interval[] default null, p_expires interval[] default null,
   p_metadata jsonb[] default null, p_prices bigint[] default null,
   p_batched boolean default false, p_one_request boolean default false,
-  p_retry_of uuid default null, p_anew boolean default true,
+  p_retry_of uuid default null, p_is_new boolean default true,
   p_webhook_urls text[] default null, p_own boolean default false
 ) returns table (
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
@@ -94,24 +94,24 @@ as $$
     penstock._new_jobs(p_kinds, p_payloads, p_accounts, p_dedupe_keys, p_topics, p_priorities,
       p_run_ats, p_delays, p_max_attempts, p_timeouts, p_expires, p_metadata, p_prices,
       p_webhook_urls),
-    p_batched, p_one_request, p_own, p_retry_of, p_anew) s
+    p_batched, p_one_request, p_own, p_retry_of, p_is_new) s
 $$;
 
--- Submits any number of jobs, all or none. One row per job, in order: its id, or the live twin's
--- with deduplicated = true, and the balance of its account.
---   p_batched      the accepted jobs form a batch
---   p_one_request  they are pieces of one request: the plan's offset for a first job is for all
---   p_own          the caller has only an account's own key
---   p_anew         false: the jobs were counted before
+-- Submits any number of jobs, all or none. Returns a row per job, in order: its id, or that of the
+-- live twin with deduplicated = true, and the balance of its account.
+--   p_batched      make a batch of the accepted jobs
+--   p_one_request  the jobs are pieces of one request: all get the plan's offset for a first job
+--   p_own          the caller has an account key
+--   p_is_new       false: these jobs were counted before
 create or replace function penstock._submit_jobs(
   p_jobs penstock.new_job[], p_batched boolean, p_one_request boolean default false,
-  p_own boolean default false, p_retry_of uuid default null, p_anew boolean default true
+  p_own boolean default false, p_retry_of uuid default null, p_is_new boolean default true
 ) returns table (
   ordinal bigint, id uuid, status penstock.job_status, deduplicated boolean, balance bigint,
   batch uuid
 )
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Sorting 50,000 jobs by key stays in memory; planning anew for each array took longer than the
+  -- Sorting 50,000 jobs by key stays in memory; a new plan for each array took longer than the
   -- rest of a single submit (2026-11). Nothing below joins one array to another.
   set work_mem = '64MB' set plan_cache_mode = force_generic_plan set enable_seqscan = off
   set jit = off
@@ -135,7 +135,7 @@ declare
   v_kinds text[];
   v_locked bigint[];
   v_strays bigint[];
-  v_todo boolean[]; -- by ordinal: neither inserted nor found yet
+  v_todo boolean[]; -- by ordinal: neither inserted nor matched with a twin
   v_left integer := cardinality(p_jobs);
   v_owner record; -- by ordinal
   v_new record;
@@ -156,9 +156,9 @@ begin
     perform penstock._refuse(413, 'batch_too_large',
       format('a batch may hold at most %s jobs', v_setting.batch_max_jobs), 'jobs');
   end if;
-  perform penstock._refuse_faults(p_jobs, v_now, p_own);
+  perform penstock._refuse_job_faults(p_jobs, v_now, p_own);
 
-  -- The order of a queue does not change under an open submit: rank and lane depend on it.
+  -- The ordering of a queue does not change during a submit: rank and lane depend on it.
   perform penstock._share_queue_lock(1886413172, q.id) from ( -- guard: order locked
     select distinct k.queue_id as id from penstock.kind k where k.name = any (v_kinds) order by 1
   ) q;
@@ -180,9 +180,9 @@ begin
     perform penstock._ensure_accounts(v_names, v_setting.accounts_strict);
   end if;
 
-  -- Lanes are for accounts with a limit, and for everyone in a fair queue. Their accounts are
-  -- locked before anything is decided, and stay so until the caller commits; so are those that pay,
-  -- and those whose submits are counted, or that are here for the first time.
+  -- Lanes are for accounts with a limit, and for all accounts in a fair queue. These accounts are
+  -- locked before anything is decided, until the caller commits. So are accounts that pay, accounts
+  -- whose submits are counted, and accounts that submit for the first time.
   select bool_or(q.ordering = 'fair'), v_priced or bool_or(k.price is not null)
   into v_laned, v_priced
   from penstock.kind k join penstock.queue q on q.id = k.queue_id where k.name = any (v_kinds);
@@ -192,7 +192,8 @@ begin
     join penstock.account a on a.name = n.name left join penstock.plan p on p.name = a.plan
     where v_laned or a.concurrency is not null or a.first_job_at is null
       or v_priced or p.per_hour is not null
-    -- Nobody's lane only for nobody's jobs, or all submitters would wait for one another.
+    -- Locks account 0 only if there are jobs without an account, or all submits would wait for
+    -- each other.
     union all
     select 0, false
     where v_laned and (v_names is null or array_position(v_names, null) is not null)
@@ -201,7 +202,7 @@ begin
     select a.id from penstock.account a where a.id = any (v_locked)
     order by a.id for no key update -- guard: account locked
   ) l;
-  if v_fresh is not null and p_anew then
+  if v_fresh is not null and p_is_new then
     with first as (
       update penstock.account a set first_job_at = v_now
       where a.id = any (v_fresh) and a.first_job_at is null -- guard: once
@@ -222,9 +223,10 @@ begin
     v_todo := array_fill(true, array[v_left]);
   end if;
 
-  -- A second round only where a live twin ended between our insert and our look at it.
+  -- Another round is needed only if a live twin finished between the insert and the read of it.
   for v_round in 1 .. 10 loop
-    -- Ids rise with the ordinals; without keys none is left out, so their order says them all.
+    -- Ids rise with the ordinals. Without keys no job is left out, so the order of the ids gives
+    -- the ordinals.
     select array_agg(penstock._n_of_id(v_seed, c.id) order by c.id)
         filter (where v_keyed) as ordinals,
       array_agg(c.id order by c.id) as ids, array_agg(c.status order by c.id) as statuses,
@@ -245,8 +247,8 @@ begin
         select unnest(v_new.lanes) except select unnest(v_locked)
       ) s (lane);
       if v_strays is not null then -- guard: stray
-        -- Accounts that got their limit after we had looked whom to lock. Whether such a lane is
-        -- open is not for us to say: the claim will put these jobs into it.
+        -- Accounts that got their limit after this function had chosen the accounts to lock. It
+        -- cannot decide whether such a lane is open: the claim will move these jobs into it.
         update penstock.job j set lane = -1
         where j.id = any (v_new.ids) and j.lane = any (v_strays);
         select array_agg(u.queue), array_agg(u.lane), array_agg(u.kind), array_agg(u.rank)
@@ -278,7 +280,7 @@ begin
     end if;
     exit when v_keyed is not true;
 
-    -- What was not inserted has a live twin: another's, or an earlier item's.
+    -- A job that was not inserted has a live twin: of another caller, or earlier in this call.
     foreach v_n in array coalesce(v_new.ordinals, '{}') loop
       v_todo[v_n] := false;
     end loop;
@@ -302,11 +304,11 @@ begin
     exit when v_left = 0;
   end loop;
 
-  if v_owners is not null and p_anew then
+  if v_owners is not null and p_is_new then
     perform penstock._count_requests(v_owners, v_now);
   end if;
   if v_webhooks then
-    -- Not of a job with a live twin: the twin's caller chose its URL.
+    -- Not for a job with a live twin: the twin's caller chose its URL.
     insert into penstock.job_webhook (job_id, url)
     select j.id, u.webhook_url from unnest(p_jobs) u
     join penstock.job j on j.id = penstock._nth_id(v_seed, u.ordinal)

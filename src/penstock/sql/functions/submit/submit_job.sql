@@ -1,7 +1,7 @@
--- Submitting from plain SQL: one job, or an array of them, in any language's own transaction.
+-- Submitting from plain SQL: one job, or an array of jobs, in a transaction of any language.
 
--- Who has only the database cannot evaluate what an app declared as a function of its own code.
--- p_priced: of which of these a price is said.
+-- Refuses kinds with an option that the app declared as a function of its code: a caller that has
+-- only the database cannot evaluate it. p_priced: whether the caller names a price for the job.
 create or replace function penstock.refuse_computed(p_kinds text[], p_priced boolean[])
 returns void
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -22,9 +22,9 @@ as $$
   ) b
 $$;
 
--- As submit_one, and answers the job as read_job does. p_computed: the caller has evaluated what
--- the app declared as functions of its code. p_own: with an account's own key, to
--- which a live twin is shown as to any customer.
+-- As submit_one, but returns the job as read_job does. p_computed: the caller has evaluated what
+-- the app declared as functions of its code. p_own: the caller has an account key, and gets a live
+-- twin as customers see it.
 create or replace function penstock.accept_job(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -40,7 +40,7 @@ declare
   v_one record;
   v_job jsonb;
 begin
-  -- Nearly no kind has any.
+  -- Checked here first: hardly any kind has such options.
   if not p_computed
     and exists (select from penstock.kind k where k.name = p_kind and k.computed <> '{}')
   then
@@ -54,12 +54,12 @@ begin
     || jsonb_build_object('deduplicated', v_one.deduplicated, 'replayed', v_one.replayed,
       'position', v_one.place, 'eta_seconds', v_one.eta_seconds,
       'waiting_for', v_one.waiting_for, 'balance', v_one.balance)
-    -- A request that was split: all the jobs it became.
+    -- For a request that was split: all the jobs it became.
     || case when v_one.ids is not null then jsonb_build_object('jobs', v_one.ids) else '{}' end;
 end
 $$;
 
--- For any language, inside its own transaction. Answers the job as read_job does.
+-- Submits a job from any language, inside its own transaction. Returns the job as read_job does.
 create or replace function penstock.submit_job(
   kind text, payload jsonb, account text default null, priority integer default null,
   delay_seconds double precision default null, run_at timestamptz default null,
@@ -89,14 +89,14 @@ begin
 end
 $$;
 
--- Too many seconds stay too many, so that they are refused like those of every other caller; a NaN
--- is more than any number.
+-- Seconds as an interval. Limited, so that too many seconds stay too many and are refused like
+-- those of every other caller; PostgreSQL sorts NaN above all numbers.
 create or replace function penstock._seconds(p_seconds double precision) returns interval
 language sql immutable strict parallel safe
 as $$ select make_interval(secs => greatest(-1, least(p_seconds, 1e9))) $$;
 
--- An array of objects with the arguments of submit_job as keys; all are accepted, or none. Without
--- their positions, which would take the square of their number.
+-- Submits an array of objects with the arguments of submit_job as keys: all are accepted, or none.
+-- Returns no positions: they would take time in the square of the number of jobs.
 create or replace function penstock.submit_jobs(jobs jsonb) returns setof jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$

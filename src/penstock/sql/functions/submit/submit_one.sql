@@ -1,9 +1,9 @@
--- One job, with an idempotency key where the caller has one.
+-- Submitting one job, with or without an idempotency key.
 
--- For an answer that was only read: its commit waits for the synchronous standbys, as that of a
--- write does. What it tells of is committed here, but maybe on none of them yet: whoever wrote it
--- may have given up waiting, and a promoted standby would not know of it. A commit waits if there
--- is something of its own in the log, and a message is the least of that.
+-- Makes the commit of a transaction that only read wait for the synchronous standbys, as the commit
+-- of a write does. The rows it read are committed here, but perhaps on no standby yet: their writer
+-- may have given up waiting, and a promoted standby would not have them. A commit waits only if its
+-- transaction wrote to the log, and a message is the smallest such write.
 create or replace function penstock._await_standbys() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -15,7 +15,7 @@ end
 $$;
 
 -- The same for an answer about a submit, which may not even be on the disk here (submit_waking).
--- Not only where the log is behind: some hosted servers do not let us ask.
+-- Always, not only when the log is behind: some hosted servers do not let us ask for that.
 create or replace function penstock._await_disk() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -24,12 +24,11 @@ begin
 end
 $$;
 
--- As _submit_jobs for one job. With a key, the record of it is written in the same transaction:
--- a repetition gets the first one's job, one with other arguments is refused, and a twin that
--- comes while the first is not committed yet waits for it, five seconds at most. p_wake: the queue
--- whose resting workers are told with the commit. p_own: as in _submit_jobs. p_placed: whether to
--- tell the job's place and its wait, as far as they can be known at little cost: a deep queue makes
--- no submit slow.
+-- As _submit_jobs for one job. With a key, the same transaction writes the key's record: a
+-- repetition gets the first call's job, a call with other arguments is refused, and a twin that
+-- comes before the first has committed waits for it, at most five seconds. p_wake: the queue whose
+-- idle workers are notified at the commit. p_own: as in _submit_jobs. p_placed: whether to return
+-- position and ETA, if they cost little to compute, so that a deep queue makes no submit slow.
 create or replace function penstock.submit_one(
   p_kind text, p_payload jsonb, p_account text default null, p_dedupe_key text default null,
   p_topic text default null, p_priority integer default null, p_run_at timestamptz default null,
@@ -44,7 +43,7 @@ create or replace function penstock.submit_one(
   ids uuid[]
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-  -- A session that met the table empty shall not read all of it later.
+  -- A session may have planned while the table was empty: it must not read the whole table later.
   set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
@@ -59,7 +58,7 @@ declare
   v_kind penstock.kind;
   v_pieces jsonb[];
   v_total bigint;
-  v_count bigint := 0; -- what the pieces so far have of v_total
+  v_count bigint := 0; -- how much of v_total the pieces so far have
   v_shared bigint := 0; -- the price of the pieces so far
 begin
   if p_key is not null then
@@ -67,13 +66,13 @@ begin
       perform penstock._refuse(422, 'invalid_job',
         'idempotency_key must be a text of 1 to 255 characters', 'idempotency_key');
     end if;
-    perform penstock._refuse_endless(p_payload), penstock._refuse_endless(p_metadata);
-    -- Moments and durations as numbers: their texts depend on the session's settings.
+    perform penstock._refuse_long_numbers(p_payload), penstock._refuse_long_numbers(p_metadata);
+    -- Times and durations as numbers: their texts depend on the session's settings.
     v_print := sha256(convert_to((jsonb_build_array(p_kind, p_payload, p_account, p_dedupe_key,
       p_topic, p_priority, extract(epoch from p_run_at), extract(epoch from p_delay),
       p_max_attempts, extract(epoch from p_timeout), extract(epoch from p_expires),
       p_metadata)
-      -- What the app's code computes may be another figure tomorrow.
+      -- Not a price that the app's code computes: it may be another one tomorrow.
       || coalesce((select to_jsonb(p_price) where p_price is not null and not exists (
         select from penstock.kind k where k.name = p_kind and 'price' = any (k.computed))),
         '[]')
@@ -121,24 +120,25 @@ begin
     end if;
     if id is null then
       v_jobs := array[v_job];
-      -- A large request of a kind that splits becomes several jobs, which are one batch.
+      -- A large request of a kind that splits becomes several jobs, which form a batch.
       select * into v_kind from penstock.kind k where k.name = p_kind and k.split_field is not null;
       if found and p_dedupe_key is null then
-        -- Before they are made: who asks for a million may not be able to pay for one.
+        -- Before the pieces are made: a caller who asks for a million may not be able to pay for
+        -- one.
         if penstock._count_of(p_payload, v_kind.split_field) > 1000::bigint * v_kind.split_most then
           perform penstock._refuse(422, 'invalid_payload',
             format('%s may be at most %s: a request becomes 1000 jobs at most', v_kind.split_field,
                    1000::bigint * v_kind.split_most), v_kind.split_field);
         end if;
         v_pieces := penstock._pieces(p_payload, v_kind.split_field, v_kind.split_most);
-        -- The price is the request's: its pieces share it.
+        -- The price is that of the whole request: its pieces share it.
         p_price := coalesce(p_price, penstock._price_of(v_kind.price, p_payload));
         v_total := penstock._count_of(p_payload, v_kind.split_field);
         for v_n in 1 .. coalesce(cardinality(v_pieces), 0) loop
           v_job.ordinal := v_n;
           v_job.payload := v_pieces[v_n];
           v_count := v_count + penstock._count_of(v_job.payload, v_kind.split_field);
-          -- By what each piece has of it; together exactly the whole.
+          -- In proportion to the piece; the pieces add up to exactly the whole price.
           v_job.price := case when p_price between 0 and 1000000000000
             then div(p_price::numeric * v_count, v_total) - v_shared else p_price end;
           v_shared := div(p_price::numeric * v_count, v_total);
@@ -248,7 +248,7 @@ begin
     p_run_at, p_delay, p_max_attempts, p_timeout, p_expires, p_metadata, p_key, p_scope, p_wake,
     p_price, p_webhook_url, p_placed => false) s;
   perform pg_catalog.set_config('synchronous_commit', 'off', true);
-  -- Once before: where it may not be called, nothing is accepted.
+  -- Called once before the commit: if the caller may not call it, nothing is accepted.
   perform pg_catalog.pg_logical_emit_message(true, 'penstock', '');
   commit;
   if status in ('scheduled', 'queued') then
@@ -262,7 +262,7 @@ begin
 end
 $$;
 
--- What else a repeated submit is told of the job it made.
+-- What a repeated submit returns about its job, beside id and status.
 create or replace function penstock._submitted_before(
   p_job uuid, out balance bigint, out batch uuid, out ids uuid[]
 )
@@ -295,12 +295,12 @@ as $$
     (select f.status from penstock.finished f where f.id = p_id))
 $$;
 
--- Tells resting workers to look. A hint: a lost one costs a poll interval, never a job.
+-- Notifies idle workers, so that they poll now. A lost wake-up costs a poll interval, never a job.
 create or replace function penstock.wake_workers(p_queues text[]) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ select pg_notify('penstock_job', q.name) from unnest(p_queues) q (name) $$;
 
--- Where jobs of these kinds wait.
+-- The queues of these kinds.
 create or replace function penstock.queues_of(p_kinds text[]) returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,5 +1,5 @@
 -- Submits one job that names no account, no dedupe key and no price, if it is plain (insert.sql)
--- and its values are in order; _submit_jobs would take twice as long. Otherwise id stays null, and
+-- and its values are valid; _submit_jobs would take twice as long. Otherwise id stays null, and
 -- _submit_jobs accepts the job or says what is wrong. is_known: whether place, eta_seconds and
 -- waiting_for are known, too; without p_placed they never are.
 create or replace function penstock._submit_plain(
@@ -7,7 +7,7 @@ create or replace function penstock._submit_plain(
   out place bigint, out eta_seconds double precision, out waiting_for text, out is_known boolean
 )
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned anew, each of its statements would take longer than all of them.
+  -- To plan its statements at each call would take longer than to run them.
   set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column

@@ -1,7 +1,7 @@
--- What can be wrong with a job that a submit asks for, and the sentence for each.
+-- What can be wrong with a job that is submitted, and the message for each fault.
 
--- What is wrong with a job, or null. p_kind: its kind's row; p_own: its caller has only an
--- account's own key. Inlined where it is called, or a bulk submit would take twice as long.
+-- The fault of a job, or null. p_kind: the row of its kind; p_own: the caller has an account key.
+-- Inlined into its callers, or a bulk submit would take twice as long.
 create or replace function penstock._job_fault(
   p_job penstock.new_job, p_kind penstock.kind, p_now timestamptz, p_setting penstock.setting,
   p_own boolean
@@ -21,7 +21,7 @@ as $$
       then 'timeout_seconds'
     when p_job.expires <= interval '0' or p_job.expires > interval '3650 days'
       then 'expires_seconds'
-    -- An index takes no longer ones, so those that a kind reads from the payload count too.
+    -- An index takes no longer values, so values that a kind reads from the payload count too.
     when length(coalesce(p_job.dedupe_key, p_job.payload ->> p_kind.dedupe_field))
       not between 1 and 500 then 'dedupe_key'
     when length(coalesce(p_job.topic, p_job.payload ->> p_kind.topic_field)) not between 1 and 500
@@ -36,10 +36,10 @@ as $$
       and coalesce(p_job.account, p_job.payload ->> p_kind.account_field,
         p_kind.account_fixed) is null then 'account_required'
     when not penstock._is_webhook_url(p_job.webhook_url) then 'webhook_url'
-    -- A customer's own key may not submit a job whose price the customer writes.
+    -- An account key may not submit a job whose price the customer writes.
     when p_own and p_kind.price ? 'field' then 'own_price' -- guard: own price
     -- With such a key a job belongs to the key's account, but the handler works with the name in
-    -- the payload: another customer's would open that customer's data.
+    -- the payload: the name of another customer would give access to that customer's data.
     when p_own and p_job.payload ->> p_kind.account_field <> p_job.account -- guard: other account
       then 'other_account'
     when p_kind.split_field is not null and p_job.dedupe_key is not null then 'split_key'
@@ -47,21 +47,21 @@ as $$
       and penstock._count_of(p_job.payload, p_kind.split_field) is null then 'split_of'
     when p_kind.split_field is not null
       and penstock._count_of(p_job.payload, p_kind.split_field) > p_kind.split_most then 'split'
-    -- Null first: an unknown left side would not keep the function from being called.
+    -- The test for null first: an unknown left side would not keep the function from being called.
     when p_job.metadata is not null and (
-      jsonb_typeof(p_job.metadata) <> 'object' or penstock._prints_for_ever(p_job.metadata)
+      jsonb_typeof(p_job.metadata) <> 'object' or penstock._prints_too_long(p_job.metadata)
       or octet_length(p_job.metadata::text) > 16384
       or (octet_length(p_job.metadata::text) > 2 * p_setting.payload_max_depth
         and penstock._payload_fault(p_job.metadata, p_setting) is not null)) then 'metadata'
-    when penstock._prints_for_ever(p_job.payload) then 'payload_number_too_long'
+    when penstock._prints_too_long(p_job.payload) then 'payload_number_too_long'
     when octet_length(p_job.payload::text) > 2 * p_setting.payload_max_depth
       then penstock._payload_fault(p_job.payload, p_setting)
     end
 $$;
 
 
--- What is wrong with each of many, by ordinal; null where nothing is. Inlined.
-create or replace function penstock._faults(
+-- The fault of each of many jobs, by ordinal; null: none. Inlined.
+create or replace function penstock._job_faults(
   p_jobs penstock.new_job[], p_now timestamptz, p_own boolean
 ) returns table (ordinal bigint, fault text)
 language sql stable
@@ -71,8 +71,8 @@ as $$
   left join penstock.kind k on k.name = j.kind
 $$;
 
--- Refuses the first of these jobs with which anything is wrong.
-create or replace function penstock._refuse_faults(
+-- Refuses the first of these jobs that has a fault.
+create or replace function penstock._refuse_job_faults(
   p_jobs penstock.new_job[], p_now timestamptz, p_own boolean
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -87,7 +87,7 @@ declare
   v_refusal record;
 begin
   select f.fault, f.ordinal into v_fault, v_ordinal
-  from penstock._faults(p_jobs, p_now, p_own) f
+  from penstock._job_faults(p_jobs, p_now, p_own) f
   where f.fault is not null
   order by f.ordinal limit 1;
   if not found then
@@ -100,8 +100,8 @@ begin
   select r.* into v_refusal from (values
     ('kind_missing', 422, 'invalid_job', 'kind', 'kind is required', null),
     ('unknown_kind', 404, 'unknown_kind', 'kind', format('there is no job kind %s', v_job.kind),
-     'Kinds are declared when a worker of the app or the penstock.toml has started once; is the '
-     'name spelt as there?'),
+     'A kind is declared when a worker with its app or its penstock.toml starts for the first '
+     'time. Check the spelling of the name.'),
     ('invalid_payload', 422, 'invalid_payload', 'payload', 'payload must be a JSON object', null),
     ('payload_too_large', 413, 'payload_too_large', 'payload',
      format('payload is larger than %s bytes', v_setting.payload_max_bytes),
@@ -137,25 +137,26 @@ begin
      'price must be a whole number from 0 to 1000000000000', null),
     ('price_of', 422, 'invalid_payload', v_odd.field, v_odd.message, null),
     ('account_required', 422, 'account_required', 'account',
-     format('a job of kind %s costs credits: say whose, in account', v_job.kind), null),
+     format('a job of kind %s costs credits, so it needs an account', v_job.kind), null),
     ('webhook_url', 422, 'invalid_job', 'webhook_url',
      'webhook_url must be an address of at most 2000 characters that begins with https:// and '
      'holds no user or password', null),
     ('own_price', 403, 'not_allowed', 'kind',
-     format('a job of kind %s costs what its payload says, so'
-     ' an account''s key may not submit it', v_job.kind), 'Submit it with a key of kind app.'),
+     format('the payload of a job of kind %s sets its price, so an account key may not submit it',
+            v_job.kind), 'Submit it with a key of kind app.'),
     ('other_account', 403, 'not_allowed', 'payload.' || v_kind.account_field,
-     format('%s names another account than %s, whose key this is', v_kind.account_field,
+     format('%s names another account than %s, to which the key belongs', v_kind.account_field,
             v_job.account), 'Send the account of the key, or submit with a key of kind app.'),
     ('split_key', 422, 'invalid_job', 'dedupe_key',
-     format('a job of kind %s may become several, which cannot share a dedupe_key', v_job.kind),
+     format('a job of kind %s may be split into several, which cannot share a dedupe_key',
+            v_job.kind),
      'Use an idempotency key to make a repeated submit safe.'),
     ('split_of', 422, 'invalid_payload', v_kind.split_field,
      format('%s must be a whole number from 1 to 1000000, or a list of one or more',
             v_kind.split_field), null),
     ('split', 422, 'invalid_payload', v_kind.split_field,
      format('%s may be at most %s in a job that is submitted with others', v_kind.split_field,
-            v_kind.split_most), 'Submit it alone: then it is split.')
+            v_kind.split_most), 'Submit the job alone: it is then split.')
   ) r (fault, status, code, field, message, hint)
   where r.fault = v_fault;
   perform penstock._refuse(v_refusal.status, v_refusal.code, v_refusal.message, v_refusal.field,

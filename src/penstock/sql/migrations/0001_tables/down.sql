@@ -1,4 +1,4 @@
--- In one statement, so that foreign keys between them do not matter.
+-- In one statement, so that the order of foreign keys does not matter.
 drop table
   penstock.setting, penstock.retention_class, penstock.queue, penstock.plan, penstock.kind,
   penstock.queue_kind,
@@ -13,5 +13,5 @@ drop table
   penstock.pace, penstock.flow, penstock.snapshot, penstock.measured,
   penstock.pending_on_finish, penstock.job_webhook, penstock.delivery, penstock.seen_callback,
   penstock.upload, penstock.upload_part,
-  penstock.api_key, penstock.ended_session;
+  penstock.api_key, penstock.closed_session;
 drop type penstock.job_status, penstock.new_job;

@@ -10,11 +10,11 @@ create table penstock.setting (
   number_max_digits integer not null default 300,
   batch_max_jobs integer not null default 1000000,
   idempotency_kept interval not null default '7 days',
-  -- One file, and all files of one account.
+  -- The size of one file, and of all files of one account.
   upload_max_bytes bigint not null default 26214400,
   upload_quota_bytes bigint not null default 1073741824,
   upload_kept interval not null default '90 days',
-  -- How far ahead of today the partitions of history are made.
+  -- How many days ahead the partitions of history are created.
   partitions_ahead interval not null default '14 days',
   constraint there_is_one_row check (only_row)
 );
@@ -29,11 +29,11 @@ create table penstock.retention_class (
   constraint kept_once unique nulls not distinct (kept)
 );
 
--- In queue, plan and kind, `declared` is what the app's code says, `overrides` what an operator
--- set; both together give the other columns, which only functions/config/declare.sql writes.
--- declared_in is the location in the code ({"file", "line", "host", "app"}): it tells a declaration
--- that moved from one that another app makes, and names both files where two apps contradict each
--- other.
+-- In queue, plan and kind, `declared` holds the options that the app declares, `overrides` those
+-- that an operator set; both together give the other columns, which only
+-- functions/config/declare.sql writes. declared_in is the location in the code ({"file", "line",
+-- "host", "app"}): it distinguishes a declaration that moved from one that another app makes, and
+-- names both files if two apps contradict each other.
 create table penstock.queue (
   id integer generated always as identity primary key,
   name text not null unique,
@@ -43,7 +43,8 @@ create table penstock.queue (
   overrides jsonb not null default '{}',
   -- http: calls of /v1/queues/{name}/process run its jobs, and no worker does.
   drive text not null default 'worker',
-  -- The models of this queue must have private addresses: personal data stays inside.
+  -- The models of this queue must have private addresses: personal data stays in the private
+  -- network.
   local_only boolean not null default false,
   concurrency integer,
   rate_count integer,
@@ -64,7 +65,7 @@ create table penstock.queue (
   paused_at timestamptz,
   paused_reason text,
   created_at timestamptz not null,
-  -- When a limit last changed: jobs that run since before may exceed a lowered one.
+  -- When a limit last changed: jobs that started earlier may exceed a lowered one.
   changed_at timestamptz not null,
   constraint name_is_plain check (name ~ '^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'),
   constraint drive_is_known check (drive in ('worker', 'http')),

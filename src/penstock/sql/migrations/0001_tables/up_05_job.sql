@@ -4,7 +4,7 @@ create type penstock.job_status as enum (
   'scheduled', 'queued', 'running', 'awaiting', 'succeeded', 'failed', 'cancelled'
 );
 
--- A job that a submit asks for, the ordinal-th of its request. Null leaves the choice to the kind,
+-- A job as a submit asks for it, the ordinal-th of its request. Null leaves the choice to the kind,
 -- the plan and the queue.
 create type penstock.new_job as (
   ordinal bigint,
@@ -33,16 +33,16 @@ create table penstock.batch (
   constraint total_is_positive check (total >= 1)
 );
 
--- Live jobs only, so that the table stays small; a finished job moves to `finished`. Numbers stand
--- for the names of queue, kind and account. Columns of fixed width that are never null come first:
--- Postgres reads them without walking over the others.
+-- Live jobs only, so that the table stays small; a finished job moves to `finished`. Queue, kind
+-- and account are numbers instead of names. Columns of fixed width that are never null come first:
+-- in this order Postgres finds them without reading the others.
 create table penstock.job (
   id uuid primary key,
   rank bigint not null,
-  -- The account's number while the job waits in a lane of its own; -1: in none.
+  -- The account's number while the job waits in a lane of that account; -1: in no lane.
   lane bigint not null,
   account_id bigint not null,
-  -- Credits that were reserved when it was accepted; 0: it is free.
+  -- The credits that its submit reserved; 0: it is free.
   reserved bigint not null default 0,
   created_at timestamptz not null,
   updated_at timestamptz not null,
@@ -57,23 +57,23 @@ create table penstock.job (
   failures integer not null default 0,
   deferrals integer not null default 0,
   crashes integer not null default 0,
-  -- How often its worker died while it ran other jobs too: which of them killed it is not known.
-  -- After two the job is a suspect and runs as the only one of its kind in its worker (alone); it
-  -- fails an attempt when that worker dies as well.
+  -- How often its worker died while it ran other jobs too, so that it is unknown which job killed
+  -- it. After two such deaths the job is a suspect and runs as the only suspect of its worker
+  -- (alone). If that worker dies as well, the attempt counts as failed.
   losses integer not null default 0,
   -- Slots that this attempt holds: 1 of the queue, 2 of the account, 3 both.
   slots_held smallint not null default 0,
-  -- Failures of the last minute that may be the provider's; how often the circuit opened and took
-  -- such failures back; how many failures were not counted because the circuit was open already;
-  -- how often the job was deferred while the provider answered others.
+  -- Failures of the last minute that may be the provider's; how often the circuit opened and
+  -- uncounted such failures; how many failures were not counted because the circuit was open
+  -- already; how often the job was deferred while the provider answered others.
   provisional smallint not null default 0,
   withdrawn_failures smallint not null default 0,
   uncounted_failures smallint not null default 0,
   isolated smallint not null default 0,
   only_suspect boolean not null default false,
-  -- An attempt of it blocked a loop for seconds: the next one starts alone in its loop.
+  -- An attempt blocked its event loop for seconds: the next one starts alone in its loop.
   blocks boolean not null default false,
-  -- It was a probe and failed: other jobs may try before it.
+  -- It was a probe and failed: other jobs may be probes before it.
   deferred_probe boolean not null default false,
   -- Its last attempt failed provisionally: the job waits until run_at for the circuit to open, and
   -- fails then.
@@ -85,14 +85,14 @@ create table penstock.job (
   worker_id bigint,
   started_at timestamptz,
   timeout_at timestamptz,
-  -- When upkeep steps in: the time is over, or there was no progress for too long.
+  -- When upkeep recovers it: it timed out, or made no progress for too long.
   deadline_at timestamptz,
   progressed_at timestamptz,
   stage_at timestamptz,
   expires_at timestamptz,
   recovered_at timestamptz,
   cancel_requested_at timestamptz,
-  -- When its last provisional failure was.
+  -- When its last provisional failure happened.
   provisional_at timestamptz,
   -- Units (images, pages) that this attempt has delivered, as it reports them, and how many the
   -- reserved credits pay for; null: one credit is one unit.
@@ -109,7 +109,7 @@ create table penstock.job (
   progress jsonb,
   error jsonb,
   metadata jsonb,
-  -- Clear JSON, or the envelope {"$enc": ...} of a client that encrypts.
+  -- Plain JSON, or the envelope {"$enc": ...} of a client that encrypts.
   payload jsonb not null,
   constraint live_only check (status in ('scheduled', 'queued', 'running', 'awaiting')),
   constraint running_has_worker check ((status = 'running') = (worker_id is not null)),
@@ -127,8 +127,8 @@ create table penstock.job (
   ),
   constraint priority_in_range check (priority between -1000 and 1000)
 ) with (
-  -- Room on each page lets a progress write stay on its page and out of the indexes; a payload
-  -- of more than a few hundred bytes is stored out of line, so no later update rewrites it.
+  -- Free space on each page lets a progress write stay on its page and out of the indexes. A
+  -- payload of more than a few hundred bytes is stored out of line, so no later update rewrites it.
   fillfactor = 80,
   toast_tuple_target = 512,
   autovacuum_vacuum_scale_factor = 0.02,
@@ -136,7 +136,8 @@ create table penstock.job (
   autovacuum_analyze_scale_factor = 0.1,
   autovacuum_vacuum_cost_delay = 0
 );
--- The claim reads this from the left end of each kind: jobs in no lane, then each lane's own.
+-- The claim reads this from the left end of each kind: first jobs in no lane, then those of each
+-- lane.
 create index job_ready_idx on penstock.job (queue_id, kind_id, lane, rank)
   where status = 'queued';
 create index job_due_idx on penstock.job (queue_id, run_at) where status = 'scheduled';
@@ -145,7 +146,7 @@ create index job_expires_idx on penstock.job (queue_id, expires_at)
   where expires_at is not null and status in ('scheduled', 'queued');
 create index job_cancel_idx on penstock.job (cancel_requested_at)
   where cancel_requested_at is not null;
--- Recovered jobs that wait for their next attempt: few, among all that wait.
+-- Recovered jobs that wait for their next attempt: few among all waiting jobs.
 create index job_recovered_idx on penstock.job (recovered_at)
   where recovered_at is not null and status in ('scheduled', 'queued');
 create index job_provisional_idx on penstock.job (queue_id, provisional_at)

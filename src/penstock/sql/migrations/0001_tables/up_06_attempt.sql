@@ -1,5 +1,5 @@
--- Attempts: those that are over while their job goes on, and what attempts leave behind.
--- Partitioned by the job's time-ordered id, so that history goes by dropping partitions.
+-- Attempts that are over while their job goes on, and what attempts leave behind.
+-- Partitioned by the job's time-ordered id, so that history is removed by dropping partitions.
 
 -- An attempt that is over while its job goes on: retried, snoozed, deferred, released, lost. The
 -- attempt that finished the job is in `finished`; the view `attempts` shows both.
@@ -18,11 +18,12 @@ create table penstock.attempt (
   ))
 ) partition by range (job_id);
 create table penstock.attempt_rest partition of penstock.attempt default;
--- Rows come in the order of ended_at, so a few bytes per hundred pages find an hour.
-create index attempt_ended_idx on penstock.attempt using brin (ended_at)
+-- Rows arrive in the order of ended_at, so a few bytes per hundred pages are enough to find an
+-- hour.
+create index attempt_settled_idx on penstock.attempt using brin (ended_at)
   with (pages_per_range = 16, autosummarize = on);
 
--- A step that an attempt has finished: the next attempt takes the result and does not repeat it.
+-- A step that an attempt has completed: the next attempt takes the result instead of repeating it.
 create table penstock.step (
   job_id uuid not null,
   kept_at timestamptz not null,
@@ -34,7 +35,7 @@ create table penstock.step (
 ) partition by range (job_id);
 create table penstock.step_rest partition of penstock.step default;
 
--- What an attempt emits while it runs: tokens, mostly. Read from the beginning, or from a number.
+-- What an attempt emits while it runs: mostly tokens. Read from the beginning, or from a number on.
 create table penstock.chunk (
   job_id uuid not null,
   attempt integer not null,

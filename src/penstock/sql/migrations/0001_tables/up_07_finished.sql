@@ -1,4 +1,4 @@
--- Finished jobs, and figures by the hour that are computed from them.
+-- Finished jobs, and the hourly figures that are computed from them.
 
 -- One set of partitions per retention class, each by ranges of the time-ordered id.
 create table penstock.finished (
@@ -20,7 +20,7 @@ create table penstock.finished (
   crashes integer not null,
   losses integer not null default 0,
   class smallint not null,
-  -- Whether the last attempt finished the job; then this row is also the row of that attempt.
+  -- Whether the last attempt finished the job; if so, this row is also the row of that attempt.
   finished_by_attempt boolean not null,
   first_job boolean not null default false,
   priority_given boolean not null default false,
@@ -53,11 +53,12 @@ create table penstock.finished (
 create index finished_account_idx on penstock.finished (account_id, id) where account_id <> 0;
 create index finished_topic_idx on penstock.finished (topic, id) where topic is not null;
 create index finished_batch_idx on penstock.finished (batch_id, id) where batch_id is not null;
--- For people who look for what went wrong, in a history of successes.
+-- For people who search for failures in a history of successes.
 create index finished_unsuccessful_idx on penstock.finished (id) where status <> 'succeeded';
 create index finished_failed_idx on penstock.finished (finished_at) where status = 'failed';
--- Rows come in the order of finished_at, so a few bytes per hundred pages find an hour.
-create index finished_ended_idx on penstock.finished using brin (finished_at)
+-- Rows arrive in the order of finished_at, so a few bytes per hundred pages are enough to find an
+-- hour.
+create index finished_time_idx on penstock.finished using brin (finished_at)
   with (pages_per_range = 16, autosummarize = on);
 
 -- The outcomes of attempts and jobs, by the hour. Upkeep adds them up from history; see hourly.sql.
@@ -66,15 +67,15 @@ create table penstock.hourly_bucket (
   queue_id integer not null,
   kind_id integer not null,
   outcome text not null,
-  -- The class of the error; '': there was none, as in a success.
+  -- The class of the error; '': no error, as for a success.
   class text not null,
   count bigint not null,
   total_ms bigint not null,
-  -- How many took at most so long; the bounds are in hourly.sql, and the last has none.
+  -- How many took at most this long; the bounds are in hourly.sql, and the last has none.
   histogram bigint[] not null,
   primary key (hour, queue_id, kind_id, outcome, class)
 );
--- Until when history is added up, and until which hour it was counted a second time.
+-- Until when history is added up, and until which hour it was counted for the second time.
 create table penstock.rollup (
   only_row boolean primary key default true,
   counted_until timestamptz not null,

@@ -1,11 +1,11 @@
--- What upkeep measures, so that a job that waits has a position and an ETA.
+-- What upkeep measures, so that a waiting job has a position and an ETA.
 
--- How long an attempt of a kind takes, from the kind's last jobs.
+-- How long an attempt of a kind takes, from the last jobs of that kind.
 create table penstock.pace (
   kind_id integer primary key references penstock.kind on delete cascade,
   seconds double precision not null,
   samples integer not null,
-  -- The latest finish among the jobs it was measured from.
+  -- The latest finish among the measured jobs.
   newest_at timestamptz not null,
   constraint seconds_are_not_negative check (seconds >= 0),
   constraint samples_are_positive check (samples >= 1)
@@ -22,9 +22,9 @@ create table penstock.flow (
   constraint parallel_is_not_negative check (parallel >= 0)
 ) with (fillfactor = 50);
 
--- The order of a deep queue in slices of a few hundred jobs: the rank of the first of each, and
--- the seconds of work before it. Lane -2: of all jobs in no lane or an open one; else of a lane
--- that is deep by itself.
+-- The order of a deep queue in slices of a few hundred jobs: the rank of the first job of each
+-- slice, and the seconds of work before it. Lane -2: all jobs in no lane or an open one; other
+-- lanes: those that are deep enough to have slices of their own.
 create table penstock.snapshot (
   queue_id integer not null references penstock.queue on delete cascade,
   lane bigint not null,
@@ -37,7 +37,7 @@ create table penstock.snapshot (
 alter table penstock.snapshot alter column ranks set storage external;
 alter table penstock.snapshot alter column work set storage external;
 
--- When upkeep last measured, so that of many workers one does it.
+-- When upkeep last measured, so that only one of many workers measures.
 create table penstock.measured (
   only_row boolean primary key default true,
   at timestamptz not null default '-infinity',

@@ -9,7 +9,7 @@ create table penstock.pending_on_finish (
 );
 create index pending_on_finish_next_idx on penstock.pending_on_finish (kind_id, next_at);
 
--- The URL that a job's caller wants called when the job finishes; it becomes a delivery then.
+-- The URL to call when a job finishes, as its caller asked; it becomes a delivery then.
 create table penstock.job_webhook (
   job_id uuid primary key,
   url text not null,
@@ -19,24 +19,24 @@ create table penstock.job_webhook (
 -- Webhooks: written in the transaction that finishes the job, sent by workers until the receiver
 -- accepts them.
 create table penstock.delivery (
-  -- The same in every try: by it the receiver recognises a message that it has.
+  -- The same in every try, so that the receiver recognises a message that it has.
   id uuid primary key,
   job_id uuid not null,
   account_id bigint not null,
   created_at timestamptz not null,
   -- When it is tried again; null: it was accepted, or given up.
   next_at timestamptz,
-  -- A worker is sending it until then; null: none is.
+  -- Until when a worker may be sending it; null: no worker is.
   sending_until timestamptz,
   last_at timestamptz,
   delivered_at timestamptz,
   tries integer not null default 0,
   last_status integer,
-  -- The URL is the operator's own, which may be a private address; else a caller's.
+  -- The URL is from the operator, and may be a private address; else it is from a caller.
   trusted boolean not null,
   event text not null,
   url text not null,
-  -- Of the URL, with its port: a host that does not answer delays only its own deliveries.
+  -- Host and port of the URL: a host that does not answer delays only its own deliveries.
   host text not null,
   last_error text,
   constraint taken_is_over check (delivered_at is null or next_at is null)
@@ -49,7 +49,7 @@ create index delivery_account_idx on penstock.delivery (account_id, id);
 create index delivery_created_idx on penstock.delivery (created_at);
 create index delivery_open_idx on penstock.delivery (id) where delivered_at is null;
 
--- Signed callbacks that were accepted: the same message does not count twice.
+-- Signed callbacks that were accepted, so that a repeated message does not count twice.
 create table penstock.seen_callback (
   signature bytea primary key,
   seen_at timestamptz not null

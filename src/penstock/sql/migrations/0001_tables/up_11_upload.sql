@@ -4,7 +4,7 @@ create table penstock.upload (
   account_id bigint not null default 0,
   size bigint not null,
   created_at timestamptz not null,
-  -- When a job last referred to it; null: none has yet.
+  -- When a job last referred to it; null: no job has yet.
   used_at timestamptz,
   content_type text not null,
   sha256 bytea not null,
@@ -19,5 +19,5 @@ create table penstock.upload_part (
   data bytea not null,
   primary key (upload_id, n)
 );
--- Images are compressed already.
+-- Not compressed: images are compressed already.
 alter table penstock.upload_part alter column data set storage external;

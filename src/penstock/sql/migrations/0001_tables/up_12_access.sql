@@ -1,13 +1,13 @@
 -- Who may call the HTTP API and open the dashboard.
 
--- Of a key only a hash is kept: a stolen copy of this table opens nothing.
+-- Only a hash of a key is stored: a stolen copy of this table gives no access.
 create table penstock.api_key (
-  -- The part of a key that is no secret, and by which it is found.
+  -- The public part of a key, by which it is found.
   id text primary key,
   kind text not null,
   account_id bigint references penstock.account,
   name text,
-  -- The first of the keys that replaced one another: idempotency keys are kept under its id.
+  -- The first of a row of keys that replaced one another: idempotency keys are stored under its id.
   holder text not null,
   secret_hash bytea not null,
   created_at timestamptz not null,
@@ -20,11 +20,11 @@ create table penstock.api_key (
 );
 create index api_key_account_idx on penstock.api_key (account_id) where account_id is not null;
 
--- Sessions of the dashboard that were signed out before their time: no server accepts their
--- cookies. Kept a day longer than the cookie, since clocks of servers differ.
-create table penstock.ended_session (
+-- Sessions of the dashboard that were signed out before they expired: no server accepts their
+-- cookies. Kept a day longer than the cookie, since the clocks of servers differ.
+create table penstock.closed_session (
   -- A hash of the session's id in the cookie.
   id text primary key,
   expires_at timestamptz not null
 );
-create index ended_session_expires_idx on penstock.ended_session (expires_at);
+create index closed_session_expires_idx on penstock.closed_session (expires_at);
