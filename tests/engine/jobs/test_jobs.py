@@ -287,6 +287,6 @@ async def test_upkeep_finds_and_repairs_what_is_wrong(
     assert await engine.upkeep.reconcile() == []
     await conn.execute("update penstock.gate set running = 5")
     [found] = await engine.upkeep.check()
-    assert found == Violation("L5 a queue counts what runs", "q", "gate says 5, 0 run")
+    assert found == Violation("L5 a queue counts its running jobs", "q", "gate says 5, 0 run")
     assert await engine.upkeep.reconcile() == [Repair("gate.running", "q", "5", "0")]
     assert await engine.upkeep.check() == []

@@ -1,4 +1,4 @@
-"""What a person asks of a job: end it, or do it again."""
+"""Cancel and retry, as requested by a person."""
 
 from typing import Any
 from uuid import UUID
@@ -53,7 +53,7 @@ async def test_a_job_that_backs_off_can_be_cancelled(conn: asyncpg.Connection) -
 
 
 @pytest.mark.parametrize("reported", ["cancelled", "retry", "snoozed", "released", "deferred"])
-async def test_a_running_job_is_asked_to_stop_and_then_does_not_come_back(
+async def test_a_cancelled_running_job_does_not_return_to_the_queue(
     conn: asyncpg.Connection, reported: str
 ) -> None:
     await factory.queue(conn)
@@ -68,7 +68,7 @@ async def test_a_running_job_is_asked_to_stop_and_then_does_not_come_back(
 
 
 @pytest.mark.parametrize("reported", ["succeeded", "failed"])
-async def test_a_running_job_that_ends_anyway_ends_as_it_did(
+async def test_a_cancelled_running_job_that_succeeds_anyway_is_succeeded(
     conn: asyncpg.Connection, reported: str
 ) -> None:
     await factory.queue(conn)
@@ -80,7 +80,7 @@ async def test_a_running_job_that_ends_anyway_ends_as_it_did(
     assert verdict["status"] == reported
 
 
-async def test_upkeep_ends_a_cancelled_job_whose_worker_does_not_listen(
+async def test_recovery_cancels_a_job_whose_worker_ignores_the_request(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -90,7 +90,7 @@ async def test_upkeep_ends_a_cancelled_job_whose_worker_does_not_listen(
     start = await factory.claim(conn, worker)
     await cancel(conn, job)
     await clock.advance("5s", beats=True)
-    await cancel(conn, job)  # asking again does not begin anew
+    await cancel(conn, job)  # a second request does not start the ten seconds again
     await clock.advance("4.9s", beats=True)
     assert await factory.recover(conn) == []
     await clock.advance("0.1s", beats=True)
@@ -101,7 +101,7 @@ async def test_upkeep_ends_a_cancelled_job_whose_worker_does_not_listen(
     assert (await factory.read(conn, job))["result"] is None
 
 
-async def test_a_finished_job_is_left_as_it_is(conn: asyncpg.Connection) -> None:
+async def test_cancelling_a_finished_job_changes_nothing(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -120,7 +120,7 @@ async def test_an_unknown_job_can_neither_be_cancelled_nor_retried(
             await ask(conn, UUID(int=7))
 
 
-async def test_a_cancelled_key_is_free_again(conn: asyncpg.Connection) -> None:
+async def test_the_dedupe_key_of_a_cancelled_job_is_free_again(conn: asyncpg.Connection) -> None:
     """M9"""
     await factory.queue(conn)
     job = await factory.submit(conn, dedupe_key="k")
@@ -129,7 +129,7 @@ async def test_a_cancelled_key_is_free_again(conn: asyncpg.Connection) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "succeeded", "cancelled"])
-async def test_a_finished_job_is_done_again_as_a_new_one(
+async def test_retrying_a_finished_job_submits_a_new_one(
     conn: asyncpg.Connection, outcome: str
 ) -> None:
     await factory.queue(conn)
@@ -161,7 +161,7 @@ async def test_a_finished_job_is_done_again_as_a_new_one(
 
 @pytest.mark.parametrize("way", ["alone", "with others", "many"])
 @pytest.mark.parametrize("priority", [7, None])
-async def test_a_priority_that_was_said_is_kept_and_another_is_decided_anew(
+async def test_a_retry_keeps_a_given_priority_and_derives_any_other_again(
     conn: asyncpg.Connection, way: str, priority: int | None
 ) -> None:
     await factory.queue(conn)
@@ -180,7 +180,7 @@ async def test_a_priority_that_was_said_is_kept_and_another_is_decided_anew(
     assert again["priority"] == (6 if priority is None else 7)
 
 
-async def test_a_second_click_gets_the_first_ones_job(conn: asyncpg.Connection) -> None:
+async def test_a_second_retry_returns_the_job_of_the_first(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -188,14 +188,16 @@ async def test_a_second_click_gets_the_first_ones_job(conn: asyncpg.Connection) 
     first = await retry(conn, job)
     second = await retry(conn, job)
     assert (second["id"], second["deduplicated"]) == (first["id"], True)
-    # Once that has ended too, it may be done a third time.
+    # When the retry has finished, too, the job may be retried again.
     await factory.finish(conn, worker, await factory.claim(conn, worker), "failed")
     third = await retry(conn, job)
     assert third["deduplicated"] is False
     assert third["id"] not in {first["id"], str(job)}
 
 
-async def test_a_retry_whose_key_lives_again_gets_the_twin(conn: asyncpg.Connection) -> None:
+async def test_a_retry_whose_dedupe_key_is_in_use_returns_that_live_job(
+    conn: asyncpg.Connection,
+) -> None:
     """M9"""
     await factory.queue(conn)
     job = await factory.submit(conn, dedupe_key="k")
@@ -207,7 +209,7 @@ async def test_a_retry_whose_key_lives_again_gets_the_twin(conn: asyncpg.Connect
 
 
 @pytest.mark.parametrize("account", [None, "u1"])
-async def test_a_scheduled_job_runs_now_instead(
+async def test_retrying_a_scheduled_job_runs_it_now(
     conn: asyncpg.Connection, account: str | None
 ) -> None:
     await factory.queue(conn)
@@ -225,7 +227,9 @@ async def test_a_scheduled_job_runs_now_instead(
 
 
 @pytest.mark.parametrize("status", ["queued", "running"])
-async def test_a_job_on_its_way_is_not_retried(conn: asyncpg.Connection, status: str) -> None:
+async def test_a_queued_or_running_job_is_not_retried(
+    conn: asyncpg.Connection, status: str
+) -> None:
     await factory.queue(conn)
     job = await factory.submit(conn)
     if status == "running":

@@ -1,4 +1,4 @@
-"""The server's clock was set back, or ahead: an hour of the clock is nobody's."""
+"""The server's clock was set back, or ahead: leases, deadlines and delays keep their lengths."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -11,13 +11,13 @@ from support.clock import Clock
 from support.shapes import Connect
 
 HOUR = 3_600
-TOKEN = "a token of some length"  # noqa: S105  # of a job that lives for a test
+TOKEN = "a token of some length"  # noqa: S105  # of a job in a test
 
 
-async def test_a_lease_ends_although_it_was_begun_in_the_future(
+async def test_a_lease_expires_although_its_heartbeat_is_in_the_future(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-F10: a frozen worker is given up after its lease, and not an hour later."""
+    """R-F10: a suspended worker is lost after its lease, and not an hour later."""
     await factory.queue(conn)
     job = await factory.submit(conn)
     await factory.claim(conn, await factory.worker(conn, lease="15 seconds"))
@@ -28,21 +28,21 @@ async def test_a_lease_ends_although_it_was_begun_in_the_future(
     assert [row["job_id"] for row in await factory.recover(conn)] == [job]
 
 
-async def test_a_start_has_the_time_that_it_had_left(
+async def test_an_attempt_keeps_the_time_that_it_had_left(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, timeout_seconds=60)
     await factory.submit(conn)
     await factory.claim(conn, await factory.worker(conn, lease="1 day"))
     await conn.execute(BACK)
-    for _ in range(2):  # as often as it is called
+    for _ in range(2):  # repeated calls change nothing
         await conn.execute(STEP)
     assert await factory.recover(conn) == []
     await clock.advance("66s")
     assert [row["outcome"] for row in await factory.recover(conn)] == ["timed_out"]
 
 
-async def test_nobody_is_cancelled_by_it(conn: asyncpg.Connection) -> None:
+async def test_a_clock_step_cancels_no_job(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     job = await factory.submit(conn)
     await factory.claim(conn, await factory.worker(conn))
@@ -52,7 +52,9 @@ async def test_nobody_is_cancelled_by_it(conn: asyncpg.Connection) -> None:
     assert await factory.status(conn, job) == "running"
 
 
-async def test_a_retry_comes_when_it_should(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_retry_starts_after_its_delay_although_the_clock_went_back(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     await factory.queue(conn)
     await factory.submit(conn)
     worker = await factory.worker(conn, lease="1 day")
@@ -66,7 +68,9 @@ async def test_a_retry_comes_when_it_should(conn: asyncpg.Connection, clock: Clo
     assert again["attempt"] == 2
 
 
-async def test_a_rate_goes_on(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_rate_continues_after_the_clock_went_back(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     await factory.queue(conn, rate="60/m")
     await factory.submit_rows(conn, [{"kind": "q"}] * 3)
     worker = await factory.worker(conn, lease="1 day")
@@ -77,10 +81,10 @@ async def test_a_rate_goes_on(conn: asyncpg.Connection, clock: Clock) -> None:
     assert await factory.claim(conn, worker)
 
 
-async def test_a_worker_gives_its_starts_the_time_that_a_step_took(
+async def test_a_worker_postpones_its_deadlines_by_a_clock_step(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """Forward: an hour of the clock was none of theirs."""
+    """Forward: its attempts have not used the hour of the step."""
     await factory.queue(conn, timeout_seconds=60)
     await factory.submit(conn)
     worker = await factory.worker(conn, lease="1 day")
@@ -93,8 +97,8 @@ async def test_a_worker_gives_its_starts_the_time_that_a_step_took(
     assert [row["outcome"] for row in await factory.recover(conn)] == ["timed_out"]
 
 
-async def handed(conn: asyncpg.Connection, worker: int, n: int = 1) -> None:
-    """Jobs that await a callback, with a minute for all and half of it without news."""
+async def dispatched(conn: asyncpg.Connection, worker: int, n: int = 1) -> None:
+    """Awaiting jobs, with a timeout of a minute and half of that without progress."""
     await factory.queue(conn, timeout_seconds=60, stuck_after_seconds=30)
     for _ in range(n):
         await factory.submit(conn)
@@ -109,12 +113,12 @@ async def postpone(conn: asyncpg.Connection, worker: int | None, before: datetim
     return postponed
 
 
-async def test_what_awaits_a_callback_has_the_time_that_it_had_left(
+async def test_an_awaiting_job_keeps_the_time_that_it_had_left(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-F10: by whichever keeper, once: the others find it dated after the step."""
+    """R-F10: the first upkeep postpones it; for the others, it was updated after the step."""
     worker = await factory.worker(conn, lease="1 day")
-    await handed(conn, worker)
+    await dispatched(conn, worker)
     before = await clock.now()
     await clock.advance(HOUR)
     assert [await postpone(conn, one, before) for one in (None, worker, None)] == [1, 0, 0]
@@ -124,12 +128,12 @@ async def test_what_awaits_a_callback_has_the_time_that_it_had_left(
     assert [row["outcome"] for row in await factory.recover(conn)] == ["stuck"]
 
 
-async def test_news_of_a_function_just_after_the_step_costs_it_nothing(
+async def test_progress_just_after_the_step_does_not_cost_the_function_time(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """R-F10: its time was over when it told of itself, before a keeper looked."""
+    """R-F10: its deadline was over when it reported, before any upkeep had postponed it."""
     worker = await factory.worker(conn, lease="1 day")
-    await handed(conn, worker)
+    await dispatched(conn, worker)
     before = await clock.now()
     await clock.advance(HOUR)
     [start] = await conn.fetch("select id, attempt from penstock.job")
@@ -138,12 +142,12 @@ async def test_news_of_a_function_just_after_the_step_costs_it_nothing(
     assert await factory.recover(conn) == []
 
 
-async def test_two_keepers_at_once_postpone_each_job_once(
+async def test_two_concurrent_upkeeps_postpone_each_job_once(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """R-F10: and a transaction of an app that holds one of them keeps neither."""
+    """R-F10: and an app's transaction that locks one of them delays neither."""
     worker = await factory.worker(conn, lease="1 day")
-    await handed(conn, worker, 20)
+    await dispatched(conn, worker, 20)
     before = await clock.now()
     await clock.advance(HOUR)
     one, two, app = await connect(), await connect(), await connect()
@@ -154,9 +158,7 @@ async def test_two_keepers_at_once_postpone_each_job_once(
     assert sum(found) == 19
 
 
-async def test_an_hour_ahead_and_back_is_no_hour_more(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
+async def test_a_step_ahead_and_back_adds_no_time(conn: asyncpg.Connection, clock: Clock) -> None:
     """R-F10"""
     await factory.queue(conn, timeout_seconds=60)
     await factory.submit(conn)

@@ -1,4 +1,4 @@
-"""Jobs handed to a function outside: slots kept, the worker free, and one callback that counts."""
+"""Dispatched jobs: they keep their slots, the worker is free, and one callback counts."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from support.shapes import Connect
 FIRST = "token-of-attempt-1"
 
 
-async def handed(conn: asyncpg.Connection, **job: Any) -> tuple[int, UUID, Row]:
+async def dispatched(conn: asyncpg.Connection, **job: Any) -> tuple[int, UUID, Row]:
     worker = await factory.worker(conn)
     number = await factory.submit(conn, **job)
     [start] = await factory.claim(conn, worker)
@@ -29,7 +29,7 @@ async def test_an_awaiting_job_keeps_its_slots_and_frees_its_worker(
     """M3: it holds the queue's only slot until its callback."""
     await factory.queue(conn, concurrency=1)
     await factory.plan(conn, concurrency=1)
-    worker, job, _ = await handed(conn, account="u1")
+    worker, job, _ = await dispatched(conn, account="u1")
     await factory.submit(conn, account="u1")
     await factory.submit(conn, account="u2")
     assert await factory.claim(conn, worker, limit=5) == []
@@ -40,11 +40,11 @@ async def test_an_awaiting_job_keeps_its_slots_and_frees_its_worker(
     assert len(await factory.claim(conn, worker, limit=5)) == 1
 
 
-async def test_the_death_of_its_worker_does_not_matter(
+async def test_an_awaiting_job_survives_the_death_of_its_worker(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await clock.advance("60s")
     assert await factory.recover(conn) == []
     assert (
@@ -83,7 +83,7 @@ async def test_a_token_that_could_be_guessed_is_refused(
 
 async def test_the_token_itself_is_not_stored(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
-    await handed(conn)
+    await dispatched(conn)
     assert FIRST not in await conn.fetchval("select j::text from penstock.job j")
 
 
@@ -91,11 +91,11 @@ async def test_the_token_itself_is_not_stored(conn: asyncpg.Connection) -> None:
     ("outcome", "status", "failures"),
     [("succeeded", "succeeded", 0), ("failed", "failed", 1), ("retry", "scheduled", 1)],
 )
-async def test_a_callback_ends_the_start_as_it_says(
+async def test_a_callback_settles_the_attempt_with_its_outcome(
     conn: asyncpg.Connection, outcome: str, status: str, failures: int
 ) -> None:
     await factory.queue(conn)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     error = {"class": "provider_error", "message": "no image"}
     assert await factory.call_back(conn, job, 1, FIRST, outcome, error=error) == "accepted"
     shown = await factory.read(conn, job)
@@ -107,7 +107,7 @@ async def test_a_repeated_callback_is_a_duplicate_and_changes_nothing(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await factory.call_back(conn, job, 1, FIRST, result=1)
     before = await factory.contents(conn)
     assert await factory.call_back(conn, job, 1, FIRST, result=2) == "duplicate"
@@ -119,7 +119,7 @@ async def test_a_callback_of_an_older_attempt_is_stale_and_kept_for_people(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, timeout_seconds=60, delay_seconds=0)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await clock.advance("61s")
     await factory.recover(conn)
     assert await factory.call_back(conn, job, 1, FIRST, result="between") == "stale"
@@ -136,7 +136,7 @@ async def test_a_callback_of_an_older_attempt_is_stale_and_kept_for_people(
 
 async def test_progress_of_an_older_attempt_is_stale(conn: asyncpg.Connection) -> None:
     await factory.queue(conn, delay_seconds=0)
-    worker, job, _ = await handed(conn)
+    worker, job, _ = await dispatched(conn)
     assert await factory.call_back(conn, job, 1, FIRST, "retry") == "accepted"
     [again] = await factory.claim(conn, worker)
     assert await factory.hand_over(conn, worker, again, FIRST) == "done"
@@ -144,7 +144,7 @@ async def test_progress_of_an_older_attempt_is_stale(conn: asyncpg.Connection) -
     assert await factory.call_back(conn, job, 2, FIRST, "progress") == "accepted"
 
 
-async def test_a_callback_for_no_job_of_ours_is_unknown_and_leaves_nothing(
+async def test_a_callback_for_an_unknown_job_is_unknown_and_writes_nothing(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -167,11 +167,11 @@ async def test_a_callback_for_no_job_of_ours_is_unknown_and_leaves_nothing(
         (None, FIRST, "succeeded"),
     ],
 )
-async def test_a_callback_that_proves_nothing_is_invalid_and_changes_nothing(
+async def test_a_callback_with_a_wrong_token_is_invalid_and_changes_nothing(
     conn: asyncpg.Connection, attempt: int, token: str | None, outcome: str | None
 ) -> None:
     await factory.queue(conn)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     before = await factory.contents(conn)
     assert await factory.call_back(conn, job, attempt, token, outcome, result=1) == "invalid"
     assert await factory.contents(conn) == before
@@ -186,9 +186,9 @@ async def test_a_callback_before_the_hand_over_is_invalid(conn: asyncpg.Connecti
     assert await factory.status(conn, job) == "running"
 
 
-async def test_items_of_an_array_stand_each_for_themselves(conn: asyncpg.Connection) -> None:
+async def test_each_callback_of_an_array_has_its_own_verdict(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
-    good, bad, twice = [(await handed(conn))[1] for _ in range(3)]
+    good, bad, twice = [(await dispatched(conn))[1] for _ in range(3)]
     rows = await conn.fetch(
         "select job_id, outcome from penstock.resolve_callbacks($1, $2, $3, $4, $5)",
         [good, bad, twice, twice, UUID(int=7)],
@@ -197,8 +197,8 @@ async def test_items_of_an_array_stand_each_for_themselves(conn: asyncpg.Connect
         ["succeeded"] * 5,
         [{"n": n} for n in range(5)],
     )
-    told = sorted((row["job_id"], row["outcome"]) for row in rows)
-    assert told == sorted(
+    verdicts = sorted((row["job_id"], row["outcome"]) for row in rows)
+    assert verdicts == sorted(
         [
             (good, "accepted"),
             (bad, "invalid"),
@@ -211,10 +211,10 @@ async def test_items_of_an_array_stand_each_for_themselves(conn: asyncpg.Connect
     assert await factory.status(conn, bad) == "awaiting"
 
 
-async def test_an_array_that_waits_for_accounts_holds_no_queue_meanwhile(
+async def test_an_array_that_waits_for_accounts_locks_no_queue(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """M3: one of two accounts is held by an app: claims of the queue do not wait with the array."""
+    """M3: an app locks one of two accounts: claims from the queue do not wait with the array."""
     await factory.queue(conn, concurrency=10)
     await factory.plan(conn, concurrency=1)
     worker = await factory.worker(conn)
@@ -239,13 +239,13 @@ async def test_an_array_that_waits_for_accounts_holds_no_queue_meanwhile(
     assert [row["outcome"] for row in await answer] == ["accepted", "accepted"]
 
 
-async def test_no_callback_in_time_is_a_failed_attempt(
+async def test_a_missing_callback_is_a_failed_attempt(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """M3, E12"""
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=60, attempts=1)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await clock.advance(59.9)
     assert await factory.recover(conn) == []
     await clock.advance(0.1)
@@ -260,17 +260,17 @@ async def test_a_silent_function_is_stuck_and_recovered_like_a_worker(
 ) -> None:
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=3600, stuck_after_seconds=300)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await clock.advance(300)
     [row] = await factory.recover(conn)
     assert (row["outcome"], row["status"]) == ("stuck", "queued")
     assert (await factory.read(conn, job))["recovery"]["count"] == 1
 
 
-async def test_upkeep_ends_a_cancelled_awaiting_job_at_once(conn: asyncpg.Connection) -> None:
-    """M3: the slot is held until callback, time-out or cancel."""
+async def test_recovery_cancels_an_awaiting_job_at_once(conn: asyncpg.Connection) -> None:
+    """M3: the slot is held until callback, timeout or cancel."""
     await factory.queue(conn, concurrency=1)
-    worker, job, _ = await handed(conn)
+    worker, job, _ = await dispatched(conn)
     shown = await conn.fetchval("select penstock.cancel_job($1)", job)
     assert (shown["status"], shown["cancel_requested"]) == ("awaiting", True)
     [row] = await factory.recover(conn)
@@ -281,9 +281,11 @@ async def test_upkeep_ends_a_cancelled_awaiting_job_at_once(conn: asyncpg.Connec
     assert len(await factory.claim(conn, worker)) == 1
 
 
-async def test_a_callback_that_comes_before_upkeep_still_counts(conn: asyncpg.Connection) -> None:
+async def test_a_callback_after_the_deadline_counts_if_it_comes_before_recovery(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn)
-    _, job, _ = await handed(conn)
+    _, job, _ = await dispatched(conn)
     await conn.execute("select penstock.cancel_job($1)", job)
     assert await factory.call_back(conn, job, 1, FIRST, result=1) == "accepted"
     assert await factory.status(conn, job) == "succeeded"

@@ -1,4 +1,4 @@
-"""Who may end a start: its worker, in this attempt, once. What comes late is kept, not applied."""
+"""The fence: only its worker settles an attempt, once. Late results are kept and not applied."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from support.factory import refused
 from support.shapes import Connect
 
 
-async def orphans(conn: asyncpg.Connection) -> list[tuple[UUID, int, object]]:
+async def late_results(conn: asyncpg.Connection) -> list[tuple[UUID, int, object]]:
     rows = await conn.fetch("select job_id, attempt, result from penstock.late_result order by id")
     return [tuple(row) for row in rows]
 
@@ -18,7 +18,7 @@ async def orphans(conn: asyncpg.Connection) -> list[tuple[UUID, int, object]]:
 async def test_a_late_result_changes_nothing_and_is_kept_for_people(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """S12: a worker taken for dead comes back after its job was given to another."""
+    """S12: a worker that was marked as lost returns after another one has claimed its job."""
     await factory.queue(conn)
     slow = await factory.worker(conn, "slow")
     job = await factory.submit(conn)
@@ -33,13 +33,13 @@ async def test_a_late_result_changes_nothing_and_is_kept_for_people(
     [verdict] = await factory.finish(conn, slow, late, result="late")
     assert (verdict["verdict"], verdict["status"]) == ("stale", "running")
     assert await factory.read(conn, job) == before
-    assert await orphans(conn) == [(job, 1, "late")]
+    assert await late_results(conn) == [(job, 1, "late")]
     [verdict] = await factory.finish(conn, quick, [start], result="mine")
     assert verdict["verdict"] == "done"
     assert (await factory.read(conn, job))["result"] == "mine"
 
 
-async def test_a_late_success_after_the_end_is_kept_too(
+async def test_a_late_success_of_a_finished_job_is_kept_too(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn, attempts=1, timeout_seconds=60)
@@ -52,10 +52,10 @@ async def test_a_late_success_after_the_end_is_kept_too(
     [verdict] = await factory.finish(conn, worker, late, result="late")
     assert verdict["verdict"] == "stale"
     assert await factory.status(conn, job) == "failed"
-    assert await orphans(conn) == [(job, 1, "late")]
+    assert await late_results(conn) == [(job, 1, "late")]
 
 
-async def test_a_late_failure_is_not_worth_keeping(conn: asyncpg.Connection) -> None:
+async def test_a_late_failure_is_not_kept(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     await factory.submit(conn)
@@ -64,11 +64,11 @@ async def test_a_late_failure_is_not_worth_keeping(conn: asyncpg.Connection) -> 
     for outcome in ("failed", "retry", "released", "snoozed", "cancelled", "deferred"):
         [verdict] = await factory.finish(conn, worker, start, outcome)
         assert verdict["verdict"] == "stale"
-    assert await orphans(conn) == []
+    assert await late_results(conn) == []
 
 
 async def test_a_report_can_be_repeated(conn: asyncpg.Connection) -> None:
-    """A worker that never heard the answer tells it again: nothing is counted twice."""
+    """A worker that lost the answer reports again: nothing is counted twice."""
     await factory.queue(conn, concurrency=2)
     await factory.plan(conn, concurrency=2)
     worker = await factory.worker(conn)
@@ -94,7 +94,7 @@ async def test_a_repeated_retry_does_not_use_up_another_attempt(conn: asyncpg.Co
     assert (shown["failures"], len(shown["attempts"])) == (1, 1)
 
 
-async def test_another_worker_cannot_end_it(conn: asyncpg.Connection) -> None:
+async def test_another_worker_cannot_settle_an_attempt(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     owner, thief = await factory.worker(conn), await factory.worker(conn)
     job = await factory.submit(conn)
@@ -112,7 +112,9 @@ async def test_another_worker_cannot_end_it(conn: asyncpg.Connection) -> None:
     assert verdict["verdict"] == "done"
 
 
-async def test_a_worker_cannot_end_what_it_has_handed_over(conn: asyncpg.Connection) -> None:
+async def test_a_worker_cannot_settle_an_attempt_that_it_has_handed_over(
+    conn: asyncpg.Connection,
+) -> None:
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -121,10 +123,10 @@ async def test_a_worker_cannot_end_what_it_has_handed_over(conn: asyncpg.Connect
     [verdict] = await factory.finish(conn, worker, [start])
     assert (verdict["verdict"], verdict["status"]) == ("stale", "awaiting")
     assert await factory.status(conn, job) == "awaiting"
-    assert await orphans(conn) == []
+    assert await late_results(conn) == []
 
 
-async def test_a_busy_account_keeps_only_its_own_reports_back(
+async def test_a_locked_account_delays_only_reports_of_its_own_jobs(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     await factory.queue(conn, concurrency=10)
@@ -140,22 +142,22 @@ async def test_a_busy_account_keeps_only_its_own_reports_back(
         await factory.submit(app, account="busy")
         done = await factory.finish(conn, worker, [starts[j] for j in (busy, free, nobody)])
         done += await factory.finish(conn, worker, [starts[retried]], "retry")
-    told = {row["job_id"]: (row["verdict"], row["status"]) for row in done}
-    assert told == {
+    verdicts = {row["job_id"]: (row["verdict"], row["status"]) for row in done}
+    assert verdicts == {
         busy: ("busy", "running"),
         retried: ("busy", "running"),
         free: ("done", "succeeded"),
         nobody: ("done", "succeeded"),
     }
-    assert await orphans(conn) == []
+    assert await late_results(conn) == []
     again = await factory.finish(conn, worker, [starts[busy], starts[retried]])
     assert {row["verdict"] for row in again} == {"done"}
 
 
-async def test_a_limit_younger_than_the_start_does_not_keep_it_from_ending(
+async def test_an_attempt_older_than_its_accounts_limit_can_be_settled(
     conn: asyncpg.Connection,
 ) -> None:
-    """A worker names the accounts whose slots its starts took; of later ones it cannot know."""
+    """A worker names the accounts whose slots its attempts took; it cannot know of later slots."""
     await factory.queue(conn)
     await factory.plan(conn)
     worker = await factory.worker(conn)

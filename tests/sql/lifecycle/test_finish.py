@@ -1,4 +1,4 @@
-"""Ending starts: what each outcome does, what it costs, and what comes too late."""
+"""Settling attempts: what each outcome changes, and whether it counts as a failure."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,14 +16,14 @@ OOPS = {"class": "unavailable", "message": "no answer", "retryable": True}
 
 
 async def started(conn: asyncpg.Connection, **job: Any) -> tuple[int, UUID, list[Row]]:
-    """A worker that runs one job."""
+    """Start one job on a new worker."""
     worker = await factory.worker(conn)
     number = await factory.submit(conn, **job)
     return worker, number, await factory.claim(conn, worker)
 
 
 async def slots(conn: asyncpg.Connection) -> tuple[int, int]:
-    """How many the queue and the account count as running."""
+    """Return the counts of running jobs of the queue and of the account."""
     row = await conn.fetchrow(
         "select (select running from penstock.gate) as gate,"
         " (select running from penstock.account where name = 'u1') as account"
@@ -126,7 +126,7 @@ async def test_three_attempts_five_and_ten_minutes_apart_then_failed(
         ({"backoff": "linear", "delay_seconds": 0}, [0, 0, 0, 0]),
     ],
 )
-async def test_each_policy_waits_as_it_says(
+async def test_each_backoff_policy_has_its_delays(
     conn: asyncpg.Connection, clock: Clock, policy: dict[str, Any], waits: list[int]
 ) -> None:
     """F3: policies are configurable."""
@@ -143,7 +143,7 @@ async def test_each_policy_waits_as_it_says(
     assert seen == waits
 
 
-async def test_a_failure_for_good_leaves_no_attempts(conn: asyncpg.Connection) -> None:
+async def test_a_final_failure_leaves_no_attempts(conn: asyncpg.Connection) -> None:
     await factory.queue(conn)
     worker, job, start = await started(conn)
     await factory.finish(conn, worker, start, "failed", error={"class": "refused", "message": "no"})
@@ -152,11 +152,13 @@ async def test_a_failure_for_good_leaves_no_attempts(conn: asyncpg.Connection) -
     assert (shown["error"]["class"], shown["error"]["reason"]) == ("refused", None)
     other_worker, other, start = await started(conn)
     await factory.finish(conn, other_worker, start, "failed")
-    assert (await factory.read(conn, other))["error"]["class"] == "bug"  # failed says why
+    assert (await factory.read(conn, other))["error"][
+        "class"
+    ] == "bug"  # a failed job has the reason
 
 
 @pytest.mark.parametrize("outcome", ["snoozed", "deferred", "released"])
-async def test_coming_back_free_of_charge_has_no_bound(
+async def test_releases_without_a_failure_have_no_bound(
     conn: asyncpg.Connection, outcome: str
 ) -> None:
     await factory.queue(conn, attempts=1)
@@ -174,7 +176,7 @@ async def test_coming_back_free_of_charge_has_no_bound(
 
 
 @pytest.mark.parametrize("outcome", ["retry", "snoozed", "deferred", "released"])
-async def test_a_wait_that_is_told_counts_instead_of_the_policy(
+async def test_a_reported_delay_replaces_the_policy(
     conn: asyncpg.Connection, clock: Clock, outcome: str
 ) -> None:
     await clock.freeze()
@@ -189,7 +191,7 @@ async def test_a_wait_that_is_told_counts_instead_of_the_policy(
     assert (again["id"], again["attempt"]) == (job, 2)
 
 
-async def test_outcomes_are_reported_together_and_each_stands_for_itself(
+async def test_outcomes_of_one_report_have_separate_verdicts(
     conn: asyncpg.Connection,
 ) -> None:
     await factory.queue(conn)
@@ -205,12 +207,12 @@ async def test_outcomes_are_reported_together_and_each_stands_for_itself(
         ["succeeded", "failed", "snoozed", "succeeded", "retry"],
         [{"n": 1}, None, None, {"n": 4}, None],
     )
-    told = {row["job_id"]: (row["verdict"], row["status"]) for row in rows}
-    assert told == {
+    verdicts = {row["job_id"]: (row["verdict"], row["status"]) for row in rows}
+    assert verdicts == {
         jobs[0]: ("done", "succeeded"),
         jobs[1]: ("done", "failed"),
         jobs[2]: ("done", "queued"),
-        jobs[3]: ("stale", "running"),  # another attempt than the one that runs
+        jobs[3]: ("stale", "running"),  # not the attempt that is running
         unknown: ("stale", None),
     }
 
@@ -225,7 +227,7 @@ async def test_outcomes_are_reported_together_and_each_stands_for_itself(
         ("retry", "delay_seconds", "4000 days"),
     ],
 )
-async def test_a_report_that_makes_no_sense_is_refused_and_ends_nothing(
+async def test_an_invalid_report_is_refused_and_settles_nothing(
     conn: asyncpg.Connection, outcome: str, field: str, delay: str | None
 ) -> None:
     await factory.queue(conn)

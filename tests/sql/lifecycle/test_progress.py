@@ -1,4 +1,4 @@
-"""What a start says while it runs: stage, progress, steps, chunks. Fenced, and never waiting."""
+"""Reports of a running attempt: stage, progress, steps, chunks; fenced, and waiting for no lock."""
 
 from typing import Any
 from uuid import UUID
@@ -41,7 +41,7 @@ async def report(
     return answer
 
 
-async def test_the_stage_and_since_when_are_known(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_the_stage_is_shown_with_its_time(conn: asyncpg.Connection, clock: Clock) -> None:
     """S4"""
     worker, row = await running(conn)
     begun = await clock.freeze()
@@ -61,7 +61,7 @@ async def test_the_stage_and_since_when_are_known(conn: asyncpg.Connection, cloc
     assert (job["stage"], job["stage_at"]) == (None, None)
 
 
-async def test_a_job_that_moves_on_is_not_stuck(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_job_with_progress_is_not_stuck(conn: asyncpg.Connection, clock: Clock) -> None:
     """S5, S6"""
     worker, row = await running(conn, stuck_after_seconds=30, timeout_seconds=600)
     for done in range(5):
@@ -72,7 +72,9 @@ async def test_a_job_that_moves_on_is_not_stuck(conn: asyncpg.Connection, clock:
     assert [found["outcome"] for found in await factory.recover(conn)] == ["stuck"]
 
 
-async def test_progress_does_not_push_the_time_out(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_progress_does_not_postpone_the_timeout(
+    conn: asyncpg.Connection, clock: Clock
+) -> None:
     """E13"""
     worker, row = await running(conn, stuck_after_seconds=30, timeout_seconds=40)
     for _ in range(2):
@@ -82,7 +84,7 @@ async def test_progress_does_not_push_the_time_out(conn: asyncpg.Connection, clo
     assert [found["outcome"] for found in await factory.recover(conn)] == ["timed_out"]
 
 
-async def test_a_report_tells_that_the_job_is_to_end(conn: asyncpg.Connection) -> None:
+async def test_a_report_returns_that_cancellation_is_requested(conn: asyncpg.Connection) -> None:
     worker, row = await running(conn)
     assert (await report(conn, worker, row, stage="a"))["cancel"] is False
     await conn.execute("select penstock.cancel_job($1)", row["id"])
@@ -91,7 +93,7 @@ async def test_a_report_tells_that_the_job_is_to_end(conn: asyncpg.Connection) -
     assert [(one["job_id"], one["attempt"]) for one in found] == [(row["id"], 1)]
 
 
-async def test_a_report_does_not_wait_for_an_app_that_holds_the_job(
+async def test_a_report_does_not_wait_for_an_app_that_locks_the_job(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
     worker, row = await running(conn)
@@ -106,7 +108,7 @@ async def test_a_report_does_not_wait_for_an_app_that_holds_the_job(
     assert (await report(conn, worker, row, stage="a"))["verdict"] == "done"
 
 
-async def test_the_last_stage_and_progress_are_in_history_and_a_new_start_has_none(
+async def test_history_has_the_last_stage_and_progress_and_a_new_attempt_has_none(
     conn: asyncpg.Connection,
 ) -> None:
     worker, row = await running(conn, delay_seconds=0)
@@ -121,7 +123,7 @@ async def test_the_last_stage_and_progress_are_in_history_and_a_new_start_has_no
     assert (job["stage"], job["progress"]) == ("B", {"done": 4})
 
 
-async def test_a_step_is_kept_once_and_for_later_starts(conn: asyncpg.Connection) -> None:
+async def test_a_step_is_kept_once_and_for_later_attempts(conn: asyncpg.Connection) -> None:
     worker, row = await running(conn, delay_seconds=0)
     keep = "select penstock.keep_step($1, $2, $3, 'rubric', $4)"
     assert await conn.fetchval(keep, worker, row["id"], 1, {"n": 1}) == "done"
@@ -146,12 +148,12 @@ async def chunks(conn: asyncpg.Connection, job: UUID, *after: int) -> list[Any]:
     return [(row["attempt"], row["seq"], row["data"]) for row in rows]
 
 
-async def test_chunks_can_be_read_again_from_any_place(conn: asyncpg.Connection) -> None:
+async def test_chunks_can_be_read_again_from_any_position(conn: asyncpg.Connection) -> None:
     worker, row = await running(conn, delay_seconds=0)
     append = "select penstock.append_chunks($1, $2, $3, $4, $5)"
     job = row["id"]
     assert await conn.fetchval(append, worker, [job] * 2, [1, 1], [1, 2], ["a", {"b": 1}]) == 2
-    # What is told twice is there once.
+    # A chunk that is reported twice is stored once.
     assert await conn.fetchval(append, worker, [job] * 2, [1, 1], [2, 3], ["x", "c"]) == 1
     await factory.finish(conn, worker, [row], "retry")
     await factory.claim(conn, worker)
@@ -162,17 +164,17 @@ async def test_chunks_can_be_read_again_from_any_place(conn: asyncpg.Connection)
     assert await chunks(conn, job, 2, 1) == []
 
 
-async def test_what_a_start_used_is_kept_with_it(conn: asyncpg.Connection) -> None:
+async def test_usage_is_kept_with_its_attempt(conn: asyncpg.Connection) -> None:
     worker, row = await running(conn, delay_seconds=0)
-    tell = "select * from penstock.finish_jobs($1, $2, $3, $4, p_usages => $5, p_units => $6)"
+    finish = "select * from penstock.finish_jobs($1, $2, $3, $4, p_usages => $5, p_units => $6)"
     job = row["id"]
-    await conn.fetch(tell, worker, [job], [1], ["retry"], [{"tokens": 5}], None)
+    await conn.fetch(finish, worker, [job], [1], ["retry"], [{"tokens": 5}], None)
     await factory.claim(conn, worker)
-    await conn.fetch(tell, worker, [job], [2], ["succeeded"], [{"tokens": 7}], [3])
+    await conn.fetch(finish, worker, [job], [2], ["succeeded"], [{"tokens": 7}], [3])
     assert (await factory.read(conn, job))["usage"] == {"tokens": 12}
     assert await conn.fetchval("select usage from penstock.finished") == {"tokens": 7}
     assert await conn.fetchval("select units from penstock.finished") == 3
     assert await conn.fetchval("select usage from penstock.attempt") == {"tokens": 5}
-    # A zombie's late result neither counts nor is its cost forgotten.
-    await conn.fetch(tell, worker, [job], [1], ["succeeded"], [{"tokens": 9}], None)
+    # A late result does not count, but its cost is kept.
+    await conn.fetch(finish, worker, [job], [1], ["succeeded"], [{"tokens": 9}], None)
     assert await conn.fetchval("select usage from penstock.late_result") == {"tokens": 9}

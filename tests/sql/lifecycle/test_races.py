@@ -1,7 +1,7 @@
-"""Races around lanes: whatever meets in whatever order, head, count and open stay right (L6).
+"""Races around lanes: in every order of concurrent calls, head, waiting and open stay right (L6).
 
-Each test runs twice: on our SQL, and on a naive variant of one function, where the bad thing that
-it guards against happens.
+Each test runs twice: on our SQL, and on a naive variant of one function, on which the error occurs
+that the function prevents.
 """
 
 import asyncpg
@@ -23,11 +23,11 @@ async def one_at_a_time(conn: asyncpg.Connection) -> int:
 
 
 @both
-async def test_a_submit_that_meets_a_finish_leaves_its_lane_open(
+async def test_a_submit_during_a_finish_leaves_its_lane_open(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G6: no lost wake-up."""
-    if naive:  # decides "open" without the account's lock, so from a count that is about to fall
+    if naive:  # sets "open" without the account's lock, from a count that is about to fall
         await spoil(
             conn,
             "submit.sql:_submit_jobs",
@@ -48,11 +48,11 @@ async def test_a_submit_that_meets_a_finish_leaves_its_lane_open(
 
 
 @both
-async def test_an_account_filled_from_another_queue_does_not_stand_in_front_for_ever(
+async def test_an_account_filled_from_another_queue_does_not_stay_in_front_for_ever(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G6: one limit over all queues; the lane that is still open is closed at the next claim."""
-    if naive:  # moves on only the lanes that it takes a job from
+    if naive:  # updates only the lanes that it takes a job from
         await spoil(
             conn, "choose.sql:_choose", ("or t.running + t.total >= t.concurrency) --", ") --")
         )
@@ -73,11 +73,11 @@ async def test_an_account_filled_from_another_queue_does_not_stand_in_front_for_
 
 
 @both
-async def test_cancelling_a_lanes_first_job_puts_the_lane_where_its_second_is(
+async def test_cancelling_a_lanes_first_job_makes_the_second_one_the_head(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """G13"""
-    if naive:  # counts the job out, and leaves the head where it was
+    if naive:  # subtracts the job, and leaves the head as it was
         await spoil(conn, "lanes.sql:_leave_lanes", ("q.ordering = 'fair'", "true"))
     worker = await one_at_a_time(conn)
     first, early, middle, last = [
@@ -86,7 +86,7 @@ async def test_cancelling_a_lanes_first_job_puts_the_lane_where_its_second_is(
     app = await connect()
     async with app.transaction():
         await app.execute("select penstock.cancel_job($1)", first)
-        # The app's open transaction holds the account: the claim goes past it.
+        # The app's open transaction locks the account: the claim skips it.
         assert [row["id"] for row in await factory.claim(conn, worker)] == [early]
     assert bool(await breaches(conn)) is naive
     order = [row["id"] for _ in range(2) for row in await factory.claim(conn, worker)]
@@ -94,11 +94,11 @@ async def test_cancelling_a_lanes_first_job_puts_the_lane_where_its_second_is(
 
 
 @both
-async def test_a_job_given_back_stands_first_in_its_lane_again(
+async def test_a_released_job_is_first_in_its_lane_again(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
-    """F12: a retry keeps its rank, and nobody behind it is forgotten."""
-    if naive:  # the job is queued again, but its lane does not hear of it
+    """F12: a retry keeps its rank, and the jobs behind it stay in the lane."""
+    if naive:  # the job is queued again, but its lane is not updated
         await spoil(conn, "finish.sql:_requeue_jobs", ("if v_lanes is not null", "if false"))
     worker = await one_at_a_time(conn)
     first, second = [await factory.submit(conn, account="a") for _ in range(2)]
@@ -119,7 +119,7 @@ async def test_a_job_given_back_stands_first_in_its_lane_again(
 async def test_a_snooze_lets_the_next_job_of_its_lane_start(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    if naive:  # gives the slot back, and opens no lane
+    if naive:  # frees the slot, and opens no lane
         await spoil(
             conn, "slots.sql:_free_slots", ("lane l set open = true", "lane l set open = l.open")
         )
@@ -138,7 +138,7 @@ async def test_a_snooze_lets_the_next_job_of_its_lane_start(
         await clock.advance("2h")
         async with finisher.transaction():
             await factory.finish(finisher, worker, started)
-            assert await factory.claim(conn, worker) == []  # due, but its account is busy
+            assert await factory.claim(conn, worker) == []  # due, but its account is locked
         assert [row["id"] for row in await factory.claim(conn, worker)] == [first]
 
 
@@ -167,10 +167,10 @@ async def test_a_delayed_job_that_falls_due_during_a_finish_finds_its_lane_open(
 
 
 @both
-async def test_a_pause_waits_for_the_claim_under_way_and_nothing_starts_after_it(
+async def test_a_pause_waits_for_an_open_claim_and_nothing_starts_after_it(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
-    if naive:  # a claim that has looked already starts its jobs when the pause is long in force
+    if naive:  # a claim that has read the queue before the pause starts its jobs afterwards
         await spoil(
             conn,
             "declare.sql:pause_queue",

@@ -1,6 +1,6 @@
-"""Races around ownership: one owner at a time, one end, one budget, one new job per click.
+"""Races around ownership: one owner at a time, one outcome, one budget, one new job per retry.
 
-As in test_races.py, each test also runs on a naive variant, where the bad thing happens.
+As in test_races.py, each test also runs on a naive variant, on which the error occurs.
 """
 
 import asyncpg
@@ -22,7 +22,7 @@ OPEN_FENCE = (
 
 
 async def let_recoveries_settle_what_they_have_read(conn: asyncpg.Connection) -> None:
-    """A naive variant: it waits for the row, and does not look at it again."""
+    """Install a naive variant that waits for the row and does not check it again."""
     await spoil(
         conn,
         "finish.sql:_settle_jobs",
@@ -43,7 +43,7 @@ async def test_of_a_recovered_worker_and_its_successor_only_the_successor_counts
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
     """S12, M4: the first worker's report waits for the recovery, and comes too late."""
-    if naive:  # ends a start by the job's id alone
+    if naive:  # settles an attempt by the job's id alone
         await spoil(conn, "finished.sql:_move_to_finished", *OPEN_FENCE)
         await spoil(conn, "finish.sql:_settle_jobs", ("where j.attempt = t.attempt and", "where"))
     await factory.queue(conn)
@@ -57,21 +57,21 @@ async def test_of_a_recovered_worker_and_its_successor_only_the_successor_counts
         assert [row["verdict"] for row in await factory.recover(upkeep)] == ["done"]
         [second] = await factory.claim(upkeep, successor)
         assert second["attempt"] == 2
-        # It cannot have the job: who reports is told to try again, and nobody waits.
-        [told] = await factory.finish(late, slow, first, result="first")
-        assert told["verdict"] == "busy"
-    [told] = await factory.finish(late, slow, first, result="first")
-    assert told["verdict"] == ("done" if naive else "stale")
-    [told] = await factory.finish(conn, successor, [second], result="second")
-    assert told["verdict"] == ("stale" if naive else "done")
+        # The job is locked: the report returns `busy`, and nobody waits.
+        [verdict] = await factory.finish(late, slow, first, result="first")
+        assert verdict["verdict"] == "busy"
+    [verdict] = await factory.finish(late, slow, first, result="first")
+    assert verdict["verdict"] == ("done" if naive else "stale")
+    [verdict] = await factory.finish(conn, successor, [second], result="second")
+    assert verdict["verdict"] == ("stale" if naive else "done")
     assert (await factory.read(conn, job))["result"] == ("first" if naive else "second")
 
 
 @both
-async def test_a_report_and_a_recovery_of_one_start_end_it_once(
+async def test_a_report_and_a_recovery_of_one_attempt_settle_it_once(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    """S12: the recovery has read the start while the report that ends it is not committed."""
+    """S12: the recovery has read the attempt while the report that settles it is not committed."""
     if naive:
         await let_recoveries_settle_what_they_have_read(conn)
     await factory.queue(conn, delay_seconds=0)
@@ -89,10 +89,10 @@ async def test_a_report_and_a_recovery_of_one_start_end_it_once(
 
 
 @both
-async def test_two_recoveries_of_one_start_spend_the_budget_once(
+async def test_two_recoveries_of_one_attempt_count_one_crash(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    """S13, S2: both have read the start before either has settled it."""
+    """S13, S2: both have read the attempt before either has settled it."""
     if naive:
         await let_recoveries_settle_what_they_have_read(conn)
     await factory.queue(conn, stuck_after_seconds=60)
@@ -110,11 +110,11 @@ async def test_two_recoveries_of_one_start_spend_the_budget_once(
 
 
 @both
-async def test_a_claim_that_outlives_its_worker_leaves_nothing_behind_for_ever(
+async def test_jobs_of_a_claim_that_commits_after_its_worker_was_lost_are_recovered(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, naive: bool
 ) -> None:
-    """E12: the worker is given up while its claim is not committed."""
-    if naive:  # is done with a lost worker as soon as nothing of it is to be seen
+    """E12: the worker is marked as lost while its claim is not committed."""
+    if naive:  # clears a lost worker as soon as it sees none of its jobs
         await spoil(conn, "recover.sql:recover_jobs", ("'10 minutes'", "'-1 second'"))
     await factory.queue(conn)
     worker = await factory.worker(conn)
@@ -133,7 +133,7 @@ async def test_a_job_is_started_by_one_of_two_claims(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """M4, E9"""
-    if naive:  # looks, then takes, without a lock and without a second look
+    if naive:  # reads, then starts, without a lock and without a second check
         await spoil(
             conn,
             "choose.sql:_hold_plain",
@@ -155,11 +155,11 @@ async def test_a_job_is_started_by_one_of_two_claims(
 
 
 @both
-async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_end(
+async def test_a_cancel_during_a_claim_requests_cancellation_of_the_running_job(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
-    """G13: a job that has just started is not swept away under its worker, slot and all."""
-    if naive:  # ends the job that it saw waiting
+    """G13: a job that has just started is not deleted together with its slot."""
+    if naive:  # cancels the job that it read as waiting
         await spoil(
             conn,
             "lifecycle.sql:_finish_waiting",
@@ -182,21 +182,21 @@ async def test_a_cancel_that_meets_a_claim_asks_the_running_job_to_end(
     await cancel
     assert await factory.status(conn, job) == ("cancelled" if naive else "running")
     assert bool(await breaches(conn)) is naive
-    [told] = await factory.finish(conn, worker, started, "retry")
-    assert (told["verdict"], told["status"]) == (
+    [verdict] = await factory.finish(conn, worker, started, "retry")
+    assert (verdict["verdict"], verdict["status"]) == (
         ("stale", None) if naive else ("done", "cancelled")
     )
-    # The slot of a job that is gone is taken for ever.
+    # The slot of a deleted job stays taken for ever.
     claimed = [row["id"] for row in await factory.claim(conn, worker)]
     assert claimed == ([] if naive else [behind])
 
 
 @both
-async def test_two_clicks_on_retry_make_one_new_job(
+async def test_two_concurrent_retries_submit_one_new_job(
     conn: asyncpg.Connection, connect: Connect, naive: bool
 ) -> None:
     """M15"""
-    if naive:  # looks whether it was retried, without a lock
+    if naive:  # checks without a lock whether the job was retried
         await spoil(
             conn,
             "retry.sql:retry_job",
@@ -211,7 +211,7 @@ async def test_two_clicks_on_retry_make_one_new_job(
     async with one.transaction():
         first = await one.fetchval(retry, job)
         click = Step(other, other.fetchval(retry, job))
-        assert await click.waits(conn) is True  # naive: at the end, to note what it has made
+        assert await click.waits(conn) is True  # naive: at the end, when it writes retried_by
     second = await click
     assert (first["id"] == second["id"]) is not naive
     assert await conn.fetchval("select count(*) from penstock.job") == (2 if naive else 1)

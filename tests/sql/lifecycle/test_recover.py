@@ -1,4 +1,4 @@
-"""What upkeep does about starts that nobody ends, and how often it does so."""
+"""Recovery of attempts that no worker settles, and its budget."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from support.shapes import Connect
 
 
 async def lose(conn: asyncpg.Connection, clock: Clock, many: int = 1) -> list[Row]:
-    """A worker starts so many jobs and is never heard of again."""
+    """Start jobs on a worker that then never sends a heartbeat again."""
     worker = await factory.worker(conn, "doomed")
     started = await factory.claim(conn, worker, limit=many)
     assert len(started) == many
@@ -25,7 +25,7 @@ async def lose(conn: asyncpg.Connection, clock: Clock, many: int = 1) -> list[Ro
     return started
 
 
-async def test_nothing_is_recovered_while_everyone_is_well(
+async def test_nothing_is_recovered_while_workers_are_alive(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await clock.freeze()
@@ -34,16 +34,16 @@ async def test_nothing_is_recovered_while_everyone_is_well(
     job = await factory.submit(conn)
     await factory.claim(conn, worker)
     for _ in range(7):
-        await clock.advance("15s")  # the lease to its last moment
+        await clock.advance("15s")  # the whole lease
         assert await factory.recover(conn) == []
         assert await conn.fetchval("select penstock.beat_worker($1)", worker) is True
     assert await factory.status(conn, job) == "running"
 
 
-async def test_who_is_silent_for_15_seconds_is_lost_unless_it_says_otherwise(
+async def test_a_worker_silent_for_15_seconds_is_lost_unless_it_has_another_lease(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """F4: the lease of a worker that names none, in SQL and in Python."""
+    """F4: the default lease, in SQL and in Python."""
     await clock.freeze()
     await factory.queue(conn)
     worker = await conn.fetchval("select penstock.register_worker('w')")
@@ -58,13 +58,13 @@ async def test_who_is_silent_for_15_seconds_is_lost_unless_it_says_otherwise(
     assert await factory.status(conn, job) == "queued"
 
 
-async def test_a_start_without_progress_for_five_minutes_goes_back(
+async def test_an_attempt_without_progress_for_five_minutes_is_recovered(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """F4: by default; its worker beats, and only the start is silent."""
+    """F4: by default; its worker sends heartbeats, and only the attempt is silent."""
     await clock.freeze()
     await factory.queue(conn)
-    job = await factory.submit(conn, timeout_seconds=600)  # else it would be over its time before
+    job = await factory.submit(conn, timeout_seconds=600)  # otherwise it would time out before
     await factory.claim(conn, await factory.worker(conn))
     await clock.advance("299.9s", beats=True)
     assert await factory.recover(conn) == []
@@ -95,7 +95,7 @@ async def test_the_job_of_a_dead_worker_is_due_again_at_once(
     assert (await factory.read(conn, job))["result"] == 7
 
 
-async def test_a_lost_worker_stays_lost_and_can_be_seen(
+async def test_a_lost_worker_stays_lost_and_is_listed(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -110,7 +110,7 @@ async def test_a_lost_worker_stays_lost_and_can_be_seen(
     assert await conn.fetchval(alive) is False
 
 
-async def test_a_worker_that_dies_with_many_jobs_gives_them_back_free_of_charge(
+async def test_jobs_of_a_worker_that_dies_with_many_are_released_without_a_failure(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """E12: which of them killed it is not known."""
@@ -126,7 +126,7 @@ async def test_a_worker_that_dies_with_many_jobs_gives_them_back_free_of_charge(
         assert shown["attempts"][0]["outcome"] == "lost"
 
 
-async def test_a_worker_that_leaves_in_good_order_gives_back_what_it_holds(
+async def test_the_jobs_of_a_stopped_worker_are_released(
     conn: asyncpg.Connection,
 ) -> None:
     """F6"""
@@ -155,10 +155,10 @@ async def make_lost(conn: asyncpg.Connection, clock: Clock) -> None:
     ("mishap", "outcome", "cls"),
     [(make_lost, "lost", "worker_lost"), (make_stuck, "stuck", "stalled")],
 )
-async def test_exactly_3_recoveries_then_the_fourth_loss_ends_it(
+async def test_exactly_3_recoveries_then_the_fourth_loss_fails_the_job(
     conn: asyncpg.Connection, clock: Clock, mishap: Any, outcome: str, cls: str
 ) -> None:
-    """S2, S3: waits of 0, 10 and 60 s are told and kept; exactly 3 recoveries, never 4."""
+    """S2, S3: delays of 0, 10 and 60 s are shown and kept; exactly 3 recoveries, never 4."""
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=600, stuck_after_seconds=60)
     job = await factory.submit(conn)
@@ -170,8 +170,8 @@ async def test_exactly_3_recoveries_then_the_fourth_loss_ends_it(
         assert (await factory.read(conn, job))["recovery"] == {
             "count": count,
             "max": 3,
-            "last_at": _told(now),
-            "next_at": _told(now + timedelta(seconds=wait)) if wait else None,
+            "last_at": _shown(now),
+            "next_at": _shown(now + timedelta(seconds=wait)) if wait else None,
         }
         if wait:
             await clock.advance(wait - 0.1)
@@ -185,7 +185,7 @@ async def test_exactly_3_recoveries_then_the_fourth_loss_ends_it(
     assert (shown["recovery"]["count"], shown["attempt"], shown["failures"]) == (3, 4, 0)
 
 
-async def test_a_recovered_job_that_waits_for_another_reason_is_not_told_as_recovering(
+async def test_a_recovered_job_that_waits_for_another_reason_is_not_shown_as_recovering(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     await factory.queue(conn)
@@ -200,21 +200,19 @@ async def test_a_recovered_job_that_waits_for_another_reason_is_not_told_as_reco
     assert shown["recovery"]["next_at"] is None
 
 
-def _told(moment: datetime) -> str:
+def _shown(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-async def test_a_job_over_its_time_is_a_failed_attempt(
-    conn: asyncpg.Connection, clock: Clock
-) -> None:
-    """M11, E12: processing for more than 10 minutes; 3 times, and it ends with a reason."""
+async def test_a_timeout_is_a_failed_attempt(conn: asyncpg.Connection, clock: Clock) -> None:
+    """M11, E12: after more than 10 minutes of processing, 3 times, it fails with a reason."""
     await clock.freeze()
     await factory.queue(conn, timeout_seconds=600, stuck_after_seconds=3600, delay_seconds=0)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
     for status in ("queued", "queued", "failed"):
         await factory.claim(conn, worker)
-        # The worker itself stops it at its time; upkeep comes five seconds later.
+        # The worker itself stops it at its timeout; recovery follows five seconds later.
         await clock.advance("604.9s", beats=True)
         assert await factory.recover(conn) == []
         await clock.advance("0.1s", beats=True)
@@ -260,14 +258,14 @@ async def test_two_recoveries_at_once_count_once(
     assert (shown["recovery"]["count"], len(shown["attempts"])) == (1, 1)
 
 
-async def test_two_recoveries_that_have_both_looked_count_once(
+async def test_two_recoveries_that_have_both_read_the_attempt_count_once(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
-    """S13: also where both already hold the job for lost, and only then settle it."""
+    """S13: also if both have read the attempt as lost before either settles it."""
     await factory.queue(conn)
     job = await factory.submit(conn)
     await lose(conn, clock)
-    await factory.recover(conn)  # gives the worker up, and its job back
+    await factory.recover(conn)  # marks the worker as lost and releases its job
     worker = await factory.worker(conn)
     await factory.claim(conn, worker)
     await clock.advance("125s", beats=True)
@@ -283,10 +281,10 @@ async def test_two_recoveries_that_have_both_looked_count_once(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_a_living_worker_that_ends_its_job_first_wins(
+async def test_a_live_worker_that_finishes_its_job_first_wins(
     conn: asyncpg.Connection, connect: Connect, clock: Clock, commits: bool
 ) -> None:
-    """S12: recovery takes the job only when the finish did not come about."""
+    """S12: recovery takes the job only if the finish was rolled back."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job: UUID = await factory.submit(conn)
@@ -300,7 +298,7 @@ async def test_a_living_worker_that_ends_its_job_first_wins(
     await factory.until_blocked_or_done(watcher, upkeep, recovering)
     await (finishing.commit() if commits else finishing.rollback())
     await recovering
-    await factory.recover(upkeep)  # where the first pass found the job busy
+    await factory.recover(upkeep)  # in case the first pass found the job locked
     assert await factory.status(conn, job) == ("succeeded" if commits else "scheduled")
     assert await conn.fetchval("select count(*) from penstock.attempts") == 1
 
@@ -327,7 +325,7 @@ async def test_a_worker_that_finishes_while_it_is_recovered_loses(
     assert await conn.fetchval("select result from penstock.late_result") == "late"
 
 
-async def test_a_busy_account_is_left_for_the_next_pass(
+async def test_jobs_of_a_locked_account_are_left_for_the_next_pass(
     conn: asyncpg.Connection, connect: Connect, clock: Clock
 ) -> None:
     await factory.queue(conn)

@@ -1,4 +1,4 @@
-"""A start without a sign of life: told to whoever waits, long before anybody steps in."""
+"""Staleness of an attempt without progress: it is shown long before recovery begins."""
 
 import re
 from typing import Any
@@ -38,7 +38,7 @@ async def report(
     )
 
 
-async def test_a_start_without_progress_is_stale_after_three_minutes(
+async def test_an_attempt_without_progress_is_stale_after_three_minutes(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """S6, S7: stale, since, stage, and a sentence for people."""
@@ -48,29 +48,29 @@ async def test_a_start_without_progress_is_stale_after_three_minutes(
     await clock.advance("179s")
     assert await staleness(conn, row) is None
     await clock.advance("1s")
-    told = await staleness(conn, row)
-    assert told["stale"] is True
-    assert told["since"].startswith(begun.strftime("%Y-%m-%dT%H:%M:%S"))
-    assert told["stage"] == "TIER1"
-    assert "3 minutes" in told["message"]
-    assert "It was last at: Tier 1 scanning. Nothing is lost" in told["message"]
+    stale = await staleness(conn, row)
+    assert stale["stale"] is True
+    assert stale["since"].startswith(begun.strftime("%Y-%m-%dT%H:%M:%S"))
+    assert stale["stage"] == "TIER1"
+    assert "3 minutes" in stale["message"]
+    assert "It was last at: Tier 1 scanning. Nothing is lost" in stale["message"]
     assert not re.search(
-        r"TIER1|worker|queue|lease|retry|stuck|stale|attempt|timeout|job", told["message"]
+        r"TIER1|worker|queue|lease|retry|stuck|stale|attempt|timeout|job", stale["message"]
     ), "words for operators"
 
 
-async def test_a_start_that_never_said_anything_is_stale_too(
+async def test_an_attempt_that_never_reported_is_stale_too(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     _, row = await running(conn)
     await clock.advance("4m")
-    told = await staleness(conn, row)
-    assert told["since"] == (await factory.read(conn, row["id"]))["started_at"]
-    assert told["stage"] is None
-    assert "last at" not in told["message"]
+    stale = await staleness(conn, row)
+    assert stale["since"] == (await factory.read(conn, row["id"]))["started_at"]
+    assert stale["stage"] is None
+    assert "last at" not in stale["message"]
 
 
-async def test_a_start_that_moves_on_is_stale_no_longer(
+async def test_an_attempt_that_makes_progress_is_no_longer_stale(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """S5"""
@@ -81,7 +81,7 @@ async def test_a_start_that_moves_on_is_stale_no_longer(
     assert await staleness(conn, row) is None
 
 
-async def test_the_warning_is_apart_from_the_recovery(
+async def test_staleness_and_recovery_have_separate_thresholds(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
     """S6: each has its own threshold, and a warning changes nothing."""
@@ -92,10 +92,10 @@ async def test_the_warning_is_apart_from_the_recovery(
     assert await staleness(conn, row)
     await clock.advance("31s")
     assert [one["outcome"] for one in await factory.recover(conn)] == ["stuck"]
-    assert await staleness(conn, row) is None, "it waits for its next start"
+    assert await staleness(conn, row) is None, "it waits for its next attempt"
 
 
-async def test_what_was_handed_over_can_be_stale(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_an_awaiting_job_can_be_stale(conn: asyncpg.Connection, clock: Clock) -> None:
     worker, row = await running(conn)
     await factory.hand_over(conn, worker, row, SIGN)
     await clock.advance("2m")
@@ -104,15 +104,15 @@ async def test_what_was_handed_over_can_be_stale(conn: asyncpg.Connection, clock
     assert "has not answered for 4 minutes" in (await staleness(conn, row))["message"]
 
 
-async def test_what_waits_is_never_stale(conn: asyncpg.Connection, clock: Clock) -> None:
-    """However long: to wait is not to hang."""
+async def test_a_waiting_job_is_never_stale(conn: asyncpg.Connection, clock: Clock) -> None:
+    """However long it waits."""
     await factory.queue(conn)
     job = await factory.submit(conn)
     await clock.advance("2d")
     assert (await factory.read(conn, job))["staleness"] is None
 
 
-async def test_lengths_are_in_words(conn: asyncpg.Connection) -> None:
+async def test_lengths_of_time_are_in_words(conn: asyncpg.Connection) -> None:
     for length, words in {"45 s": "45 seconds", "119 min": "119 minutes", "3 h": "3 hours"}.items():
-        said = await conn.fetchval("select penstock._time_words($1::text::interval)", length)
-        assert said == words
+        text = await conn.fetchval("select penstock._time_words($1::text::interval)", length)
+        assert text == words

@@ -1,4 +1,4 @@
-"""Who is dead, and who may have killed it: locks that vanish, and jobs that were there twice."""
+"""Dead workers and suspects: lost advisory locks, and jobs that were lost with others twice."""
 
 import asyncpg
 
@@ -10,7 +10,7 @@ from support.waiting import eventually
 
 
 async def die(conn: asyncpg.Connection, clock: Clock, n: int) -> list[Row]:
-    """Start everything on a worker and let it fall silent."""
+    """Start all jobs on a worker that then stops its heartbeats."""
     worker = await factory.worker(conn, lease="15 seconds")
     rows = await factory.claim(conn, worker, limit=n)
     for row in rows:
@@ -24,10 +24,10 @@ async def die(conn: asyncpg.Connection, clock: Clock, n: int) -> list[Row]:
     return rows
 
 
-async def test_a_job_that_keeps_killing_its_workers_comes_to_an_end(
+async def test_a_job_that_keeps_killing_its_workers_fails(
     conn: asyncpg.Connection, clock: Clock
 ) -> None:
-    """S2, S3: twice in company is free; then it is watched, and four more deaths end it."""
+    """S2, S3: two losses with others do not count; then it is a suspect and fails after four."""
     await factory.queue(conn)
     jobs = await factory.submit_rows(conn, [{"kind": "q"}] * 2)
     for _ in range(2):
@@ -38,12 +38,12 @@ async def test_a_job_that_keeps_killing_its_workers_comes_to_an_end(
         deaths += 1
         assert deaths <= 10
     shown = [await factory.read(conn, job) for job in jobs]
-    ended = [job for job in shown if job["status"] == "failed"]
-    assert [job["error"]["reason"] for job in ended] == ["stuck_exhausted"]
-    assert ended[0]["recovery"]["count"] == 3
+    failed = [job for job in shown if job["status"] == "failed"]
+    assert [job["error"]["reason"] for job in failed] == ["stuck_exhausted"]
+    assert failed[0]["recovery"]["count"] == 3
 
 
-async def test_a_suspect_that_does_well_is_done(conn: asyncpg.Connection, clock: Clock) -> None:
+async def test_a_suspect_that_succeeds_is_finished(conn: asyncpg.Connection, clock: Clock) -> None:
     await factory.queue(conn)
     await factory.submit_rows(conn, [{"kind": "q"}] * 2)
     for _ in range(2):
@@ -55,10 +55,10 @@ async def test_a_suspect_that_does_well_is_done(conn: asyncpg.Connection, clock:
     assert {row["verdict"] for row in done} == {"done"}
 
 
-async def test_a_worker_whose_sessions_are_gone_is_dead_at_once(
+async def test_a_worker_without_sessions_is_lost_at_once(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """E6: long before its lease is over; and while one of two sessions is left, it lives."""
+    """E6: long before its lease expires; while one of two sessions is left, it is alive."""
     await factory.queue(conn)
     await factory.submit(conn)
     worker = await factory.worker(conn, lease="1 day")
@@ -78,7 +78,7 @@ async def test_a_worker_whose_sessions_are_gone_is_dead_at_once(
     assert await conn.fetchval("select alive from penstock.worker_health") is False
 
 
-async def test_a_worker_that_holds_no_lock_is_judged_by_its_lease_alone(
+async def test_a_worker_without_advisory_locks_has_its_lease_alone(
     conn: asyncpg.Connection,
 ) -> None:
     """Behind a pooler there are no sessions to hold one."""
@@ -105,7 +105,7 @@ async def test_a_lock_of_another_database_means_nothing(
     async def recovered() -> bool:
         return len(await factory.recover(conn)) == 1
 
-    await eventually(recovered, "the worker to be seen as dead")
+    await eventually(recovered, "the worker to be marked as lost")
     await elsewhere.close()
 
 
@@ -123,10 +123,10 @@ async def test_one_upkeep_at_a_time(conn: asyncpg.Connection, connect: Connect) 
     assert len(await conn.fetch(recover_alone)) == 1
 
 
-async def test_a_suspect_waits_for_nobody_and_nobody_waits_for_it(
+async def test_marking_a_suspect_waits_for_no_lock_and_blocks_nobody(
     conn: asyncpg.Connection, connect: Connect
 ) -> None:
-    """An app's open transaction may hold the job: heartbeat and upkeep must not wait behind it."""
+    """An app's open transaction may lock the job: heartbeat and upkeep must not wait for it."""
     await factory.queue(conn)
     worker = await factory.worker(conn)
     job = await factory.submit(conn)
@@ -144,7 +144,9 @@ async def test_a_suspect_waits_for_nobody_and_nobody_waits_for_it(
         await other.fetch("select * from penstock.recover_jobs()")
 
 
-async def test_of_two_starts_told_at_once_the_later_one_counts(conn: asyncpg.Connection) -> None:
+async def test_of_two_outcomes_of_one_job_in_a_report_the_later_attempt_counts(
+    conn: asyncpg.Connection,
+) -> None:
     """L3"""
     await factory.queue(conn)
     worker = await factory.worker(conn)

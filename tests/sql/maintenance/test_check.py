@@ -54,7 +54,7 @@ async def test_a_sound_house_has_nothing_to_tell_and_nothing_to_repair(
 
 
 LANE_OF = "(select id from penstock.account where name = 'u1')"
-COUNTED = "L6 a lane counts and orders what waits"
+COUNTED = "L6 a lane counts and orders its jobs"
 OTHER_CLASS = "(select max(id) from penstock.retention_class)"
 
 DERIVABLE = {
@@ -63,22 +63,22 @@ DERIVABLE = {
             "update penstock.gate set running = running + 1"
             " where queue_id = (select id from penstock.queue where name = 'q')"
         ),
-        "L5 a queue counts what runs",
+        "L5 a queue counts its running jobs",
         "gate.running",
     ),
     "a queue counts one too few": (
         "update penstock.gate set running = running - 1 where running > 0",
-        "L5 a queue counts what runs",
+        "L5 a queue counts its running jobs",
         "gate.running",
     ),
     "an account counts one too many": (
         "update penstock.account set running = running + 1 where name = 'u2'",
-        "L5 an account counts what runs",
+        "L5 an account counts its running jobs",
         "account.running",
     ),
     "an account counts none": (
         "update penstock.account set running = 0 where name = 'u1'",
-        "L5 an account counts what runs",
+        "L5 an account counts its running jobs",
         "account.running",
     ),
     "a lane counts one too many": (
@@ -178,28 +178,28 @@ BEYOND_REPAIR = {
     ),
     "an attempt is not recorded": (
         "delete from penstock.attempt where ctid = (select ctid from penstock.attempt limit 1)",
-        "L4 every ended start has one attempt row",
+        "L4 every settled attempt has one row",
     ),
     "a start is counted that never was": (
         (
             "update penstock.job set attempt = attempt + 1"
             " where id = (select id from penstock.job where status = 'running' limit 1)"
         ),
-        "L4 every ended start has one attempt row",
+        "L4 every settled attempt has one row",
     ),
     "a finished job counts a start that never was": (
         (
             "update penstock.finished set attempt = attempt + 1"
             " where id = (select id from penstock.finished limit 1)"
         ),
-        "L4 every ended start has one attempt row",
+        "L4 every settled attempt has one row",
     ),
     "a start ended before it began": (
         (
             "update penstock.attempt set ended_at = started_at - interval '1 second'"
             " where ctid = (select ctid from penstock.attempt limit 1)"
         ),
-        "L4 a start ends after it began",
+        "L4 an attempt ends after it began",
     ),
     "a queue runs more than it may": (
         "update penstock.queue set concurrency = 1, changed_at = '-infinity' where name = 'q'",

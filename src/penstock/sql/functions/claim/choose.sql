@@ -1,9 +1,9 @@
--- Which jobs a claim takes: it locks accounts and jobs that nobody else has locked, and chooses
--- among them by rank, or by virtual time in a fair queue. The caller holds the gate of a queue that
--- has a limit.
+-- Choose the jobs that a claim starts: lock accounts and jobs that nobody else has locked, and
+-- choose among them by rank, or by virtual time in a fair queue. If the queue has a limit, the
+-- caller has locked its gate.
 
--- Up to p_limit jobs in no lane, the smallest ranks of all p_kinds first, locked. p_strays:
--- accounts whose jobs belong into lanes by now.
+-- Locks and returns up to p_limit jobs in no lane, those of the smallest ranks of all p_kinds
+-- first. p_strays: accounts that have a limit by now, so that their jobs belong in lanes.
 create or replace function penstock._hold_plain(
   p_queue integer, p_kinds integer[], p_limit integer, p_strays bigint[], p_now timestamptz,
   out jobs uuid[], out ranks bigint[], out owners bigint[]
@@ -24,15 +24,15 @@ begin
       where j.queue_id = p_queue and j.kind_id = p_kinds[1] and j.lane = -1
         and j.status = 'queued' -- guard: waits
         and j.account_id <> all (p_strays) -- guard: stray
-        -- Its account is held, or it would be gone: it must not start too late.
+        -- An expired job that is still queued has a locked account. It must not start too late.
         and (j.expires_at is null or j.expires_at > p_now) -- guard: in time
       order by j.rank limit p_limit for no key update skip locked
     ) n;
     return;
   end if;
-  -- Several kinds are merged by rank. To read p_limit jobs of each would take as many times as long
-  -- as there are kinds: the first round reads twice the even share of each and takes what is in
-  -- order for certain, the next ones twice as many each.
+  -- Several kinds are merged by rank. Reading p_limit jobs of each kind would take time in
+  -- proportion to the number of kinds. So the first round reads twice the even share of each and
+  -- takes the jobs whose order is certain; each further round reads twice as many.
   v_share := 1 + 2 * p_limit / cardinality(p_kinds);
   loop
     v_share := least(v_share, p_limit - coalesce(cardinality(jobs), 0));
@@ -54,7 +54,7 @@ begin
     ),
     first as materialized (
       select c.id, c.rank from candidate c
-      -- Of a kind that was cut off, jobs of higher rank than its last one are not known.
+      -- If the share of a kind was read in full, its jobs beyond the last rank read are not known.
       where v_share = p_limit - coalesce(cardinality(jobs), 0)
         or c.rank <= (select coalesce(min(e.rank), 9223372036854775807) from candidate e
                       where e.nth = v_share)
@@ -85,8 +85,8 @@ begin
 end
 $$;
 
--- Up to p_limit accounts that have open lanes of p_kinds, by their first head, locked; those that
--- somebody else has are passed over. What is read of an account is what it is under the lock.
+-- Locks and returns up to p_limit accounts that have open lanes of p_kinds, by their first head;
+-- accounts that are locked are skipped. The account's values are read under the lock.
 create or replace function penstock._hold_accounts(
   p_queue integer, p_kinds integer[], p_limit integer,
   out accounts bigint[], out heads bigint[], out running integer[], out limits integer[],
@@ -119,7 +119,7 @@ begin
       array_agg(h.concurrency), array_agg(h.weight), (select count(*) from first)
     into accounts, heads, running, limits, weights, v_candidates
     from held h;
-    -- Others have locked some of the first accounts: those behind them may start instead.
+    -- Others have locked some of the first accounts: the accounts behind them may start instead.
     exit when cardinality(accounts) >= p_limit or v_candidates < v_limit;
     v_limit := 4 * v_limit;
   end loop;
@@ -127,9 +127,9 @@ end
 $$;
 
 -- Chooses up to p_limit jobs of p_kinds among the lanes of p_accounts (locked) and p_plain (jobs in
--- no lane, locked), and moves lanes and accounts on. Every chosen job of a lane takes one slot of
--- its account. Lanes whose account is full after all (a cap shared by two queues may have been
--- filled from the other one) are closed: left open they would stand in front for ever.
+-- no lane, locked), and updates lanes and accounts. Every chosen job of a lane takes one slot of
+-- its account. Lanes whose account turns out to be full (the other of two queues that share a limit
+-- may have filled it) are closed: if they stayed open, they would stay in front for ever.
 create or replace function penstock._choose(
   p_queue penstock.queue, p_kinds integer[], p_limit integer, p_accounts bigint[],
   p_running integer[], p_limits integer[], p_weights integer[], p_plain uuid[],
@@ -139,14 +139,15 @@ language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_chosen uuid[];
-  -- Under `fair` many lanes without a limit may compete: reading a whole batch from each would
-  -- cost the square of it. Twice its even share is enough; a heavier lane gets the rest next time.
+  -- In a fair queue, many lanes without a limit may compete: reading p_limit jobs from each would
+  -- cost the square of p_limit. Twice the even share is enough; a heavier lane gets the rest next
+  -- time.
   v_share integer := case when p_queue.ordering = 'fair'
     then least(p_limit, 2 * ceil(p_limit::numeric / cardinality(p_accounts)) + 1)
     else p_limit end;
 begin
   with owned as materialized (
-    -- Lanes of other kinds, too: they close and move on with their account.
+    -- Lanes of other kinds, too: they are closed and get a new head with their account.
     select l.account_id, l.kind_id, u.step, u.running, u.concurrency, u.free,
       l.kind_id = any (p_kinds) as competes,
       max(l.head) over (partition by l.account_id) as head
@@ -162,7 +163,7 @@ begin
       and l.waiting > 0
   ),
   candidate as materialized (
-    -- One more of each lane than may start: the next in line becomes its head.
+    -- One more of each lane than may start: the next job becomes its head.
     select j.id, l.account_id, l.kind_id, j.rank, l.free, l.head, l.step,
       row_number() over (partition by l.account_id order by j.rank) as nth
     from owned l
@@ -174,7 +175,7 @@ begin
     ) j
     where l.competes
   ),
-  placed as materialized (
+  ordered as materialized (
     select n.*, n.may_start
       and row_number() over (partition by n.may_start order by n.tag, n.nth)
         <= p_limit as chosen -- guard: limit
@@ -194,7 +195,7 @@ begin
       min(p.rank) filter (where not p.chosen) as next_rank,
       sum(count(*) filter (where p.chosen)) over (partition by o.account_id) as total
     from owned o
-    left join placed p on p.account_id = o.account_id and p.kind_id = o.kind_id
+    left join ordered p on p.account_id = o.account_id and p.kind_id = o.kind_id
     group by o.account_id, o.kind_id, o.head, o.step, o.running, o.concurrency
   ),
   moved_lanes as (
@@ -215,12 +216,12 @@ begin
     from (select distinct t.account_id, t.total from taken t where t.total > 0) t
     where a.id = t.account_id
   )
-  select array_agg(p.id order by p.tag, p.nth) into v_chosen from placed p where p.chosen;
+  select array_agg(p.id order by p.tag, p.nth) into v_chosen from ordered p where p.chosen;
   return v_chosen;
 end
 $$;
 
--- One job by its id, out of its lane and with a slot of its account; null: it may not start now.
+-- Chooses one job by its id and takes a slot of its account; null: it may not start now.
 create or replace function penstock._choose_one(
   p_queue integer, p_kinds integer[], p_job uuid
 ) returns uuid[]
@@ -231,11 +232,11 @@ declare
   v_lane bigint;
   v_full boolean;
 begin
-  -- In no lane although its account has a limit by now: it belongs into one.
+  -- The job is in no lane, although its account has a limit by now: it belongs in one.
   select penstock._enlane_strays(array[j.id], array[j.account_id]) is not null
   into v_stray
   from penstock.job j where j.id = p_job and j.lane = -1 and j.account_id <> 0;
-  -- The account before the job, as everywhere.
+  -- Lock the account before the job, as everywhere.
   select j.lane into v_lane from penstock.job j
   where j.id = p_job and j.queue_id = p_queue and j.kind_id = any (p_kinds);
   if v_stray and v_lane = -1 then -- guard: stray
@@ -258,7 +259,7 @@ begin
     and (j.expires_at is null or j.expires_at > penstock.clock()) -- guard: in time
   for no key update skip locked;
   if not found then
-    -- Not due, too late, or somebody else's meanwhile: the slot goes back.
+    -- Not due, expired, or claimed by another worker meanwhile: release the slot.
     update penstock.account a set running = a.running - 1 where a.id = v_lane and v_lane >= 0;
     return null;
   end if;
@@ -270,8 +271,8 @@ begin
 end
 $$;
 
--- Which of the owners of p_jobs, which are in no lane, have a limit; null: none. Puts their jobs
--- into lanes where it can have the account at once, else leaves them to the next claim.
+-- Returns the owners of p_jobs (jobs in no lane) that have a limit; null: none. Moves their jobs
+-- into lanes if the account can be locked at once, else leaves them to the next claim.
 create or replace function penstock._enlane_strays(p_jobs uuid[], p_owners bigint[])
 returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp

@@ -1,14 +1,16 @@
--- Starting jobs: the smallest rank first, within every limit, each by exactly one claimer.
+-- Start jobs: the smallest rank first, within every limit, each by exactly one claim.
 --
 -- A worker starts only kinds that it has a handler for. The index of queued jobs and the lanes are
--- ordered by kind, so jobs of other kinds cost nothing, however many stand in front.
--- A job in no lane is taken with SKIP LOCKED from the index. A lane is taken by its account's row,
--- with SKIP LOCKED; holding that, nobody else can touch the lane or its queued jobs. Lanes are
--- walked by head; the first jobs of each, up to the account's free slots, compete by rank with the
--- others. A queue with a limit begins with its gate row, so its claims come one after the other
--- and its order is exact; so does one whose provider is away (circuit.sql).
+-- ordered by kind, so jobs of other kinds cost nothing, however many are in front. A job in no lane
+-- is locked with SKIP LOCKED from the index. A lane is locked by its account's row, with SKIP
+-- LOCKED; nobody else can then change the lane or its queued jobs. Lanes are read in the order of
+-- their heads; the first jobs of each, up to the account's free slots, compete by rank with the
+-- others. A claim from a queue with a limit begins with the gate row, so the claims run one after
+-- the other and their order is exact; the same holds while its provider is unavailable
+-- (circuit.sql).
 
--- How many starts the queue's limits and its circuit allow now, at most p_limit, under its gate.
+-- How many jobs may start now by the queue's limits and its circuit, at most p_limit. Locks the
+-- gate.
 create or replace function penstock._pass_gate(
   p_queue penstock.queue, p_limit integer, p_now timestamptz,
   out free integer, out probe boolean
@@ -20,7 +22,7 @@ declare
   v_free integer := p_limit;
   v_step interval := p_queue.rate_period / p_queue.rate_count;
 begin
-  -- A look without the lock first: an idle poll of a full queue waits for nobody.
+  -- Read without the lock first, so that a poll of a full queue waits for nobody.
   perform from penstock.gate g
   where g.queue_id = p_queue.id
     and (p_queue.concurrency is null or g.running < p_queue.concurrency);
@@ -34,8 +36,8 @@ begin
     v_free := least(v_free, p_queue.concurrency - v_gate.running); -- guard: queue limit
   end if;
   if v_step is not null then
-    -- GCRA: rate_next_at is when the next start would be due at the even pace; it may lie ahead
-    -- of now by the burst. In any window there are at most window / step + burst starts.
+    -- GCRA: rate_next_at is the time at which the next job would start at an even rate; it may be
+    -- ahead of now by the burst. In any window at most window / step + burst jobs start.
     v_free := least(v_free, floor(date_part('epoch', -- guard: rate
       p_now + v_step * p_queue.rate_burst - greatest(v_gate.rate_next_at, p_now))
       / date_part('epoch', v_step) + 1e-6)::integer);
@@ -46,9 +48,9 @@ end
 $$;
 
 -- Starts up to p_limit jobs of a queue for a worker, which has that many free slots.
--- p_wait: where every open lane is busy (sixteen submitters on one account can keep a claim that
--- skips locked rows empty-handed for long), wait for the first account before anything else.
--- p_job: this one and no other, if it may start now.
+-- p_wait: if the account of every open lane is locked, wait for the first account before anything
+-- else: sixteen submitters on one account can lock it so often that a claim with SKIP LOCKED gets
+-- nothing for long. p_job: start only this job, if it may start now.
 create or replace function penstock.claim_jobs(
   p_worker bigint, p_queue text, p_limit integer, p_wait boolean default false,
   p_job uuid default null
@@ -61,7 +63,7 @@ create or replace function penstock.claim_jobs(
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
-  -- Planned anew for each array, its statements would take three times as long as to run them.
+  -- If they were planned again for each array, the statements would take three times as long.
   set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
@@ -86,18 +88,16 @@ declare
   v_limited bigint[];
   v_started integer;
 begin
-  -- Limits do not change under a claim: declare.sql takes this lock alone. Read under it.
+  -- Limits do not change during a claim: declare.sql takes this lock exclusively. Read under the
+  -- lock.
   select q.id,
     penstock._share_queue_lock(1886413171, q.id)::text -- guard: limits locked
   into v_id, v_locked from penstock.queue q where q.name = p_queue;
   if v_id is null then
-    v_queue := penstock._find_queue(p_queue); -- says that there is none
+    v_queue := penstock._find_queue(p_queue); -- raises unknown_queue
   end if;
-  -- All that is looked at in one statement: each of its own costs a single claim a twentieth. So
-  -- would the queue as a whole row.
-  select q.paused_at is not null as paused, q.timeout, q.stuck_after,
-    q.concurrency is not null or q.rate_count is not null as limited,
-    w.id is not null as alive, w.kinds,
+  -- One statement for all reads: each separate one costs a claim of a single job a twentieth more.
+  select q as queue, w.id is not null as alive, w.kinds,
     array(
       select u.id from unnest(w.kinds) u (id)
       where exists (
@@ -144,8 +144,8 @@ begin
     return;
   end if;
   if v_state.expired then -- guard: expired
-    -- So many that some are left: nothing is started before they are gone.
-    if penstock.expire_jobs(v_id, 1000) = 1000 then
+    -- Some expired jobs are left: nothing starts before they are gone.
+    if penstock.expire_jobs(v_queue.id, 1000) = 1000 then
       return; -- guard: all expired
     end if;
   end if;
@@ -169,28 +169,28 @@ begin
       select from penstock.job j
       where j.queue_id = v_id and j.kind_id = any (v_kinds) and j.status = 'queued')
     then
-      -- All have tried, and there is nobody to try before them.
-      perform penstock._release_deferred_probes(v_id, v_now, 1);
-      perform penstock.stage_due_jobs(v_id, 1);
+      -- Only deferred probes are left, and no other job can try before them.
+      perform penstock._release_deferred_probes(v_queue.id, v_now, 1);
+      perform penstock.stage_due_jobs(v_queue.id, 1);
     end if;
   end if;
 
   v_job := coalesce(p_job,
     case when v_probe then penstock._other_probe(v_id, v_kinds) end);
   if v_job is not null then
-    v_jobs := penstock._choose_one(v_id, v_kinds, v_job);
-    -- Somebody else has it at this moment: any job will do.
+    v_jobs := penstock._choose_one(v_queue.id, v_kinds, v_job);
+    -- If another transaction has locked the chosen probe, any job may be the probe.
     v_job := coalesce(v_jobs[1], p_job);
   end if;
-  -- What was staged since is not among those that the first statement counted.
+  -- Jobs that were staged since are not in the answer of the first statement.
   v_plain := case when v_state.due or v_probe then v_kinds else v_state.plain end;
   for v_round in 1 .. 100 loop
     exit when v_job is not null or v_plain = '{}';
     select h.jobs, h.ranks, h.owners into v_jobs, v_ranks, v_owners
     from penstock._hold_plain(v_id, v_plain, v_limit, v_strays, v_now) h;
     exit when v_owners is null;
-    -- A submit may have begun before its account got a limit: such a job belongs into a lane. One
-    -- whose account an app's open transaction holds must not stand in front of everyone else.
+    -- A submit may have begun before its account got a limit: such a job belongs in a lane. If an
+    -- app's open transaction locks the account, the job must not block everyone behind it.
     v_limited := penstock._enlane_strays(v_jobs, v_owners);
     exit when v_limited is null;
     select q.* into v_queue from penstock.queue q where q.id = v_id;
@@ -198,7 +198,8 @@ begin
     v_jobs := null;
     v_ranks := null;
   end loop;
-  -- Rounds: one that finds only full accounts has closed their lanes and looks further.
+  -- Several rounds: a round that finds only full accounts closes their lanes, and the next one goes
+  -- on.
   for v_round in 1 .. 100 loop
     exit when v_job is not null or not (v_state.lanes or v_state.due or v_strays <> '{}');
     select * into v_accounts from penstock._hold_accounts(v_id, v_kinds, v_limit);
@@ -217,8 +218,8 @@ begin
     status = 'running', attempt = j.attempt + 1, version = j.version + 1, worker_id = p_worker,
     slots_held = v_gated::integer + case when j.lane >= 0 then 2 else 0 end,
     started_at = v_now, updated_at = v_now, progressed_at = null, expires_at = null,
-    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_state.timeout),
-    -- The worker itself stops what is over its time; upkeep comes a little later.
+    timeout_at = v_now + coalesce(j.timeout, k.timeout, v_queue.timeout),
+    -- The worker itself stops an attempt at its timeout; recovery follows a little later.
     deadline_at = v_now + least(
       coalesce(j.timeout, k.timeout, v_state.timeout) + interval '5 seconds',
       v_state.stuck_after),
@@ -233,7 +234,7 @@ begin
     case when j.lane >= 0 then j.lane when j.reserved > 0 then j.account_id end, j.topic,
     j.batch_id, j.payload, j.metadata,
     j.priority, j.failures, j.deferrals, j.crashes,
-    -- One that blocked its worker's loop starts as a suspect does: with care.
+    -- A job that blocked its worker's event loop starts like a suspect.
     case when j.blocks then greatest(j.losses, 2) else j.losses end, j.max_attempts, j.created_at,
     j.started_at, j.timeout_at, j.deadline_at;
   get diagnostics v_started = row_count;

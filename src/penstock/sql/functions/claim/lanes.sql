@@ -1,23 +1,23 @@
--- A lane is all that one limited account has waiting of one kind in one queue, seen as one thing.
--- One for each kind, because a worker starts only kinds that it has a handler for: the claim passes
--- over the other lanes without reading them.
+-- A lane holds the waiting jobs of one limited account and one kind in one queue. Lanes are
+-- separate for each kind, because a worker starts only kinds that it has a handler for: its claims
+-- skip the other lanes without reading them.
 --
--- The claim walks open lanes by `head` and never looks into a closed one, so a million blocked
--- jobs cost it nothing. Whoever calls a function of this file holds the accounts' row locks: the
--- count of what runs, and so "open", cannot move meanwhile. (A submit that looked before it locked
--- would miss a finish in between and leave a closed lane beside a free slot for ever.)
--- Under `fair`, `head` is the lane's virtual time in nanoseconds: each start adds 10 us / weight.
--- At under 100,000 starts a second it cannot run ahead of the wall clock, so a lane that begins to
--- wait in an idle queue starts at "now" and no shared row has to remember where the queue was.
--- That time belongs to the account: all its lanes in one queue have the same.
+-- Claims read open lanes in the order of `head` and never read a closed one, so a million blocked
+-- jobs cost them nothing. Callers of the functions of this file have locked the accounts' rows: the
+-- count of running jobs, and so `open`, cannot change meanwhile. (A submit that read before it
+-- locked would miss a finish in between and leave a closed lane beside a free slot for ever.) In a
+-- fair queue, `head` is the lane's virtual time in nanoseconds: each attempt adds 10 us / weight.
+-- At under 100,000 attempts a second it cannot run ahead of the wall clock. So a lane that begins
+-- to wait in an idle queue starts at "now", and no shared row has to store the queue's virtual
+-- time. That time belongs to the account: all its lanes in one queue have the same.
 
 create or replace function penstock._fair_step(p_weight integer) returns bigint
 language sql immutable parallel safe
 as $$ select 10000 / greatest(coalesce(p_weight, 1), 1) $$;
 
--- The virtual time of a fair queue: the smallest head among the lanes that compete, of kinds that
--- some worker serves. A lane that begins to compete, or does so again after its account was full,
--- begins there: with an older head it would stay in front of all other accounts.
+-- The virtual time of a fair queue: the smallest head among the competing lanes, of kinds that some
+-- worker serves. A lane that begins to compete, also again after its account was full, gets this
+-- head: with an older one it would stay in front of all other accounts.
 create or replace function penstock._fair_floor(p_queue integer) returns bigint
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -30,7 +30,7 @@ as $$
   ) f
 $$;
 
--- Counts jobs into their lanes, one array element per job.
+-- Adds jobs to the counters of their lanes, one array element per job.
 create or replace function penstock._join_lanes(
   p_queues integer[], p_accounts bigint[], p_kinds integer[], p_ranks bigint[]
 ) returns void
@@ -83,7 +83,7 @@ begin
 end
 $$;
 
--- Counts jobs out that leave without having been started: cancelled, expired.
+-- Subtracts jobs from their lanes that are cancelled or expire before they start.
 create or replace function penstock._leave_lanes(
   p_queues integer[], p_accounts bigint[], p_kinds integer[]
 ) returns void
@@ -147,8 +147,8 @@ begin
 end
 $$;
 
--- All that waits, of accounts that get their first limit. A job that someone holds is left to the
--- claim.
+-- Moves the waiting jobs of accounts that get their first limit into lanes. A locked job is left to
+-- the claim.
 create or replace function penstock._enlane_accounts(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -167,7 +167,7 @@ begin
 end
 $$;
 
--- What such accounts run takes a slot from now on.
+-- Makes the running jobs of such accounts take a slot from now on.
 create or replace function penstock._count_running(p_accounts bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -185,8 +185,8 @@ begin
 end
 $$;
 
--- Waits, briefly, for the account of the first open lane of these kinds. Only before the gate is
--- taken: a finish may hold that account and want the gate.
+-- Waits briefly for the account of the first open lane of these kinds. Only before the gate is
+-- locked: finish_jobs may have locked that account and wait for the gate.
 create or replace function penstock._await_lane(p_queue integer, p_kinds integer[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '100ms'
 as $$

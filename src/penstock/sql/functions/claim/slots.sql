@@ -1,8 +1,10 @@
--- Slots of accounts and queues that starts hold: locked before, and given back after their end.
+-- Slots of accounts and queues that attempts hold: locked before the attempts are settled, and
+-- freed afterwards.
 
--- The accounts whose slots or credits these starts hold (null: look), locked where nobody else has
--- them. p_wait: wait for them first, so long for each. Callers who queue for an account hand it to
--- one another, and who only tries finds it taken for seconds.
+-- Locks the accounts whose slots or credits these attempts hold (p_accounts; null: read from the
+-- jobs), and returns those that were not locked by others. p_wait: how long to wait for each
+-- account first. A caller that never waits may find an account locked for seconds, while waiting
+-- callers get it in turn.
 create or replace function penstock._lock_slots(
   p_jobs uuid[], p_accounts bigint[], p_wait interval default null
 ) returns bigint[]
@@ -26,7 +28,7 @@ begin
       order by a.id for no key update; -- guard: waits
       perform set_config('lock_timeout', v_timeout, true);
     exception when lock_not_available then
-      null; -- held for longer: it stays busy
+      null; -- locked for longer: the verdict is busy
     end;
   end if;
   if v_accounts <> '{}' then
@@ -39,7 +41,7 @@ begin
 end
 $$;
 
--- Gives slots back, one array element per slot: of accounts, then of queues.
+-- Frees slots, one array element per slot: of accounts, then of queues.
 create or replace function penstock._free_slots(p_gates integer[], p_accounts bigint[])
 returns void
 language plpgsql set search_path = pg_catalog, pg_temp

@@ -1,9 +1,10 @@
--- Queues that no worker stands by: calls of /v1/queues/{name}/process run their jobs, each for a
--- bounded time, one at a time, and each starts the next while work is due. Nothing here is needed
--- for safety: a call that dies is a worker that dies. A lost chain is begun again by the next
--- submit, by any call, and by every server that stands (due_drives).
+-- Driven queues have no standing worker: calls of /v1/queues/{name}/process run their jobs. Each
+-- call runs for a bounded time, one call at a time, and starts the next call while jobs are due.
+-- Nothing here is needed for safety: a call that dies is like a worker that dies. If the chain of
+-- calls breaks, the next submit, any call, and every running server starts it again (due_drives).
 
--- Makes this session the one that drives the queue, until it ends or lets go; false: another is.
+-- Makes this session the one that drives the queue, until the session ends or calls end_drive;
+-- false: another session drives it.
 create or replace function penstock.begin_drive(p_queue text) returns boolean
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ select pg_try_advisory_lock(1886413178, (penstock._find_queue(p_queue)).id) $$;
@@ -12,8 +13,8 @@ create or replace function penstock.end_drive(p_queue text) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ select pg_advisory_unlock(1886413178, (penstock._find_queue(p_queue)).id) $$;
 
--- paused: by an operator. held: a call could start nothing before somebody else acts: an operator,
--- or functions outside that have all the slots, whose callbacks begin a new call.
+-- paused: by an operator. held: a call could start no job before somebody else acts: an operator,
+-- or outside functions that have all the slots, whose callbacks start a new call.
 create or replace function penstock._drive_stops(
   p_queue penstock.queue, out paused boolean, out held boolean
 )
@@ -21,7 +22,7 @@ language sql stable set search_path = pg_catalog, pg_temp
 as $$
   select p.paused, p.paused or (
     c.state = 'closed'
-    -- What has started has a deadline, and an index of its own.
+    -- Started jobs have a deadline, and an index of their own.
     and exists (
       select from penstock.job j
       where j.deadline_at is not null and j.queue_id = p_queue.id and j.status = 'awaiting')
@@ -38,8 +39,8 @@ as $$
   where c.queue_id = p_queue.id
 $$;
 
--- What is left to do. due: jobs that wait for a start. soon_seconds: until the next job that waits
--- for its time is due. p_kinds: of these kinds only, which the caller has handlers for.
+-- The work that a driven queue has. due: jobs that may start. soon_seconds: until the next
+-- scheduled job is due. p_kinds: only these kinds, which the caller has handlers for.
 create or replace function penstock.drive_state(
   p_queue text, p_kinds text[] default null, out due bigint, out paused boolean, out held boolean,
   out soon_seconds double precision
@@ -62,8 +63,8 @@ as $$
   cross join lateral penstock._drive_stops(q) s
 $$;
 
--- How long starts of each kind of the queue may take: nine of ten of the newest took less. Null
--- where none has ended yet; its time-out is beside it.
+-- How long an attempt of each kind of the queue may take: nine of ten of the newest took less. Null
+-- if none has finished yet. With the timeout of the kind.
 create or replace function penstock.expected_seconds(p_queue text)
 returns table (kind text, seconds double precision, timeout_seconds double precision)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -96,8 +97,8 @@ as $$
   where qk.queue_id = p_queue and (p_kinds is null or k.name = any (p_kinds))
 $$;
 
--- The kind of the job that starts next: of the smallest rank, in no lane or in an open one, among
--- p_kinds, which the caller has handlers for.
+-- The kind of the job that starts next: the job of the smallest rank, in no lane or in an open one,
+-- among p_kinds, which the caller has handlers for.
 create or replace function penstock.next_kind(p_queue text, p_kinds text[] default null)
 returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -128,7 +129,8 @@ as $$
   order by f.tag, f.account_id, f.rank limit 1
 $$;
 
--- Driven queues with work that could start now, and that nobody drives. p_kinds: see drive_state.
+-- Driven queues with jobs that could start now, and that no session drives. p_kinds: see
+-- drive_state.
 create or replace function penstock.due_drives(p_kinds text[] default null) returns setof text
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -148,12 +150,12 @@ as $$
       or exists (
         select from penstock.job j where j.queue_id = q.id and j.kind_id = any (k.ids)
           and j.status = 'scheduled' and j.run_at <= penstock.clock() and not j.failure_pending))
-    -- Not drive_state, which counts them all: every server asks every few seconds.
+    -- Not drive_state, which counts all jobs: every server calls this every few seconds.
     and not (select s.held from penstock._drive_stops(q) s)
   order by q.name
 $$;
 
--- Whether somebody has to be told that one of these kinds has work: the driven queues among theirs.
+-- The driven queues of these kinds, which have to be called when one of the kinds has work.
 create or replace function penstock.driven_queues(p_kinds text[]) returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,11 +1,12 @@
--- What a server of live streams looks at: what changed of the jobs that somebody watches. NOTIFY
--- says "look" and nothing more; each look is one statement for all that is watched of a kind, and
--- costs what is watched, however many jobs there are. Nothing here decides anything.
+-- Live streams: find what has changed of the watched jobs. A NOTIFY only causes a poll. Each poll
+-- is one statement for everything of a type that is watched, and its cost depends on that, however
+-- many jobs there are. Nothing here decides anything.
 --
 -- A scope is a topic, an account, or a topic within an account. Ids commit out of order, so nobody
--- remembers "the last one": a look finds the live jobs of a scope and what ended of its newest.
+-- can remember "the last id": a poll reads the live jobs of a scope and the finished ones among its
+-- newest.
 
--- Somebody may want to look. A hint that may be lost, so its commit waits for no disk.
+-- Sends a wake-up to the watchers. It may be lost, so its commit does not wait for the disk.
 create or replace function penstock.notify_change() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -15,8 +16,9 @@ begin
 end
 $$;
 
--- Whether each of these may be watched: a job, batch or account that is there, and is of that
--- account (null: any) and topic (null: any). What is foreign is as what is not there.
+-- Whether each of these may be watched: a job, batch or account that exists and belongs to that
+-- account (null: any) and topic (null: any). Those of another account are reported like missing
+-- ones.
 create or replace function penstock.may_watch(
   p_kinds text[], p_names text[], p_accounts text[], p_topics text[]
 ) returns table (n bigint, seen boolean)
@@ -42,7 +44,7 @@ as $$
     w (kind, name, account, topic, n)
 $$;
 
--- Of these keys, those that open nothing any more.
+-- Those of these keys that are not valid any more.
 create or replace function penstock.find_dead_keys(p_ids text[]) returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -51,7 +53,7 @@ as $$
   where k.id is null or k.revoked_at is not null or k.expires_at <= penstock.clock()
 $$;
 
--- Of these jobs, those that are not as they were; a version of null: it does not live any more.
+-- Those of these jobs whose version has changed; a version of null: the job is not live any more.
 create or replace function penstock.poll_jobs(p_ids uuid[], p_versions integer[])
 returns table (id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -66,14 +68,14 @@ begin
 end
 $$;
 
--- How far back a scope within a topic is looked for among its account's jobs.
+-- How many of an account's newest jobs are read to find those of a topic.
 create or replace function penstock._scanned_jobs() returns integer
 language sql immutable parallel safe
 as $$ select 20000 $$;
 
--- Of these scopes, those whose print is another: their newest live jobs with their versions, and
--- the newest of their jobs that have ended, of those submitted since p_margin ago. A print tells
--- two looks apart without the jobs themselves; that of an account covers its balance and plan.
+-- Those of these scopes whose print has changed: their newest live jobs with their versions, and
+-- their newest finished jobs, of those submitted within p_margin. A print is a hash that shows
+-- whether anything has changed since the last poll; that of an account covers its balance and plan.
 create or replace function penstock.poll_scopes(
   p_topics text[], p_accounts text[], p_prints bigint[], p_margin interval, p_most integer
 ) returns table (n bigint, print bigint, ids uuid[], versions integer[], ended uuid[])
@@ -82,10 +84,10 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set enable_mergejoin = off set jit = off
 as $$
 declare
-  -- In steps: what falls out at the end would change a print each time.
+  -- In steps of 30 seconds: otherwise every job that leaves the margin would change a print.
   v_since uuid := penstock.id_floor(
     date_bin('30 seconds', penstock.clock() - p_margin, '2020-01-01 00:00:00+00'));
-  -- The partitions of the coming days are empty, and looking into them costs most of it all.
+  -- The partitions of the coming days are empty, and reading them would be most of the cost.
   v_until uuid := penstock.id_floor(penstock.clock() + interval '1 hour');
 begin
   return query
@@ -133,7 +135,7 @@ begin
 end
 $$;
 
--- What runs or awaits in scopes that have more live jobs than a look tells.
+-- Running and awaiting jobs in scopes that have more live jobs than poll_scopes returns.
 create or replace function penstock.poll_started(p_topics text[], p_accounts text[])
 returns table (n bigint, id uuid, version integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -149,8 +151,8 @@ begin
 end
 $$;
 
--- What has ended in each of these scopes since a moment. Looked for among its newest jobs; `more`:
--- some may be older than those, and a client had better read its list again.
+-- The jobs of each of these scopes that finished within p_since, found among its newest jobs.
+-- `more`: there may be others among older jobs, and a client should read its list again.
 create or replace function penstock.find_recently_finished(
   p_topics text[], p_accounts text[], p_since interval, p_most integer
 ) returns table (n bigint, ids uuid[], more boolean)
@@ -160,7 +162,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_since timestamptz := penstock.clock() - p_since;
-  -- Who has so many younger ones and ends only now has been delayed by days.
+  -- A job older than all of these that finishes only now was delayed by days.
   v_day uuid := penstock.id_floor(penstock.clock() - interval '1 day');
   v_scanned integer := p_most * 5;
 begin
@@ -184,12 +186,12 @@ begin
 end
 $$;
 
--- Many jobs as every surface shows one; those that are gone are left out. The first p_places are
--- told their place and wait, with one less counted than for who asks: deeper than that, and before
--- upkeep has taken a snapshot, there is none. `mark`: what changes by time alone, without a new
--- version. p_public: as customers see them.
+-- Many jobs as read_job returns them; missing ones are left out. The first p_positions have a
+-- position and an ETA. One job less is counted than in read_job: deeper than that, and before
+-- upkeep has taken a snapshot, there is no position. `mark`: values that change with time alone,
+-- without a new version. p_public: as customers see them.
 create or replace function penstock.read_jobs(
-  p_ids uuid[], p_places integer, p_public boolean default false
+  p_ids uuid[], p_positions integer, p_public boolean default false
 ) returns table (
   id uuid, version integer, status text, attempt integer, mark text, eta_seconds double precision,
   job text
@@ -202,7 +204,7 @@ as $$
     (case when p_public then penstock._public_job(r.job) else r.job end)::text
   from (
     select u.id, penstock._read_job(u.id,
-      case when u.n <= p_places then penstock._counted_positions() - 1 end) as job
+      case when u.n <= p_positions then penstock._counted_positions() - 1 end) as job
     from unnest(p_ids) with ordinality u (id, n)
     where exists (select from penstock.job j where j.id = u.id)
       or exists (select from penstock.finished f where f.id = u.id)
@@ -210,7 +212,7 @@ as $$
   ) r
 $$;
 
--- What the starts of jobs emitted after a place in each one's stream, p_most of each, in order.
+-- The chunks of jobs after a position in each job's stream, p_most of each, in order.
 create or replace function penstock.read_chunks_after(
   p_ids uuid[], p_attempts integer[], p_seqs integer[], p_most integer
 ) returns table (n bigint, attempt integer, seq integer, data text)
@@ -231,7 +233,7 @@ begin
 end
 $$;
 
--- A print of the live jobs of each batch: of one that is endless, of those that start first.
+-- A print of the live jobs of each batch; in a very large batch, only of those that start first.
 create or replace function penstock.poll_batches(p_ids uuid[])
 returns table (id uuid, print bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -250,7 +252,7 @@ begin
 end
 $$;
 
--- Accounts as their own page shows them at a glance; jobs are counted up to 10,000.
+-- Balance, plan and job counts of accounts, for their own pages; jobs are counted up to 10,000.
 create or replace function penstock.read_balances(p_names text[])
 returns table (name text, account text)
 language sql stable security definer set search_path = pg_catalog, pg_temp

@@ -1,12 +1,12 @@
--- Calling an app's on_finish callback when a job has finished. The transaction that finishes the
--- job writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it.
+-- Call an app's on_finish callback when a job has finished. The transaction that finishes the job
+-- writes a row for the callback, whether a worker, a callback, upkeep or a cancel finishes it.
 -- The process that calls the app deletes the row in the transaction in which the app writes: so the
 -- callback takes effect once, and is called again later if its writes fail. A worker that finishes
 -- such a job does both in one transaction.
 
--- A start is about to end: if that ends its job, and the start is the worker's, the job as it will
--- be, held until the transaction ends. So the app can write first, and rows that others want (the
--- account's, the queue's) are taken by the finish afterwards, for a moment only.
+-- Returns the job as it will be after this outcome, if the outcome finishes it and the attempt is
+-- the worker's; locks it until the transaction ends. So the app can write first, and finish_jobs
+-- locks rows that others need (the account's, the queue's) afterwards, for a moment only.
 create or replace function penstock.preview_finish(
   p_worker bigint, p_job uuid, p_attempt integer, p_outcome text, p_result jsonb, p_error jsonb
 ) returns table (
@@ -37,7 +37,7 @@ begin
 end
 $$;
 
--- Takes one due end of these kinds, or that of p_job, for the rest of the transaction.
+-- Takes one due callback of these kinds, or that of p_job, for the rest of the transaction.
 create or replace function penstock.take_on_finish(p_kinds text[], p_job uuid default null)
 returns table (
   id uuid, kind text, account text, topic text, status text, attempt integer, payload jsonb,
@@ -62,7 +62,7 @@ as $$
   join penstock.kind k on k.id = f.kind_id left join penstock.account a on a.id = f.account_id
 $$;
 
--- The app could not be told: again later, after 1, 2, 4 … seconds, an hour at most.
+-- Postpones a callback that failed: it is called again after 1, 2, 4 … seconds, an hour at most.
 create or replace function penstock.postpone_on_finish(p_job uuid) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$

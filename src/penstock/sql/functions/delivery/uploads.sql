@@ -1,10 +1,10 @@
--- Files that payloads and results refer to as {"upload": id}. They lie here in pieces, so that
--- every worker and server has them, they are written and erased with the rest, and no disk is
--- shared.
--- An upload belongs to one account (0: nobody's), and only its jobs may refer to it.
+-- Files that payloads and results refer to as {"upload": id}. They are stored here in parts, so
+-- that every worker and server can read them, they are written and erased with the other data, and
+-- no disk is shared. An upload belongs to one account (0: no account), and only jobs of that
+-- account may refer to it.
 
--- What may be uploaded for an account now, to be asked before a file comes. Only create_upload
--- decides: others may have uploaded meanwhile.
+-- How much may be uploaded for an account now, to be read before a file is received. Only
+-- create_upload decides: others may have uploaded meanwhile.
 create or replace function penstock.upload_room(
   p_account text, out most_bytes bigint, out quota_bytes bigint, out used_bytes bigint
 )
@@ -16,8 +16,8 @@ as $$
   from penstock.setting s
 $$;
 
--- Begins an upload, in the transaction in which its pieces follow. p_quota: whether it may be too
--- much for the account; what a job itself makes is the app's affair, and counts all the same.
+-- Creates an upload, in the transaction in which its parts follow. p_quota: whether the account's
+-- quota applies; a file that a job makes is not refused, but counts towards the quota.
 create or replace function penstock.create_upload(
   p_account text, p_content_type text, p_size bigint, p_sha256 bytea, p_quota boolean default true
 ) returns uuid
@@ -50,7 +50,7 @@ begin
     v_account := penstock._find_account(p_account);
   end if;
   if p_quota and v_account <> 0 then
-    -- One after the other: two that fit each by itself may not fit together.
+    -- One after the other: two files that fit alone may not fit together.
     perform pg_advisory_xact_lock(1886413179, hashint8(v_account));
     v_used := (penstock.upload_room(p_account)).used_bytes;
     if v_used + p_size > v_setting.upload_quota_bytes then
@@ -63,7 +63,7 @@ begin
   end if;
   insert into penstock.upload (id, account_id, content_type, size, sha256, created_at, used_at)
   values (v_id, v_account, p_content_type, p_size, p_sha256, penstock.clock(),
-    -- What a job made is referred to by its result.
+    -- The result of a job refers to the file that it made.
     case when not p_quota then penstock.clock() end);
   return v_id;
 end
@@ -74,7 +74,7 @@ returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$ insert into penstock.upload_part (upload_id, n, data) values (p_upload, p_n, p_data) $$;
 
--- Its description. p_account: whose it has to be ('': nobody's); null: anybody's.
+-- Finds an upload. p_account: the account it must belong to ('': none); null: any.
 create or replace function penstock.find_upload(p_upload uuid, p_account text default null)
 returns table (id uuid, account text, content_type text, size bigint, sha256 bytea)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -108,9 +108,9 @@ begin
 end
 $$;
 
--- Jobs refer to these: they are used from now on. Returns those that are not there, or not the
--- account's. Whose job it will be is told as submit tells it: by the caller, by the payload, by the
--- kind.
+-- Marks uploads as used, because a job refers to them. Returns those that do not exist or belong to
+-- another account. The account of the job is found as in a submit: from the caller, the payload or
+-- the kind.
 create or replace function penstock.use_uploads(
   p_kind text, p_account text, p_payload jsonb, p_uploads uuid[]
 ) returns setof uuid
@@ -125,7 +125,7 @@ declare
 begin
   update penstock.upload u set used_at = penstock.clock()
   where u.id = any (p_uploads) and u.account_id = v_owner
-    -- To the minute: a picture of all jobs shall not be written with each of them.
+    -- Once a minute at most: a file that all jobs share must not be updated with each of them.
     and (u.used_at is null or u.used_at < penstock.clock() - interval '1 minute');
   return query
   select w.id from unnest(p_uploads) w (id)
@@ -134,7 +134,8 @@ begin
 end
 $$;
 
--- Removes what no job took within a day, and what was last taken longer ago than is kept.
+-- Deletes uploads that no job used within a day, and those whose last use is longer ago than the
+-- retention of uploads.
 create or replace function penstock.sweep_uploads(p_most integer default 500) returns integer
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$

@@ -1,18 +1,18 @@
--- Messages to apps about jobs that have ended. The end itself leaves a row in delivery, whoever
--- brought it about; workers send it, signed, until it is taken or has been tried often enough.
+-- Webhooks: signed messages to apps about finished jobs. The transaction that finishes a job writes
+-- a row in `delivery`; workers send it until the receiver accepts it or the last try fails.
 --
 --   due (next_at <= now) -- claim_deliveries --> being sent (sending_until) -- report_delivery -->
---     taken (delivered_at) | due again after a wait | given up (next_at null, not delivered)
+--     delivered (delivered_at) | due again after a delay | given up (next_at null, not delivered)
 --
--- Who claims moves next_at ahead first: a worker that dies while it sends leaves a delivery that is
--- due again when its lease is over. So a message may come twice, always under the same id.
+-- The claim first moves next_at ahead: if a worker dies while it sends, the delivery is due again
+-- when the lease is over. So a message may arrive twice, always with the same id.
 
--- What an address for webhooks must look like. Where it leads is looked at when it is called.
+-- Whether a text has the form of an address for webhooks. Its target is checked at each call.
 create or replace function penstock._is_webhook_url(p_url text) returns boolean
 language sql immutable parallel safe
 as $$ select length(p_url) <= 2000 and p_url ~ '^https?://[^/?#[:space:]@]+([/?#][!-~]*)?$' $$;
 
--- The address among the options of a kind.
+-- The webhook address among the options of a kind.
 create or replace function penstock._option_webhook(p_options jsonb) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
@@ -29,7 +29,7 @@ begin
 end
 $$;
 
--- Jobs that have just ended: who wants to be told. Called with every end.
+-- Records deliveries for jobs that have just finished. Called with every finish.
 create or replace function penstock._record_deliveries(p_jobs uuid[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -37,7 +37,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_seed uuid;
 begin
-  -- Most installations have none: they pay two looks at small tables.
+  -- Most installations have none: they pay two reads of small tables.
   if not exists (select from penstock.kind k where k.webhook is not null)
     and not exists (select from penstock.job_webhook)
   then
@@ -65,8 +65,8 @@ begin
 end
 $$;
 
--- Hosts with deliveries that are due, from the one after p_after on. Nearly always little is due;
--- otherwise the backlog of one host would hide the others, and the index is read host by host.
+-- Hosts with due deliveries, from the one after p_after on. Nearly always few deliveries are due.
+-- If many are, the backlog of one host would hide the others, so the index is read host by host.
 create or replace function penstock._due_hosts(p_now timestamptz, p_after text) returns setof text
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -94,9 +94,9 @@ begin
 end
 $$;
 
--- Takes deliveries that are due: of each host as many as may go there at once, and one host after
--- the other from p_after on. So it costs what hosts there are, however long the backlog of one is.
--- Nothing while another worker takes some: how many go to a host is counted exactly.
+-- Claims due deliveries: from each host as many as may be sent to it at once, host by host from
+-- p_after on. So the cost depends on the number of hosts, however long the backlog of one is.
+-- Claims nothing while another worker claims, so that the number for each host is exact.
 create or replace function penstock.claim_deliveries(
   p_limit integer, p_lease interval, p_after text default ''
 ) returns table (
@@ -115,7 +115,7 @@ begin
   then
     return;
   end if;
-  -- A worker that died sends no more.
+  -- After the lease, the worker of a delivery is dead and does not send any more.
   update penstock.delivery d set sending_until = null
   where d.sending_until is not null and d.sending_until <= v_now;
   return query
@@ -147,7 +147,7 @@ begin
     returning d.*, c.n, penstock._read_job(d.job_id, null) as job
   )
   select t.id, t.tries, t.job_id, t.event, t.url, t.host, t.trusted, a.name, t.created_at,
-    -- What a submit named is a customer's address.
+    -- An address that a submit named is a customer's.
     (case when t.trusted then t.job else penstock._public_job(t.job) end)::text
   from taken t left join penstock.account a on a.id = t.account_id
   order by t.n;
@@ -158,8 +158,9 @@ create or replace function penstock.any_delivery_due() returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select exists (select from penstock.delivery d where d.next_at <= penstock.clock()) $$;
 
--- How a try ended. p_over: nobody is there to take it, so not again. p_after: how long the receiver
--- asked to wait. Late words of an earlier try count only if they tell that it was taken.
+-- Records the outcome of a try. p_over: the receiver does not exist any more, so do not try again.
+-- p_after: how long the receiver asked to wait. A late report of an earlier try counts only if the
+-- message was accepted.
 create or replace function penstock.report_delivery(
   p_id uuid, p_try integer, p_taken boolean, p_status integer default null,
   p_error text default null, p_over boolean default false, p_after interval default null
@@ -175,7 +176,7 @@ begin
   update penstock.delivery d set sending_until = null, last_at = v_now, last_status = p_status,
     last_error = case when not p_taken then left(p_error, 500) end,
     delivered_at = case when p_taken then v_now end,
-    -- Not all that failed together come back together.
+    -- With a random part, so that messages that failed together are not all sent together.
     next_at = case when not p_taken and not p_over and v_wait is not null
       then v_now + greatest(v_wait * (0.9 + 0.2 * random()),
         case when p_after is not null then least(p_after, interval '1 hour') end) end
@@ -193,7 +194,8 @@ as $$
     when p_delivery.next_at is null then 'given_up' else 'pending' end
 $$;
 
--- p_own: for the holder of the account, to whom the rest of an address may be a secret of the app.
+-- A delivery as JSON. p_own: for the holder of the account, without the path of the address, which
+-- may be a secret of the app.
 create or replace function penstock._delivery_json(p_delivery penstock.delivery, p_own boolean)
 returns jsonb
 language sql stable set search_path = pg_catalog, pg_temp
@@ -210,8 +212,8 @@ as $$
     'delivered_at', penstock._rfc3339(p_delivery.delivered_at))
 $$;
 
--- Deliveries, newest first. p_account: of this account, and not those to the operator's own
--- addresses. p_owner: as p_account, for an operator who looks at one account.
+-- Deliveries, newest first. p_account: of this account, without those to the operator's own
+-- addresses. p_owner: of this account, for an operator.
 create or replace function penstock.list_deliveries(
   p_account text default null, p_owner text default null, p_job uuid default null,
   p_status text default null, p_limit integer default 50, p_before uuid default null
@@ -236,14 +238,15 @@ begin
     and (p_account is null or not d.trusted) -- guard: not the operator's
     and (p_job is null or d.job_id = p_job)
     and (p_status is null or penstock._delivery_status(d) = p_status)
-    -- Implied by the status; written out, it leads to the index of the few.
+    -- Implied by the status; this condition makes the planner use the partial index.
     and (p_status is null or p_status = 'delivered' or d.delivered_at is null)
     and (p_before is null or d.id < p_before)
   order by d.id desc limit p_limit;
 end
 $$;
 
--- Sends it again from the beginning, under the same id. One that is being sent is left at that.
+-- Makes a delivery due again with all its tries, with the same id. One that is being sent is left
+-- as it is.
 create or replace function penstock.replay_delivery(p_id uuid, p_account text default null)
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -258,10 +261,11 @@ begin
   for no key update;
   if not found then
     perform penstock._refuse(404, 'unknown_webhook', format('there is no webhook %s', p_id), 'id',
-      p_hint => 'Those that were taken are kept for 7 days, those given up for 30.');
+      p_hint => 'Delivered webhooks are kept for 7 days, those given up for 30.');
   end if;
   if penstock._status_of(v_delivery.job_id) is null then
-    perform penstock._refuse(409, 'job_not_kept', 'the job it tells of is no longer kept', 'id');
+    perform penstock._refuse(409, 'job_not_kept', 'the job of this webhook is no longer kept',
+      'id');
   end if;
   if v_delivery.sending_until is null or v_delivery.sending_until <= penstock.clock() then
     update penstock.delivery d set tries = 0, next_at = penstock.clock(), delivered_at = null,

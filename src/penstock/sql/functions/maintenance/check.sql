@@ -1,9 +1,10 @@
--- Every invariant of lifecycle.sql as a query: one row per breach, none when sound.
+-- Check every invariant of lifecycle.sql with a query: one row for each violation, none if there is
+-- none.
 
 create or replace function penstock.check()
 returns table (invariant text, subject text, detail text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
-  -- Compiled it takes three seconds longer, on a server that does.
+  -- With JIT it takes three seconds longer.
   set jit = off
 as $$
   select i.invariant, j.id::text,
@@ -25,7 +26,7 @@ as $$
     ('L1 live or finished, never both', f.id is not null),
     ('L2 a running job has a known worker', j.status = 'running' and w.id is null),
     ('L2 a cleared worker runs nothing', w.cleared_at is not null),
-    ('L5 what runs under a limit holds a slot', j.deadline_at is not null and (
+    ('L5 a job that runs under a limit holds a slot', j.deadline_at is not null and (
       (j.slots_held & 1 = 0 and (q.concurrency is not null or q.rate_count is not null))
       or (j.slots_held & 2 = 0 and a.concurrency is not null))),
     ('L6 a queued job of a lane has one', j.status = 'queued' and j.lane >= 0 and l.head is null),
@@ -40,10 +41,10 @@ as $$
   select 'L1 finished once', f.id::text, format('%s rows', count(*))
   from penstock.finished f group by f.id having count(*) > 1
   union all
-  select 'L4 every ended start has one attempt row', s.id::text,
-    format('%s starts ended, %s rows', s.ended, s.recorded)
+  select 'L4 every settled attempt has one row', s.id::text,
+    format('%s attempts settled, %s rows', s.settled, s.recorded)
   from (
-    select j.id, j.attempt - (j.status in ('running', 'awaiting'))::integer as ended,
+    select j.id, j.attempt - (j.status in ('running', 'awaiting'))::integer as settled,
       (select count(*) from penstock.attempts t where t.job_id = j.id) as recorded
     from penstock.job j
     where j.attempt > 0
@@ -52,13 +53,13 @@ as $$
     from penstock.finished f
     where f.attempt <> 1 or not f.finished_by_attempt
   ) s
-  where s.ended <> s.recorded
+  where s.settled <> s.recorded
   union all
-  select 'L4 a start ends after it began', t.job_id::text, format('attempt %s', t.attempt)
+  select 'L4 an attempt ends after it began', t.job_id::text, format('attempt %s', t.attempt)
   from penstock.attempts t where t.ended_at < t.started_at
   union all
-  select case c.what when 'gate.running' then 'L5 a queue counts what runs'
-      else 'L5 an account counts what runs' end,
+  select case c.what when 'gate.running' then 'L5 a queue counts its running jobs'
+      else 'L5 an account counts its running jobs' end,
     c.subject, format('%s says %s, %s run', split_part(c.what, '.', 1), c.was, c.now)
   from penstock._wrong_counters() c
   union all
@@ -85,7 +86,7 @@ as $$
     l.was_waiting, l.was_head, l.was_open, l.waiting, l.head, l.open)
   from penstock._unsound_lanes(null) l join penstock.queue q on q.id = l.queue_id
   cross join lateral (values
-    ('L6 a lane counts and orders what waits',
+    ('L6 a lane counts and orders its jobs',
       l.waiting <> l.was_waiting or (q.ordering <> 'fair' and l.head <> l.was_head)),
     ('L6 an account has one virtual time in a fair queue',
       q.ordering = 'fair' and l.head <> l.was_head),
@@ -93,18 +94,18 @@ as $$
   ) i (invariant, is_broken)
   where i.is_broken
   union all
-  -- Invariants of circuit.sql: its states are constraints of its table.
+  -- Invariants of circuit.sql: the states are constraints of the table.
   select 'C1 a queue has a circuit', q.name, 'none'
   from penstock.queue q left join penstock.circuit c on c.queue_id = q.id
   where c.queue_id is null
   union all
-  select 'C2 an open circuit is told to operators', q.name, c.state
+  select 'C2 an open circuit raises an alert', q.name, c.state
   from penstock.circuit c join penstock.queue q on q.id = c.queue_id
   where (c.state <> 'open' or c.class is not distinct from 'rate_limited') = exists (
       select from penstock.alert a where a.queue_id = q.id and a.cleared_at is null)
   union all
   -- Invariants of credits.sql.
-  select 'M1 a balance is what the ledger adds up to', coalesce(a.name, a.id::text),
+  select 'M1 a balance is the sum of the ledger', coalesce(a.name, a.id::text),
     format('balance %s, ledger %s', a.balance, coalesce(l.total, 0))
   from penstock.account a
   left join (
@@ -112,12 +113,12 @@ as $$
   ) l on l.account_id = a.id
   where a.balance <> coalesce(l.total, 0)
   union all
-  select 'M1 a line is of an account', format('%s/%s', l.account_id, l.id), l.kind
+  select 'M1 a ledger line has an account', format('%s/%s', l.account_id, l.id), l.kind
   from penstock.ledger l left join penstock.account a on a.id = l.account_id
   where a.id is null
   union all
-  select 'M1 each line says the sum up to it', format('%s/%s', l.account_id, l.id),
-    format('says %s, is %s', l.balance_after, l.upto)
+  select 'M1 each ledger line holds the sum up to it', format('%s/%s', l.account_id, l.id),
+    format('holds %s, is %s', l.balance_after, l.upto)
   from (
     select l.account_id, l.id, l.balance_after,
       sum(l.amount) over (partition by l.account_id order by l.id) as upto
@@ -138,11 +139,11 @@ as $$
   ) r on r.job_id = p.id and r.account_id = p.account_id
   where p.reserved is distinct from r.reserved
   union all
-  select 'M3 a priced job that has ended is resolved', f.id::text, format('reserved %s', f.reserved)
+  select 'M3 a finished job with a price is resolved', f.id::text, format('reserved %s', f.reserved)
   from penstock.finished f left join penstock.resolution r on r.job_id = f.id
   where f.reserved <> coalesce(r.reserved, 0)
   union all
-  select 'M3 what is refunded is in the ledger', coalesce(r.job_id, l.job_id)::text,
+  select 'M3 a refund is in the ledger', coalesce(r.job_id, l.job_id)::text,
     format('refunded %s, ledger %s', r.refunded, l.amount)
   from (select * from penstock.resolution r where r.refunded > 0) r
   full join (

@@ -1,17 +1,18 @@
--- The server's clock was set. Its clock decides what is over its time, so a step would end what
--- lives, or keep what is dead; every keeper compares it with one that cannot be set, and calls
--- these when the two have parted (worker/membership/clocks.py).
+-- Corrections after the server's clock was set. That clock decides which leases and deadlines are
+-- over, so a step would expire live workers and jobs, or keep dead ones. Every worker's upkeep
+-- compares it with a clock that cannot be set, and calls these functions when the two differ
+-- (worker/membership/clocks.py).
 
--- Not least(): that makes a moment of none.
+-- Not least(): that returns the other value if one is null.
 create or replace function penstock._not_after(p_at timestamptz, p_now timestamptz)
 returns timestamptz
 language sql immutable parallel safe
 as $$ select case when p_at > p_now then p_now else p_at end $$;
 
--- It went back. What was written before is dated in the future: leases, deadlines and waits would
--- last for as long as the step was. All is measured anew from now, with as much left as it had.
--- What somebody holds is passed over; a keeper calls this several times. A moment that a caller has
--- named (run_at, expires) stays what it is.
+-- Corrects times after the clock went back. Times that were written before are in the future:
+-- leases, deadlines and delays would last longer by the whole step. They are set again from now,
+-- with as much time left as they had. Locked rows are skipped; upkeep calls this several times. A
+-- time that a caller has given (run_at, expires) stays as it is.
 create or replace function penstock.clock_went_back() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -34,7 +35,7 @@ begin
   where j.id = any (array(
     select s.id from penstock.job s
     where s.updated_at > v_now -- guard: updated ahead
-      -- What has not begun waits for a moment that its caller named.
+      -- A job that never started waits for a time that its caller has given.
       and (s.deadline_at is not null or s.attempt > 0) -- guard: begun
     for no key update skip locked));
   update penstock.gate g set rate_next_at = v_now
@@ -42,7 +43,7 @@ begin
     select s.queue_id from penstock.gate s join penstock.queue q on q.id = s.queue_id
     where s.rate_next_at > v_now + q.rate_period / q.rate_count * (q.rate_burst + 1)
     for no key update of s skip locked));
-  -- An early probe costs one job, or one message; and no failure would count before changed_at.
+  -- An early probe costs one job, or one message; and failures before changed_at would not count.
   update penstock.circuit c set
     next_at = case when c.changed_at > v_now or c.checked_at > v_now
       then penstock._not_after(c.next_at, v_now) else c.next_at end,
@@ -67,11 +68,13 @@ begin
 end
 $$;
 
--- It went forward by p_by, after p_before: what this worker runs has used nothing of that time.
--- Neither has what awaits a callback, which is no worker's (p_worker null: only that). Every keeper
--- calls this for the same step. What is outside is postponed by the first: it is dated after the
--- step then. So is what was handed over or told of itself since the step and before this; but that
--- was over when it was written. What somebody holds is being ended, or another keeper has it.
+-- Postpones deadlines after the clock went forward by p_by, after p_before: the attempts of this
+-- worker have used nothing of that time. Nor have awaiting jobs, which belong to no worker
+-- (p_worker null: only these). The upkeep of every worker calls this for the same step. The first
+-- call postpones the awaiting jobs; later calls see that because updated_at is then after the step.
+-- A job that was handed over or reported progress between the step and this call also has such an
+-- updated_at; but its deadline was already over at that time, so it is postponed, too. A locked
+-- awaiting job is being settled, or another worker postpones it.
 create or replace function penstock.postpone_deadlines(
   p_worker bigint, p_by interval, p_before timestamptz
 ) returns integer

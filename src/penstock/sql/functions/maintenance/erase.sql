@@ -1,19 +1,19 @@
--- Removing a person: what an account's jobs were given, said and made leaves with the jobs; keys
--- open nothing any more; and last the name goes, so that the books refer to a number and to nobody.
+-- Erase an account: payloads, results and everything else of its jobs are deleted with the jobs;
+-- its keys are revoked; and at last its name is removed, so that the ledger refers to a number and
+-- to nobody.
 --
--- In steps that hold locks for a moment: call it until it is done. Nothing is half erased under
--- another name: until the last step the account has its own, so whoever was interrupted repeats the
--- call. What waits is cancelled and refunded, what runs is asked to stop, and as long as something
--- lives, the account is busy. Whoever has not been told of an end yet (hooks, webhooks) is not told
--- any more: that would hand on what is to be removed.
--- What stays: the ledger and the resolutions, which are never changed: amounts, the references and
--- reasons that the operator wrote, and ids of jobs that are gone. And counts by the hour, of all
--- accounts together. What retention had removed before is not looked for: the errors of its starts
--- go with their partition, results that came too late after 90 days, records of idempotency keys
--- after 7.
+-- Erasure runs in steps that hold locks for a moment: call it until it is done. Until the last step
+-- the account keeps its name, so an interrupted caller repeats the call. Waiting jobs are cancelled
+-- and refunded, the cancellation of running jobs is requested, and the erasure is not done while
+-- any job is live. Pending on_finish callbacks and webhooks are dropped: they would pass on the
+-- data that is to be removed. The ledger and the resolutions stay, because they are never changed:
+-- amounts, the references and reasons that the operator wrote, and ids of jobs that are gone. So do
+-- the hourly counts, which are of all accounts together. Data of jobs that retention removed
+-- earlier is not searched for: the errors of their attempts are dropped with their partition, late
+-- results after 90 days, records of idempotency keys after 7.
 
--- Removes finished jobs with all that belongs to them, webhooks and uploads, at most p_rows of
--- each. Returns how many of each.
+-- Deletes finished jobs with all that belongs to them, webhooks and uploads, at most p_rows of
+-- each. Returns how many of each were deleted.
 create or replace function penstock._erase_rows(
   p_account bigint, p_rows integer, out jobs integer, out webhooks integer, out uploads integer
 )
@@ -45,7 +45,7 @@ begin
 end
 $$;
 
--- Whether anything is left that names the account's number, but for the books.
+-- Whether nothing but the ledger and the resolutions refers to the account any more.
 create or replace function penstock._is_empty(p_account text) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -58,11 +58,11 @@ as $$
       or exists (select from penstock.upload u where u.account_id = a.id)))
 $$;
 
--- One step. Answers the receipt so far; `done` says whether it is whole, `live` how many jobs have
--- not ended, and `cancelled` how many of them this step has: with none, the rest is running, and
--- was asked to stop.
--- It gives up before a deadlock is looked for (1 s): an app's transaction that submits twice may
--- wait for us and we for it, and is not the one to be ended. Submits wait no longer than that.
+-- Runs one step of an erasure. Returns the receipt so far; `done`: it is complete; `live`: how many
+-- jobs are not finished; `cancelled`: how many jobs this step has cancelled. If it has cancelled
+-- none, the live jobs are running, and their cancellation is requested. It gives up before Postgres
+-- searches for deadlocks (1 s): an app's transaction that submits twice may wait for us while we
+-- wait for it, and it must not be the one that is aborted. So submits never wait longer than that.
 create or replace function penstock.erase_account(p_account text, p_rows integer default 500)
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '800ms'
@@ -81,7 +81,7 @@ begin
     perform penstock._refuse(422, 'invalid_limit', 'rows must be 1 to 100000', 'rows');
   end if;
   if v_last then
-    -- No submit is under way that has read the name: they hold their queue's lock shared, and take
+    -- Wait for open submits that have read the name: they hold their queue's lock shared, and take
     -- it before the account's row.
     perform pg_advisory_xact_lock(1886413172, q.id) -- guard: no open submit
     from (select o.id from penstock.queue o order by o.id) q;
@@ -99,7 +99,7 @@ begin
   update penstock.api_key k set revoked_at = penstock.clock()
   where k.account_id = v_account.id and k.revoked_at is null;
   get diagnostics v_keys = row_count;
-  -- What waits is cancelled, and what runs is asked to stop.
+  -- Cancel waiting jobs, and request the cancellation of running ones.
   select count(*) into v_cancelled from penstock._finish_waiting(
     array(
       select j.id from penstock.job j
@@ -117,8 +117,8 @@ begin
   select count(*) into v_live from penstock.job j
   where j.account_id = v_account.id and j.account_id <> 0;
   if v_live = 0 then
-    -- Idempotency records go before their jobs, which tell whose they are. They have no index by
-    -- job, so they are read through once, not in each step.
+    -- Delete idempotency records before their jobs, which show the account. They have no index by
+    -- job, so all of them are read once, not in each step.
     if v_erasure.receipt ->> 'jobs' = '0' then
       delete from penstock.idempotency i
       where i.job_id in (
@@ -126,7 +126,7 @@ begin
         where f.account_id = v_account.id and f.account_id <> 0);
     end if;
   end if;
-  -- Nothing as long as jobs live.
+  -- Delete nothing while jobs are live.
   select * into v_erased
   from penstock._erase_rows(v_account.id, case when v_live = 0 then p_rows else 0 end);
   v_receipt := v_erasure.receipt || jsonb_build_object(
@@ -135,7 +135,7 @@ begin
     'keys', (v_erasure.receipt ->> 'keys')::bigint + v_keys,
     'webhooks', (v_erasure.receipt ->> 'webhooks')::bigint + v_erased.webhooks);
   if v_last then
-    -- The name goes, and what counts under it.
+    -- Remove the name, and the counters of its submits.
     delete from penstock.recent_submit r where r.account_id = v_account.id;
     update penstock.api_key k set name = null where k.account_id = v_account.id;
     update penstock.account a set name = null where a.id = v_account.id;

@@ -1,4 +1,4 @@
--- Live jobs out of a schema that is about to go, and back into one that has come.
+-- Export live jobs from a schema that will be removed, and import them into a new one.
 
 create or replace function penstock.export_jobs() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -13,8 +13,8 @@ as $$
   order by j.rank
 $$;
 
--- Brings one exported job back under its own id, waiting; what ran then starts again. False when
--- the id is there already, so that a file can be imported twice.
+-- Imports one exported job under its own id, waiting; a job that was running starts again. False if
+-- the id exists already, so that a file can be imported twice.
 create or replace function penstock.import_job(p_line jsonb) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -44,7 +44,7 @@ begin
     case when v_job.status = 'scheduled' and v_job.run_at > penstock.clock()
       then array[v_job.run_at] end,
     p_max_attempts => array[v_job.max_attempts], p_timeouts => array[v_job.timeout],
-    -- Free: the books that it was paid from are not in the file.
+    -- Without a price: the ledger that it was paid from is not in the file.
     p_metadata => array[v_job.metadata], p_prices => array[0],
     p_retry_of => v_job.retry_of, p_is_new => false) s
   where not s.deduplicated;

@@ -1,16 +1,15 @@
--- Where finished jobs and ended starts are kept, and how they leave: by dropping partitions.
+-- Partitions of history: finished jobs and settled attempts are removed by dropping partitions.
 --
 -- `finished` is split by retention class, each class by ranges of the time-ordered id; `attempt`,
--- `step` and `chunk` by ranges of the job's id. Partitions are made days ahead. One is dropped
--- when nothing in it is younger than the retention. Ids outside every range (a job delayed for
--- longer than its class is kept) go to a default partition, from which rows are deleted in bounded
--- steps.
--- Making uses CREATE + ATTACH, which locks neither the parent nor its other partitions against
--- writers (only the default one); DROP does, so it comes last in its transaction, gives up at once
--- when somebody is in the way, and is tried again by the next upkeep.
+-- `step` and `chunk` by ranges of the job's id. Partitions are made days ahead. A partition is
+-- dropped when nothing in it is younger than the retention. Ids outside every range (a job delayed
+-- for longer than its class is kept) go to a default partition, from which rows are deleted in
+-- bounded steps. Partitions are made with CREATE + ATTACH, which locks neither the parent nor its
+-- other partitions against writers (only the default one). DROP does lock them, so it comes last in
+-- its transaction and gives up at once if it has to wait; the next upkeep tries again.
 
--- The tables that are split into ranges: the column of the id, how many days a partition has, and
--- for how long finished jobs are kept (null: for ever; the other tables follow their jobs).
+-- The tables that are split into ranges: the column of the id, the days of a partition, and how
+-- long finished jobs are kept (null: for ever; the other tables follow their jobs).
 create or replace function penstock._partitioned()
 returns table (name text, key text, days integer, kept interval, is_finished boolean)
 language sql stable set search_path = pg_catalog, pg_temp
@@ -21,7 +20,8 @@ as $$
   order by 1
 $$;
 
--- Where the partitions that upkeep keeps begin: yesterday's, since a job may end after midnight.
+-- The beginning of the first partition that upkeep keeps: yesterday's, since a job may finish after
+-- midnight.
 create or replace function penstock._first_range(p_days integer, p_now timestamptz)
 returns timestamptz
 language sql stable parallel safe
@@ -29,8 +29,8 @@ as $$
   select date_bin(make_interval(days => p_days), p_now - interval '1 day', '2024-01-01 00:00+00')
 $$;
 
--- The partitions of one parent from yesterday to as far ahead as is set, 14 days unless said; how
--- many were missing.
+-- Makes the missing partitions of one parent, from yesterday to as far ahead as the setting
+-- partitions_ahead says (14 days by default); returns how many were missing.
 create or replace function penstock._ensure_ranges(
   p_parent text, p_key text, p_days integer
 ) returns integer
@@ -51,7 +51,7 @@ begin
     v_high := penstock.id_floor(v_start + v_step);
     if to_regclass(format('penstock.%I', v_name)) is null then
       execute format('create table penstock.%I (like penstock.%I including all)', v_name, p_parent);
-      -- Where upkeep did not run for weeks, rows of this range wait in the default partition.
+      -- If upkeep did not run for weeks, rows of this range are in the default partition.
       execute format(
         'with moved as (delete from penstock.%I where %I >= %L and %I < %L returning *) '
         'insert into penstock.%I select * from moved',
@@ -80,7 +80,7 @@ begin
   values (p_kept, case when p_kept <= interval '14 days' then 1
                        when p_kept <= interval '400 days' then 7 else 28 end)
   on conflict (kept) do nothing returning * into v_class;
-  if not found then -- another app has declared the same new retention at the same moment
+  if not found then -- another app has declared the same new retention at the same time
     return (select c.id from penstock.retention_class c where c.kept is not distinct from p_kept);
   end if;
   execute format('create table penstock.%I (like penstock.finished including all) '
@@ -88,15 +88,15 @@ begin
   execute format('create table penstock.%I partition of penstock.%I default',
                  'finished_' || v_class.id || '_rest', 'finished_' || v_class.id);
   perform penstock._ensure_ranges('finished_' || v_class.id, 'id', v_class.partition_days);
-  -- Not PARTITION OF, which would wait for every reader of history, and finishes behind it.
+  -- Not PARTITION OF: it would wait for every reader of history, and finishes would wait for it.
   execute format('alter table penstock.finished attach partition penstock.%I for values in (%s)',
                  'finished_' || v_class.id, v_class.id);
   return v_class.id;
 end
 $$;
 
--- Partitions for the coming days. Called by upkeep; returns how many it made. Where someone reads
--- history for long (a backup), it is left to a later pass: there are two weeks for it.
+-- Makes partitions for the coming days; returns how many. Upkeep calls it. While a long transaction
+-- (a backup) reads history, a partition is left to a later pass: there are two weeks for it.
 create or replace function penstock.make_partitions() returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
 as $$
@@ -131,7 +131,7 @@ as $$
   order by 2
 $$;
 
--- Deletes rows one by one, at most p_rows of each table. $1: now, $2: the shortest retention.
+-- Deletes old rows, at most p_rows of each table. $1: now, $2: the shortest retention.
 create or replace function penstock._prune_rows(p_now timestamptz, p_rows integer)
 returns table (what text, rows bigint)
 language plpgsql set search_path = pg_catalog, pg_temp
@@ -147,8 +147,8 @@ begin
     from penstock._partitioned() p where p.kept is not null or not p.is_finished
     union all
     values
-      -- These go with their job, though others of its week are kept longer. Only what is older than
-      -- the shortest retention is read: nearly all of it can go.
+      -- These are deleted with their job, though other jobs of its week are kept longer. Only rows
+      -- older than the shortest retention are read: nearly all of them can be deleted.
       ('step', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
       ('chunk', 'r.job_id < penstock.id_floor($1 - $2) and penstock._status_of(r.job_id) is null'),
       ('pending_on_finish', $c$r.next_at < $1 - interval '1 day' and penstock._status_of(r.job_id) is null$c$),
@@ -163,10 +163,10 @@ begin
       ('delivery', $c$r.next_at is null and r.created_at < $1 - interval '7 days'
         and coalesce(r.delivered_at + interval '7 days', r.last_at + interval '30 days',
           r.created_at) < $1$c$),
-      -- A signature this old is refused for its age.
+      -- A signature of this age is refused anyway.
       ('seen_callback', $c$r.seen_at < $1 - interval '1 hour'$c$),
-      -- Their cookies are over by any server's clock.
-      ('closed_session', $c$r.expires_at < $1 - interval '1 day'$c$),
+      -- Their cookies have expired by any server's clock.
+      ('ended_session', $c$r.expires_at < $1 - interval '1 day'$c$),
       ('alert', $c$r.cleared_at < $1 - interval '90 days'$c$),
       ('idempotency', 'r.created_at < $1 - (select s.idempotency_kept from penstock.setting s)')
   loop
@@ -203,7 +203,7 @@ begin
         execute format('select exists (select from penstock.%I where finished_at > %L)',
                        v_part.name, penstock._rfc3339(p_now - v_parent.kept)) into v_needed;
       else
-        -- What belongs to jobs lives as long as any job, live or kept, has an id in its range.
+        -- Rows that belong to jobs stay while any job, live or finished, has an id in their range.
         v_needed := exists (
             select from penstock.job j where j.id >= v_part.low and j.id < v_part.high)
           or exists (
@@ -218,8 +218,9 @@ begin
 end
 $$;
 
--- Removes what retention no longer keeps; returns what was dropped (rows is null) or deleted. One
--- partition at most per parent and call. Drops come last: their locks last until the commit.
+-- Removes history that retention no longer keeps; returns the dropped partitions (rows is null) and
+-- the tables with deleted rows. At most one partition per parent and call. Drops come last: their
+-- locks last until the commit.
 create or replace function penstock.prune_history(p_rows integer default 5000)
 returns table (what text, rows bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '50ms'
@@ -228,7 +229,7 @@ declare
   v_now timestamptz := penstock.clock();
   v_names text[];
 begin
-  -- Two of them have both read what both want to drop.
+  -- Two concurrent calls would both have read the partition that both want to drop.
   if not pg_try_advisory_xact_lock(1886413173, 2) then -- guard: alone
     return;
   end if;

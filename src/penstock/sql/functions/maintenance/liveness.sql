@@ -1,15 +1,15 @@
--- What should move and does not. check() looks for what may never be (safety); this looks for what
--- may be for a moment, but not for long (liveness): a job that could start and is not started, a
--- time that has come and on which nobody acts.
+-- Find jobs and queues that should make progress and do not. check() finds states that may never be
+-- (safety); this finds states that may last for a moment, but not for long (liveness): a job that
+-- could start and does not, or a due time at which nothing happened.
 --
--- Each rule asks what the functions that should have acted ask themselves, and then whether they
--- had the time: everything that the answer depends on has been so for a while, and nothing
--- else has moved in the queue since. A busy queue is therefore never reported: there a job may wait
--- for its turn. Where no worker lives nothing is expected: `waiting_for` and the doctor say so.
--- Nothing here takes a lock or decides anything. Live jobs are found by index, from the oldest.
+-- Each rule tests the same conditions as the functions that should have acted, and then whether
+-- they had time to act: the conditions have held for a while, and nothing has started or finished
+-- in the queue since. So a busy queue is never reported: there a job may wait for its turn. While
+-- no worker is alive, nothing is expected: `waiting_for` and the doctor report that. Nothing here
+-- takes a lock or decides anything. Live jobs are found by index, from the oldest.
 
--- Whether an open transaction holds the row with this xmax: the claim and upkeep pass over it. The
--- number of a transaction that has not ended when our snapshot was taken may lie beyond it.
+-- Whether an open transaction locks the row with this xmax, so that claims and upkeep skip it. A
+-- transaction that was open when our snapshot was taken may have a number beyond the snapshot.
 create or replace function penstock._is_locked(p_xmax xid) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -23,7 +23,7 @@ as $$
   ) f
 $$;
 
--- Whether an open transaction holds the account.
+-- Whether an open transaction locks the account.
 create or replace function penstock._account_locked(p_account bigint) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -31,7 +31,7 @@ as $$
     select from penstock.account a where a.id = p_account and penstock._is_locked(a.xmax))
 $$;
 
--- Queues and accounts in which an attempt has begun or ended since p_since.
+-- Queues and accounts in which an attempt has started or was settled since p_since.
 create or replace function penstock._moved_since(p_since timestamptz)
 returns table (queue_id integer, account_id bigint)
 language sql stable set search_path = pg_catalog, pg_temp
@@ -46,8 +46,8 @@ as $$
   where t.ended_at > p_since
 $$;
 
--- Queues of which some live worker would take one more job since before p_before, with the kinds
--- it has handlers for. A worker that has not beaten for half its lease says nothing.
+-- Queues from which some live worker would have taken one more job since before p_before, with the
+-- kinds it has handlers for. A worker without a heartbeat for half its lease does not count.
 create or replace function penstock._accepted_kinds(p_before timestamptz, p_now timestamptz)
 returns table (queue_id integer, kind_id integer, since timestamptz)
 language sql stable set search_path = pg_catalog, pg_temp
@@ -62,8 +62,8 @@ as $$
   group by q.id, k.id
 $$;
 
--- The job of a kind that has waited longest, before p_before: among the first hundred in no lane,
--- and the first of a hundred open lanes whose accounts have a free slot, and had it all the time.
+-- The job of a kind that has waited longest, since before p_before: among the first hundred in no
+-- lane, and the first of a hundred open lanes whose accounts have had a free slot all the time.
 create or replace function penstock._oldest_startable(
   p_queue integer, p_kind integer, p_before timestamptz, p_now timestamptz
 ) returns table (id uuid, since timestamptz)
@@ -96,8 +96,8 @@ as $$
   order by c.since limit 1
 $$;
 
--- Everything that has been due for older_than and has not happened; none where all moves. What is
--- found may be about to happen: whoever wants to be sure asks twice, a moment apart.
+-- Lists everything that has been due for older_than and has not happened; none if there is no such
+-- thing. A row may be about to disappear: to be sure, call it twice, a moment apart.
 create or replace function penstock.check_liveness(older_than interval default '10 seconds')
 returns table (rule text, subject text, since timestamptz, detail text)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -117,12 +117,12 @@ begin
     where w.locks and w.started_at <= v_before -- guard: stands
       and w.beat_at >= v_now - w.lease / 2
   )
-  -- Queued jobs that nothing stops: the oldest of each queue and kind. The same question is asked
-  -- of an open circuit whose probe is due, while a job could be that probe.
+  -- Queued jobs that nothing stops: the oldest of each queue and kind. The same rule applies to an
+  -- open circuit whose probe is due, while a job could be that probe.
   select case when c.state = 'open' then 'a probe starts when it is due'
       else 'a queued job starts when it may' end,
     j.id::text, greatest(j.since, k.since, q.changed_at, c.changed_at, c.next_at, g.rate_next_at),
-    format('queue %s, kind %s: a worker has a free slot, and nothing starts or ends in the queue',
+    format('queue %s, kind %s: a worker has a free slot, and no job of the queue starts or ends',
       q.name, n.name)
   from penstock._accepted_kinds(v_before, v_now) k
   join penstock.queue q on q.id = k.queue_id join penstock.kind n on n.id = k.kind_id
@@ -141,7 +141,7 @@ begin
     and greatest(q.changed_at, c.changed_at, g.rate_next_at) <= v_before -- guard: so for long
     and q.id not in (select m.queue_id from penstock._moved_since(v_before) m) -- guard: moved
   union all
-  -- As L6 says; but here it names the job that waits.
+  -- As L6, but here with the job that waits.
   select 'a queued job starts when it may', j.id::text, j.updated_at,
     format('queue %s: the lane of account %s is closed beside a free slot', q.name, a.name)
   from penstock.lane l join penstock.account a on a.id = l.account_id
@@ -155,8 +155,8 @@ begin
   where not l.open and l.waiting > 0 and (a.concurrency is null or a.running < a.concurrency)
     and j.updated_at <= v_before
   union all
-  -- Jobs whose time has come and that are not queued, in queues that a worker claims from: the
-  -- claim makes them ready, before it looks at any limit but a stop.
+  -- Due jobs that are not queued, in queues that a worker claims from: the claim queues them before
+  -- it checks any limit, unless the queue is stopped.
   select 'a job is queued when it is due', j.id::text,
     greatest(j.run_at, k.since, q.changed_at, c.changed_at), format('queue %s', q.name)
   from (
@@ -177,7 +177,7 @@ begin
     and greatest(q.changed_at, c.changed_at) <= v_before
     and q.id not in (select m.queue_id from penstock._moved_since(v_before) m)
   union all
-  -- Queues without workers, whose jobs calls from outside run: work is due and nobody calls.
+  -- Driven queues, whose jobs run inside HTTP calls: work is due and nobody calls.
   select 'a driven queue with due jobs is called', q.name, j.since, format('job %s waits', j.id)
   from penstock.due_drives() d (name)
   join penstock.queue q on q.name = d.name
@@ -191,7 +191,7 @@ begin
   where c.state = 'closed' and q.changed_at <= v_before
     and q.id not in (select m.queue_id from penstock._moved_since(v_before) m)
   union all
-  -- What upkeep does, wherever a worker has lived for long enough to do it.
+  -- Tasks of upkeep, if a worker has been alive for long enough to do them.
   select u.* from standing s cross join lateral (
     (select 'upkeep runs', 'measure_waits', greatest(m.at, s.since), 'no worker has called it since'
      from penstock.measured m
@@ -204,7 +204,8 @@ begin
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.deadline_at limit 20)
     union all
-    (select 'a silent worker is given up', w.name, w.beat_at + w.lease, format('worker %s', w.id)
+    (select 'a silent worker is marked as lost', w.name, w.beat_at + w.lease,
+       format('worker %s', w.id)
      from penstock.worker w
      where w.cleared_at is null and w.lost_at is null and w.stopped_at is null
        and w.beat_at + w.lease <= v_before
@@ -218,15 +219,15 @@ begin
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      limit 20)
     union all
-    (select 'a job that was asked to end has ended', j.id::text, j.cancel_requested_at,
+    (select 'a job whose cancellation was requested finishes', j.id::text, j.cancel_requested_at,
        format('%s, attempt %s', j.status, j.attempt)
      from penstock.job j
-     -- A worker has ten seconds to stop it in good order.
+     -- A worker has ten seconds to stop it cleanly.
      where j.cancel_requested_at <= v_before - interval '10 seconds'
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.cancel_requested_at limit 20)
     union all
-    (select 'a job that was not started in time has ended', j.id::text, j.expires_at,
+    (select 'a job that expired before its start finishes', j.id::text, j.expires_at,
        format('queue %s', q.name)
      from penstock.queue q cross join lateral (
        select e.id, e.expires_at from penstock.job e
@@ -242,23 +243,23 @@ begin
        and not penstock._is_locked(j.xmax) and not penstock._account_locked(j.account_id)
      order by j.run_at limit 20)
     union all
-    (select 'a ramp comes to its end', q.name,
+    (select 'a ramp ends', q.name,
        greatest(c.changed_at, c.eased_at) + interval '1 minute', 'still ramping'
      from penstock.circuit c join penstock.queue q on q.id = c.queue_id
      where c.state = 'ramping'
-       -- A ramp goes on for as long as calls are refused in it.
+       -- A ramp lasts for as long as calls are refused in it.
        and c.eased_at + interval '1 minute' <= v_before -- guard: nothing refused
        and c.changed_at + interval '1 minute' <= v_before)
   ) u (rule, subject, since, detail)
   where s.since is not null
   union all
-  -- Messages and callbacks that are due: the longest due of each receiver or kind.
+  -- Due webhooks and on_finish callbacks: the one that is due for longest of each receiver or kind.
   (select 'a webhook is sent when it is due', d.id::text, d.next_at, format('to %s', d.host)
    from penstock.delivery d
    where d.next_at <= v_before
      and exists (
        select from penstock._live_workers(v_now) w where w.locks and w.started_at <= v_before)
-     -- While others are sent, it may wait for its turn.
+     -- While others are being sent, a webhook may wait for its turn.
      and not exists ( -- guard: others are sent
        select from penstock.delivery o where o.sending_until > v_now)
    order by d.next_at limit 1)

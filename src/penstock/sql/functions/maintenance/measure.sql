@@ -1,11 +1,11 @@
--- What upkeep measures for position.sql and eta.sql: how long starts take, how many run at once,
--- and where in a deep queue is what. None of it decides anything: late or missing, it costs the
--- exactness of a number that people are shown.
+-- Measurements of upkeep for position.sql and eta.sql: how long attempts take, how many run at
+-- once, and which ranks are at which positions of a deep queue. Nothing is decided by them: if they
+-- are late or missing, numbers that people see are less exact.
 
 -- The first job of each slice of one lane (-1: of no lane) of one kind, in order, slice by slice
--- along the index. One statement with a window took four times as long, and while it runs nothing
--- that claims leave behind can be cleared away (2026-11). p_from, p_done: where to begin, and the
--- work before it.
+-- along the index. One statement with a window took four times as long, and while it runs vacuum
+-- cannot remove the dead rows that claims leave (2026-11). p_from, p_done: the rank to begin with,
+-- and the work before it.
 create or replace function penstock._slices_of_lane(
   p_queue integer, p_kind integer, p_lane bigint, p_typical double precision, p_from bigint,
   p_done double precision, out ranks bigint[], out work double precision[]
@@ -39,7 +39,7 @@ begin
 end
 $$;
 
--- The same of several lanes and kinds together: of one account, or (null) of all but these.
+-- The same for several lanes and kinds together: of one account, or (null) of all except p_closed.
 create or replace function penstock._slices_of_lanes(
   p_queue integer, p_kinds integer[], p_account bigint, p_closed bigint[],
   p_typical double precision, out ranks bigint[], out work double precision[]
@@ -58,8 +58,9 @@ as $$
   where n.nth % penstock._slice_size() = 1
 $$;
 
--- Snapshots of a deep queue: as a whole (lane -2), and of accounts that are deep by themselves. Not
--- in a fair queue, where lanes say how many wait in them, as a whole. Of kinds that can run only.
+-- Takes snapshots of a deep queue: of the whole queue (lane -2), and of each account with many
+-- waiting jobs. There is none of a whole fair queue, where lanes hold the number of their jobs.
+-- Only kinds that can run are included.
 create or replace function penstock._take_snapshots(
   p_queue integer, p_ordering text, p_kinds integer[]
 ) returns void
@@ -82,7 +83,7 @@ begin
     where l.queue_id = p_queue and l.kind_id = any (p_kinds) and l.waiting > 0
     group by l.account_id having sum(l.waiting) > penstock._counted_at_submit()
     union all
-    -- Where nothing waits in open lanes, only what is in no lane.
+    -- If no jobs wait in open lanes, only jobs in no lane.
     select -2, case when not exists (
         select from penstock.lane l
         where l.queue_id = p_queue and l.waiting > 0 and l.open) then -1 end, p_kinds
@@ -107,9 +108,9 @@ begin
 end
 $$;
 
--- Between two snapshots: what came at the end, from the last slice on. Or all of it would have to
--- be counted for each reader that stands there, ten thousands of jobs where many are submitted.
--- Only where one kind can run: several have no end that could be followed along the index.
+-- Between two snapshots, adds the jobs that were submitted since, from the last slice on. Otherwise
+-- each reader of a job near the end would have to count them all, tens of thousands when many are
+-- submitted. Only if a single kind can run: several kinds have no common end in the index.
 create or replace function penstock._extend_snapshots(p_queue integer, p_kinds integer[])
 returns void
 language sql volatile set search_path = pg_catalog, pg_temp
@@ -122,12 +123,13 @@ as $$
   where o.queue_id = p_queue and s.queue_id = o.queue_id and s.lane = o.lane
     and cardinality(p_kinds) = 1
     and e.ranks is not null
-    -- Nor have several lanes together.
+    -- Several lanes together have no common end either.
     and (o.lane >= 0 or not exists (
       select from penstock.lane l where l.queue_id = p_queue and l.waiting > 0))
 $$;
 
--- One pass: nothing where another is at it, or was less than p_every ago. Whether it measured.
+-- Runs one pass, unless another pass is running or ran less than p_every ago. Returns whether it
+-- measured.
 create or replace function penstock.measure_waits(p_every interval default '1 second')
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -145,10 +147,11 @@ begin
   if not found then
     return false;
   end if;
-  -- How long starts of each kind take. A median, for one job of four hours must not make everyone's
-  -- wait look like hours; of the means of up to five in a row, since a plain median is far below
-  -- what many jobs take together where a few are long, as answers of models are.
-  -- From the newest thousand finished jobs, and only for kinds of which something ended since.
+  -- How long attempts of each kind take. The median, because one job of four hours must not make
+  -- everyone's ETA hours long. It is the median of the means of up to five jobs in a row, because a
+  -- plain median is far below the time that many jobs take together when a few of them are long, as
+  -- answers of models are. From the newest thousand finished jobs, and only for kinds of which a
+  -- job has finished since.
   with newest as materialized (
     select f.id, f.kind_id, f.status, f.finished_by_attempt, f.started_at, f.finished_at
     from penstock.finished f order by f.id desc limit 1000
@@ -176,8 +179,8 @@ begin
   on conflict (kind_id) do update set seconds = excluded.seconds, samples = excluded.samples,
     newest_at = excluded.newest_at
   where p.newest_at <> excluded.newest_at;
-  -- How many run at once in queues where others wait: up at once, down slowly, for a look may come
-  -- just between an end and the next claim.
+  -- How many run at once in queues in which others wait. The value rises at once and falls slowly,
+  -- because a pass may come just between a finish and the next claim.
   insert into penstock.flow as f (queue_id, parallel, seen_at)
   select r.queue_id, r.n, v_now
   from (
@@ -187,7 +190,7 @@ begin
   join penstock.queue q on q.id = r.queue_id
   where exists (
       select from penstock.job j where j.queue_id = r.queue_id and j.status = 'queued')
-    -- What is stopped runs empty, and says nothing of how it goes otherwise.
+    -- A stopped queue runs empty, which says nothing about its usual number.
     and ( -- guard: not stopped
       select s from penstock._stop(q, null, v_now) s) is null
   on conflict (queue_id) do update set

@@ -1,8 +1,8 @@
--- The reconciler: counters, lanes and balances against what they are derived from.
+-- The reconciler: compare counters, lanes and balances with the rows that they are derived from.
 
--- Repairs what can be derived, and says what it had to repair: nothing, on a sound system. What
--- looks wrong is found without a lock; only those rows are then locked, where nobody else has
--- them, and counted again: an open transaction of an app is neither waited for nor in the way.
+-- Repairs derived values and returns what it repaired: nothing, on a sound system. Wrong values are
+-- found without a lock; only those rows are then locked, if nobody else has locked them, and
+-- counted again. So the reconciler does not wait for an open transaction of an app.
 create or replace function penstock.reconcile()
 returns table (what text, subject text, was text, now text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -46,7 +46,7 @@ begin
   )
   select s.what, s.subject, s.was::text, s.now::text from sound s;
 
-  -- A lane that is not there stops its jobs for ever, since no claim looks for them elsewhere.
+  -- A missing lane stops its jobs for ever, since no claim finds them otherwise.
   for v_missing in
     select array_agg(m.queue_id) as queues, array_agg(m.lane) as lanes,
       array_agg(m.kind_id) as kinds, array_agg(m.rank) as ranks
@@ -112,8 +112,8 @@ as $$
     where l.queue_id = j.queue_id and l.account_id = j.lane and l.kind_id = j.kind_id)
 $$;
 
--- Lanes that say something else than their jobs do, with what they should say; of these accounts,
--- or of all.
+-- Lanes whose values differ from those of their jobs, with the right values; of these accounts, or
+-- of all.
 create or replace function penstock._unsound_lanes(p_accounts bigint[])
 returns table (
   subject text, queue_id integer, account_id bigint, kind_id integer, was_waiting integer,
@@ -143,7 +143,7 @@ as $$
   where s.waiting <> s.was_waiting or s.head <> s.was_head or s.open <> s.was_open
 $$;
 
--- What the last line of an account's ledger says.
+-- The balance in the last line of an account's ledger.
 create or replace function penstock._last_balance(p_account bigint) returns bigint
 language sql stable parallel safe
 as $$

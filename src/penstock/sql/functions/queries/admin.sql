@@ -1,8 +1,8 @@
--- What an operator watches: how things stand, what is stuck, and the numbers that are scraped.
+-- Reads for operators: the status of the system, stuck jobs, and metrics.
 
--- Starts that give no sign of life, and jobs that were recovered from one and wait for the next;
--- the longest first. Their class says what is wrong: of a start that may yet go on, what would end
--- it.
+-- Attempts without progress, and jobs that were recovered and wait for their next attempt; the
+-- longest first. The class says what is wrong; for an attempt that still runs, it is the class of
+-- the error with which recovery would settle it.
 create or replace function penstock._list_stuck(p_limit integer) returns setof jsonb
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -19,13 +19,14 @@ as $$
         coalesce(j.progressed_at, j.started_at) as since
       from penstock.job j join penstock.queue q on q.id = j.queue_id
       where j.deadline_at is not null
-        -- As _staleness has it: to ask that of each takes 25 us (2026-11), and thousands may run.
+        -- The condition of _staleness: calling it for each takes 25 us (2026-11), and thousands of
+        -- jobs may be running.
         and penstock.clock() - coalesce(j.progressed_at, j.started_at) >= q.stale_after
       union all
       select j.*, j.error ->> 'class', j.recovered_at
       from penstock.job j
       where j.recovered_at is not null and j.status in ('scheduled', 'queued')
-        -- It may have started since, and wait for another reason.
+        -- The job may have started since, and wait for another reason.
         and exists (
           select from penstock.attempt t
           where t.job_id = j.id and t.attempt = j.attempt and t.outcome in ('lost', 'stuck'))
@@ -40,7 +41,7 @@ as $$
   order by s.since, s.id
 $$;
 
--- Of what is stuck, the first hundred.
+-- The status of the system for operators, with the first hundred stuck jobs.
 create or replace function penstock.read_admin_status() returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -49,7 +50,7 @@ as $$
      from penstock._list_stuck(100) s))
 $$;
 
--- For Prometheus: how each queue stands, who is there, and what has been counted since the
+-- Values for Prometheus: the state of each queue, the number of workers, and the counts since the
 -- beginning.
 create or replace function penstock.read_gauges() returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp

@@ -1,14 +1,14 @@
--- How many jobs live, by queue and status, as fast with a million as with ten: what has started is
--- counted by its small index; what waits is counted up to a bound per queue and, beyond it,
--- estimated and said to be so: by the snapshots that upkeep takes of deep queues, or else from a
--- sample of the table's pages.
+-- The number of live jobs by queue and status, as fast with a million jobs as with ten. Started
+-- jobs are counted by their small index. Waiting jobs are counted up to a bound per queue; beyond
+-- it they are estimated and marked as an estimate: by the snapshots that upkeep takes of deep
+-- queues, or else from a sample of the table's pages.
 
--- So many that have started are looked at, in all.
+-- The largest number of started jobs that are read.
 create or replace function penstock._counted_attempts() returns integer
 language sql immutable parallel safe
 as $$ select 20000 $$;
 
--- The share of a table, in per cent, that makes so many pages: all of a small one.
+-- The share of a table, in per cent, that has p_pages pages; 100 for a small table.
 create or replace function penstock._share_of_pages(p_table regclass, p_pages integer)
 returns double precision
 language sql stable set search_path = pg_catalog, pg_temp
@@ -17,11 +17,11 @@ as $$
     / greatest(1, pg_relation_size(p_table)))
 $$;
 
--- How many jobs wait in each queue, up to p_most + 1 of each status; of those that are scheduled,
--- how many are due, which the next claim would see; since when the oldest has been due; and whether
--- any may start, as far as accounts' limits go; handled: a live worker has a handler for some. The
--- oldest is looked for among those next in line and among the oldest jobs that live: in a deep
--- queue one in a closed lane may be missed.
+-- The number of waiting jobs of each queue, up to p_most + 1 of each status. due: scheduled jobs
+-- that are due, which the next claim would queue. oldest_at: since when the oldest has been due.
+-- free: whether any may start by the limits of the accounts. handled: a live worker has a handler
+-- for some. The oldest is searched for among the jobs next to start and among the oldest live jobs:
+-- in a deep queue, one in a closed lane may be missed.
 create or replace function penstock._count_waiting(p_most integer, p_now timestamptz)
 returns table (
   queue_id integer, queued bigint, scheduled bigint, due bigint, oldest_at timestamptz,
@@ -47,7 +47,7 @@ begin
   from penstock.queue q
   cross join lateral penstock._served_kinds(q.id, p_now) v (kinds)
   cross join lateral (
-    -- From the end: at the beginning lies what the claims of the last moments left in the index.
+    -- From the end: at the beginning of the index are the dead entries of the latest claims.
     select count(*) as n from (
       select from penstock.job j where j.queue_id = q.id and j.status = 'queued'
       order by j.kind_id desc, j.lane desc, j.rank desc limit p_most + 1
@@ -99,9 +99,9 @@ begin
 end
 $$;
 
--- Queued jobs of deep queues, by what upkeep has measured in the last minute: slices of those that
--- may start, and what waits in closed lanes. In a fair queue every job is in a lane. Of very many
--- lanes some pages are read: 200,000 took 34 ms (2026-11).
+-- Queued jobs of deep queues by the measurements of upkeep in the last minute: slices of jobs that
+-- may start, and the waiting jobs of closed lanes. In a fair queue every job is in a lane. If there
+-- are very many lanes, a sample of pages is read: 200,000 took 34 ms (2026-11).
 create or replace function penstock._queued_by_snapshot(p_now timestamptz)
 returns table (queue_id integer, jobs bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -130,7 +130,7 @@ $$;
 
 -- Live jobs by queue and status, from a thousand pages of the table, about 30 jobs each, in 10 ms
 -- (2026-11): the same pages each time, so that an estimate does not jump while nothing changes.
--- Where jobs of small queues lie together, as bulk submits leave them, it is off by a quarter.
+-- If jobs of small queues are stored together, as after bulk submits, it is off by a quarter.
 create or replace function penstock._sample_live()
 returns table (queue_id integer, status text, jobs bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -146,7 +146,7 @@ begin
 end
 $$;
 
--- What has started, and how many of it give no sign of life; of _counted_attempts() + 1 at most.
+-- Started jobs, and how many of them are stale; at most _counted_attempts() + 1 are read.
 create or replace function penstock._count_attempts(p_now timestamptz)
 returns table (queue_id integer, status text, worker_id bigint, jobs bigint, stale bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -166,9 +166,9 @@ begin
 end
 $$;
 
--- Every queue with what waits in it and why; workers; what is stuck. `jobs` lacks a status of
--- which there is none; `about` names those that are estimates. p_counted: how many of each status
--- are counted in all queues together, but up to a thousand in each.
+-- Every queue with its waiting jobs and why they wait; workers; stuck jobs. `jobs` has no entry for
+-- a status without jobs; `about` names the statuses whose number is an estimate. p_counted: how
+-- many jobs of each status are counted in all queues together, but up to a thousand in each.
 create or replace function penstock._overview_live(p_counted integer, p_now timestamptz)
 returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -194,7 +194,7 @@ begin
       select s.queue_id, s.status, sum(s.jobs), b.passed
       from started s cross join bound b group by s.queue_id, s.status, b.passed
       union all
-      -- What was not looked at may be in any queue.
+      -- The jobs that were not read may be in any queue.
       select q.id, t.status, 0, true
       from bound b cross join penstock.queue q
       cross join (values ('running'), ('awaiting')) t (status)
@@ -216,7 +216,7 @@ begin
       select u.queue_id, u.status, s.jobs
       from unknown u
       join penstock._sample_live() s on s.queue_id = u.queue_id and s.status = u.status
-      where exists (select from unknown) -- or a sample is taken for nothing
+      where exists (select from unknown) -- otherwise a sample is taken for nothing
     ),
     known as (
       select c.queue_id, jsonb_object_agg(c.status,
@@ -240,8 +240,8 @@ begin
             'next_at', case when c.state = 'open' then penstock._rfc3339(c.next_at) end,
             'allowed', c.allowed, 'refused', round(c.refused::numeric, 2),
             'refused_words', penstock._share_text(c.refused)),
-          -- In the words of waiting_for.sql; and `ramping`: the provider is back, and jobs start
-          -- more and more.
+          -- The values of waiting_for.sql, and `ramping`: the provider is available again, and jobs
+          -- start in growing numbers.
           'waiting_for', case when w.queued > 0 or w.due > 0 then coalesce(
             penstock._waiting_for(penstock._stop_word(q.paused_at is not null,
               v.alive or q.drive <> 'worker', w.handled or q.drive <> 'worker', c.state, c.class),

@@ -1,10 +1,11 @@
--- How long a job will probably wait until it starts (not until it ends): what runs has to end, and
--- what is ahead of it has to run, on as many slots as there are. Also within the account's own
--- limit, at the queue's rate, and not before it is due. Null where nothing is known: no job of the
--- queue has ended yet, it is paused, nobody works, or its provider is away.
+-- The ETA: the time until a job probably starts (not until it finishes). The running jobs have to
+-- finish, and the jobs ahead of it have to run, on the slots that exist. The account's own limit,
+-- the queue's rate and the time at which the job is due count, too. Null if it is not known: no job
+-- of the queue has finished yet, the queue is paused, no worker is alive, or the provider is
+-- unavailable.
 
--- When the job that has p_ahead before it gets a slot. p_left: the seconds that those which run
--- still need, smallest first; what else there is of p_slots is free now.
+-- The seconds until a job with p_ahead jobs before it gets a slot. p_left: the seconds that the
+-- running jobs still need, smallest first; the other p_slots are free now.
 create or replace function penstock._slot_seconds(
   p_left double precision[], p_slots integer, p_ahead bigint, p_each double precision
 ) returns double precision
@@ -12,13 +13,13 @@ language plpgsql immutable set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_running integer := coalesce(cardinality(p_left), 0);
-  -- Each slot is free again and again: this one's turn, after so many turns of all of them.
+  -- The job gets slot v_turn after v_turns full rounds of all slots.
   v_turn integer := p_ahead % p_slots;
   v_turns bigint := p_ahead / p_slots;
   v_left double precision := 0;
 begin
   if v_turn >= p_slots - v_running then
-    -- More run than there are slots where a limit was lowered: the first to end free none.
+    -- After a limit was lowered, more jobs run than there are slots: the first to finish free none.
     v_left := p_left[v_turn + 1 + v_running - p_slots];
   end if;
   return v_left + case when v_turns = 0 then 0 else v_turns * p_each end;
@@ -40,7 +41,8 @@ declare
   v_seconds double precision;
   v_own_seconds double precision := 0;
 begin
-  -- What runs longer than usual may end at any moment, or not: a fifth of the usual is left.
+  -- A job that runs longer than usual may finish at any moment, or not: assume a fifth of the
+  -- usual.
   select array_agg(r.seconds order by r.seconds) filter (where r.queue_id = p_job.queue_id),
     array_agg(r.seconds order by r.seconds) filter (where r.account_id = p_job.lane)
   into v_left, v_own_left
@@ -53,8 +55,9 @@ begin
     limit 1000
   ) r;
   v_running := coalesce(cardinality(v_left), 0);
-  -- The slots of a queue: its limit, unless fewer run although jobs wait, as with a small worker.
-  -- Without a limit, what really runs. While a provider comes back, so many as the circuit allows.
+  -- The slots of a queue: its limit, unless fewer jobs run although others wait, as with a small
+  -- worker. Without a limit, the measured number. While the circuit is ramping, the number that it
+  -- allows.
   select least(p_queue.concurrency, c.allowed, case
       when p_queue.concurrency is null or f.parallel is not null
         then greatest(1, v_running, round(f.parallel)::integer) end)
@@ -66,7 +69,7 @@ begin
   if p_queue.concurrency is null and p_ahead = 0
     and greatest(p_job.created_at, p_job.run_at) > p_now - interval '2 seconds'
   then
-    -- Nothing is in its way but the next claim; one that has waited for longer finds no slot.
+    -- The next claim takes the job. If it had waited for longer, there would be no free slot.
     v_seconds := 0;
   else
     v_seconds := penstock._slot_seconds(v_left, v_slots, p_ahead,
@@ -85,7 +88,7 @@ begin
 end
 $$;
 
--- Place, wait and reason of a live job; p_most: how many jobs may be counted.
+-- Position, ETA and reason of a live job; p_most: how many jobs may be counted.
 create or replace function penstock._waiting(
   p_job penstock.job, p_most integer,
   out place bigint, out eta_seconds double precision, out waiting_for text
@@ -105,12 +108,12 @@ begin
     waiting_for := case when p_job.status = 'awaiting' then 'callback' end;
     return;
   elsif p_job.failure_pending then
-    waiting_for := 'backoff'; -- and there may be no other start
+    waiting_for := 'backoff'; -- there may be no further attempt
     return;
   elsif p_job.status = 'scheduled' then
     v_backs_off := penstock._backs_off(p_job);
     if p_job.run_at > v_now and not v_backs_off then
-      return; -- as its caller wanted
+      return; -- its caller or handler wanted the delay
     end if;
   end if;
   v_kinds := penstock._served_kinds(p_job.queue_id, v_now);
@@ -133,7 +136,7 @@ begin
   if p_job.status = 'queued' or v_backs_off then
     place := v_ahead.jobs + 1;
   end if;
-  -- What backs off in an outage waits for its end more than for its turn.
+  -- A job that backs off during an outage waits for the end of the outage.
   waiting_for := case when p_job.run_at > v_now and v_backs_off
       and v_facts.stop is distinct from 'circuit_open' then 'backoff'
     else penstock._waiting_for(v_facts.stop, v_facts.queue, v_facts.gate, v_facts.running,
@@ -145,9 +148,9 @@ begin
 end
 $$;
 
--- The same for a job that was just submitted, where it is simple: in no lane, with few before it,
--- and either nothing can start now or the next claim takes it. `simple` says whether it was; then
--- it takes a third of the time.
+-- The same for a job that was just submitted, if the case is simple: the job is in no lane, has few
+-- jobs before it, and either nothing can start now or the next claim takes it. This takes a third
+-- of the time. `simple`: whether the values hold.
 create or replace function penstock._waiting_if_simple(
   p_job uuid, p_now timestamptz,
   out simple boolean, out place bigint, out eta_seconds double precision, out waiting_for text

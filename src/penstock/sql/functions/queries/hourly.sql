@@ -1,23 +1,24 @@
--- Figures by the hour: how starts and jobs ended, for how long they ran. Upkeep adds them up from
--- history, so the hot path pays nothing. One line per hour, queue, kind, outcome and class, and one
--- under the hour -infinity that holds all since the beginning, for counters that may never fall.
+-- Hourly counts: outcomes and durations of attempts and jobs. Upkeep adds them up from history, so
+-- claims and finishes cost nothing more. There is one line per hour, queue, kind, outcome and
+-- class, and one with the hour -infinity for the time since the beginning, for counters that may
+-- never fall.
 --
--- Counted is a job when it ends (outcome: its status, with its last start's time) and each start
--- that its job survived (outcome: retried, deferred, snoozed, released, timed_out, lost, stuck). So
--- a job's last start counts once, as the job.
+-- A finished job counts once (outcome: its status, with the time of its last attempt), and so does
+-- each attempt that did not finish its job (outcome: retried, deferred, snoozed, released,
+-- timed_out, lost, stuck). So a job's last attempt counts once, as the job.
 --
--- What ends is added in windows that follow one another: [counted_until, five seconds ago), at most
--- to the end of an hour. A commit that took longer comes too late for its window; so each hour is
--- counted over again ten minutes after its end.
+-- Outcomes are added in consecutive windows: [counted_until, five seconds ago), at most to the end
+-- of an hour. A commit that took longer is too late for its window; so each hour is counted again
+-- ten minutes after its end.
 
--- In milliseconds: how many took at most so long; and, beyond the last, all.
+-- The upper bounds of the histogram in milliseconds; the histogram's last value counts all.
 create or replace function penstock._hour_bounds() returns bigint[]
 language sql immutable parallel safe
 as $$
   select '{100,300,1000,3000,10000,30000,60000,120000,300000,600000,1800000}'::bigint[]
 $$;
 
--- The class of a failure: '' where there is none. What an app made up itself has to look like one.
+-- The class of a failure; '' if there is none. An app's own class must have the form of a class.
 create or replace function penstock._hour_class(p_error jsonb) returns text
 language sql immutable parallel safe
 as $$
@@ -25,8 +26,8 @@ as $$
     when p_error ->> 'class' is not null then 'other' else '' end
 $$;
 
--- What ended in a stretch of time. Inlined, so that it is planned for that stretch: a few pages of
--- history by its BRIN indexes.
+-- Jobs and attempts that were settled in a period. Inlined, so that it is planned for that period:
+-- it reads a few pages of history by the BRIN indexes.
 create or replace function penstock._outcomes_between(p_from timestamptz, p_until timestamptz)
 returns table (
   ended_at timestamptz, queue_id integer, kind_id integer, outcome text, class text, ms bigint
@@ -34,7 +35,8 @@ returns table (
 language sql stable
 as $$
   select f.finished_at, f.queue_id, f.kind_id, f.status::text,
-    -- It waited a minute for its last failure to be final, and that start has been counted.
+    -- The job waited a minute for its last failure to be final, and that attempt is already
+    -- counted.
     case when not f.finished_by_attempt and f.error ->> 'reason' = 'attempts_exhausted' then ''
       else penstock._hour_class(f.error) end,
     case when f.finished_by_attempt
@@ -45,7 +47,7 @@ as $$
   select t.ended_at, j.queue_id, j.kind_id, t.outcome, penstock._hour_class(t.error),
     (extract(epoch from t.ended_at - t.started_at) * 1000)::bigint
   from penstock.attempt t
-  -- One by one, by their ids: joined, history would be read from end to end.
+  -- One by one, by their ids: a join would read the whole history.
   cross join lateral (
     select l.queue_id, l.kind_id from penstock.job l where l.id = t.job_id
     union all
@@ -91,9 +93,9 @@ as $$
   from unnest(p_one, p_other) with ordinality u (a, b, n)
 $$;
 
--- Adds what ended in a stretch of one hour to that hour and to the totals. p_again: the whole hour
--- was added before, so only what has been missed is; never less, since retention may have taken
--- some of it meanwhile.
+-- Adds the outcomes of a period within one hour to that hour and to the totals. p_again: the whole
+-- hour was added before, so only missed outcomes are added. Counts never fall: retention may have
+-- removed some of the jobs meanwhile.
 create or replace function penstock._add_outcomes(
   p_from timestamptz, p_until timestamptz, p_again boolean
 ) returns void
@@ -123,14 +125,14 @@ begin
 end
 $$;
 
--- An hour that has been over for ten minutes is counted over again, unless that takes too long; and
--- after 90 days the hours are forgotten. Whether there was one.
+-- Counts an hour again that has been over for ten minutes, unless that takes too long, and deletes
+-- hours after 90 days. Returns whether there was such an hour.
 create or replace function penstock._settle_hour(p_state penstock.rollup, p_now timestamptz)
 returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- What upkeep has missed for days was counted long after it had ended.
+  -- Hours that upkeep missed for days were counted long after their end.
   v_hour timestamptz := greatest(p_state.settled_until,
     date_trunc('hour', p_now - interval '2 days', 'UTC'));
   v_end timestamptz := v_hour + interval '1 hour';
@@ -141,7 +143,7 @@ begin
     return false;
   end if;
   if (select coalesce(sum(b.count), 0) from penstock.hourly_bucket b where b.hour = v_hour)
-    <= 200000 -- a second or so: upkeep has more to do than to count
+    <= 200000 -- about a second: upkeep has other tasks, too
   then
     perform penstock._add_outcomes(v_hour, v_end, true);
   end if;
@@ -152,8 +154,9 @@ begin
 end
 $$;
 
--- One step: nothing where another is at it, or was less than p_every ago. Whether there is more to
--- do. What is added and until when are one transaction: nothing counts twice, whoever dies.
+-- Runs one step, unless another one is running or ran less than p_every ago. Returns whether there
+-- is more to do. The counts and counted_until change in one transaction, so a crash makes nothing
+-- count twice.
 create or replace function penstock.roll_up(p_every interval default '5 seconds') returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_custom_plan
@@ -173,7 +176,7 @@ begin
     return penstock._settle_hour(v_state, v_now);
   end if;
   v_hour_end := date_trunc('hour', v_state.counted_until, 'UTC') + interval '1 hour';
-  -- Hours in which nothing ended are passed over, as many at once as there are.
+  -- Hours without outcomes are skipped, all at once.
   while v_until > v_hour_end
     and exists (select from penstock._outcomes_between(v_state.counted_until, v_until))
   loop
@@ -189,8 +192,8 @@ begin
 end
 $$;
 
--- Up to a quarter of a minute behind. histogram: how many took at most 0.1, 0.3, 1, 3, 10, 30, 60,
--- 120, 300, 600, 1800 seconds, and all.
+-- Hourly counts, up to 15 seconds behind. histogram: how many took at most 0.1, 0.3, 1, 3, 10, 30,
+-- 60, 120, 300, 600, 1800 seconds, and all.
 create or replace view penstock.hourly as
 select b.hour, q.name as queue, k.name as kind, b.outcome, nullif(b.class, '') as class, b.count,
   b.total_ms as total_duration_ms, b.histogram
@@ -198,8 +201,8 @@ from penstock.hourly_bucket b
 left join penstock.queue q on q.id = b.queue_id left join penstock.kind k on k.id = b.kind_id
 where b.hour > '-infinity';
 
--- By the hour and until this moment: what has been added up, and what has ended since; of all
--- queues, or of one.
+-- Hourly counts up to now, of all queues or of one: the stored ones, and the outcomes since they
+-- were last added up.
 create or replace function penstock.read_metrics(
   p_hours integer default 24, p_queue text default null
 ) returns jsonb
@@ -236,7 +239,7 @@ begin
           order by t.hour, t.class), '[]')
         from (
           select l.hour, l.class, sum(l.count) as count, sum(l.total_ms) as total_ms from line l
-          -- What was given back in good order, or was stopped by someone, has not failed.
+          -- A released attempt, or one that somebody cancelled, has not failed.
           where l.class <> '' and l.outcome in (
             'failed', 'retried', 'deferred', 'timed_out', 'lost', 'stuck')
           group by 1, 2

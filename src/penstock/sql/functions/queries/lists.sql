@@ -1,8 +1,8 @@
--- Lists and totals: jobs newest first, queues, workers, how things stand. Nothing here decides
--- anything, and nothing here counts history beyond a bound, except what failed today.
+-- Lists and totals: jobs newest first, queues, workers, the status of the system. Nothing here
+-- decides anything, and only today's failures are counted in history without a bound.
 
--- Where a filter names a queue or kind that is not there, somebody mistyped it: an empty list
--- would tell them that all is well.
+-- Finds a kind by its name, or raises unknown_kind: a filter with an unknown name is a typing
+-- error, and an empty list would suggest that all is well.
 create or replace function penstock._find_kind(p_name text) returns penstock.kind
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -41,8 +41,8 @@ begin
 end
 $$;
 
--- Jobs, live and finished, newest first, in a short form: what a table shows. The next page begins
--- before the last id of this one. A page goes on until it is full or there are no more.
+-- Jobs, live and finished, newest first, in the short form that tables show. The next page begins
+-- before the last id of this one. A page is full unless there are no more jobs.
 create or replace function penstock.list_jobs(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_limit integer default 50,
@@ -66,7 +66,7 @@ begin
 end
 $$;
 
--- Every queue, or the one that is named, with what is in force and what waits in it.
+-- All queues, or the one with this name, with the options in force and the number of jobs.
 create or replace function penstock.list_queues(p_queue text default null) returns setof jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -101,7 +101,7 @@ begin
 end
 $$;
 
--- Workers that are there, or were lost in the last day; those alive first.
+-- Workers that are running, or were lost in the last day; those alive first.
 create or replace function penstock.list_workers() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -121,8 +121,9 @@ as $$
   order by s.alive desc, w.name, w.started_at
 $$;
 
--- How things stand. The averages are of what succeeded among the last 1,000 ended jobs: enough to
--- mean something, and few enough to be read every second. Today began at midnight UTC.
+-- The status of the system. The averages are of the succeeded jobs among the last 1,000 finished
+-- ones: enough for a meaningful value, and few enough to be read every second. Today began at
+-- midnight UTC.
 create or replace function penstock.read_status() returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -152,7 +153,8 @@ as $$
   from queues
 $$;
 
--- For how long the partitions of history are made; later rows would go to the default ones.
+-- How far ahead the partitions of history are made; rows of later times would go to the default
+-- ones.
 create or replace function penstock.partitions_ahead() returns interval
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$

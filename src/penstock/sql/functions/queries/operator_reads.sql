@@ -1,9 +1,9 @@
--- What operators look at closely: what is declared beside what is in force, accounts by how their
--- names begin, who had what is stuck, what became of the jobs of lost workers. Nothing here decides
+-- Details for operators: declared options beside those in force, accounts by a prefix of their
+-- names, stuck jobs with account and worker, the jobs of lost workers. Nothing here decides
 -- anything.
 
--- Every queue, or the one that is named, as the overview has it (counts.sql), with what operators
--- have changed and what they are told of its provider.
+-- All queues, or the one with this name, as in the overview (counts.sql), with the changes that
+-- operators have made and the message about the provider.
 create or replace function penstock._queue_rows(p_queue text, p_now timestamptz)
 returns setof jsonb
 language sql stable set search_path = pg_catalog, pg_temp
@@ -27,7 +27,8 @@ as $$
       select coalesce(jsonb_agg(r), '[]') from penstock._queue_rows(null, penstock.clock()) r))
 $$;
 
--- One queue closely: every option as declared and as in force, what stops it as a whole, its kinds.
+-- The details of one queue: every option as declared and as in force, what stops the whole queue,
+-- and its kinds.
 create or replace function penstock.read_queue(p_name text) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -71,8 +72,9 @@ as $$
   from penstock.retention_class c where c.id = p_class
 $$;
 
--- Accounts whose names begin so, by name; the next page begins after the last of this one. Looks at
--- ten thousand names at most: where the database sorts by some language, others lie between.
+-- Accounts whose names begin with p_prefix, by name; the next page begins after the last of this
+-- one. Reads ten thousand names at most: if the database sorts by the rules of a language, other
+-- names are between them.
 create or replace function penstock.find_accounts(
   p_prefix text, p_limit integer default 100, p_after text default null
 ) returns setof jsonb
@@ -92,14 +94,14 @@ begin
 end
 $$;
 
--- What is stuck, the longest first, with whose it is and the worker that had it last.
+-- Stuck jobs, the longest first, with their accounts and the workers that had them last.
 create or replace function penstock.list_stuck(p_limit integer default 100) returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select s from penstock._list_stuck(least(greatest(p_limit, 1), 1000)) s $$;
 
 -- Workers that were lost in the last day, the latest first, fifty at most: how many jobs each had,
--- and how many of those are in which state by now. Found among what ended in the ten minutes in
--- which a lost worker's jobs are given back.
+-- and how many of them are in which state now. They are found among the attempts that were settled
+-- in the ten minutes in which a lost worker's jobs are recovered.
 create or replace function penstock.list_losses() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$

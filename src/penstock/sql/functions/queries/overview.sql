@@ -1,9 +1,9 @@
--- The dashboard's first page in one call: what lives (counts.sql), and what has ended: bars over
--- time, and the figures of the last day. Those come from the figures by the hour, and from what has
--- ended since they were last added up. Nothing here decides anything.
+-- The dashboard's first page in one call: live jobs (counts.sql), and finished ones as bars over
+-- time and as totals of the last day. The finished ones come from the hourly counts, and from the
+-- outcomes since these were last added up. Nothing here decides anything.
 
--- The value that p_share of all do not exceed, in seconds, from counts of how many took at most so
--- long; between two bounds as if spread evenly. Null: there are none, or it is beyond the last
+-- A quantile in seconds from a histogram: the value that p_share of all do not exceed; values
+-- between two bounds are taken as evenly spread. Null: there are none, or it is beyond the last
 -- bound.
 create or replace function penstock._quantile_seconds(p_upto bigint[], p_share double precision)
 returns double precision
@@ -21,8 +21,8 @@ as $$
   order by b.n limit 1
 $$;
 
--- Bars of an hour, six hours or a day, whole ones and the running one; of the last 24 hours how
--- many succeeded, for how long they ran, and what each queue had.
+-- Bars of an hour, six hours or a day, the current one included; for the last 24 hours the number
+-- of succeeded jobs, how long they ran, and the totals of each queue.
 create or replace function penstock._overview_outcomes(p_hours integer, p_now timestamptz)
 returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
@@ -38,8 +38,8 @@ declare
   v_until timestamptz := (select r.counted_until from penstock.rollup r);
 begin
   return (
-    -- Not where it was long ago (no worker stands, and nobody scrapes): it may be a day of history,
-    -- and the page says until when it knows.
+    -- Not if that was long ago (no worker runs, and nothing reads the metrics): it may be a day of
+    -- history, and the page shows until when it has counts.
     with since as materialized (
       select c.* from penstock._count_outcomes(v_until, 'infinity') c
       where v_until > p_now - interval '10 minutes'
@@ -85,7 +85,7 @@ begin
           'class', b.class, 'count', b.count) order by b.at, b.class), '[]')
         from (
           select r.at, r.class, sum(r.count) as count from bar r
-          -- As in read_metrics: starts that failed, whether or not their jobs did.
+          -- As in read_metrics: attempts that failed, whether or not their jobs did.
           where r.class <> '' and r.outcome in (
             'failed', 'retried', 'deferred', 'timed_out', 'lost', 'stuck')
           group by 1, 2
@@ -110,8 +110,8 @@ begin
 end
 $$;
 
--- All of it. p_counted: see _overview_live; room_seconds: how far ahead history is to have its
--- partitions.
+-- The whole page. p_counted: see _overview_live; room_seconds: how far ahead the partitions of
+-- history should be made.
 create or replace function penstock.read_overview(
   p_hours integer default 24, p_counted integer default 40000
 ) returns jsonb
@@ -127,14 +127,15 @@ begin
   return penstock._overview_live(greatest(0, p_counted), v_now) || jsonb_build_object(
     'now', penstock._rfc3339(v_now),
     'ended', penstock._overview_outcomes(p_hours, v_now),
-    -- How long those of the last thousand finished jobs that have run waited since they were due.
+    -- The average time between due and started, of those of the last thousand finished jobs that
+    -- ran.
     'wait_seconds', (
       select avg(greatest(0, date_part('epoch', r.started_at - r.run_at)))
       from (
         select f.started_at, f.run_at from penstock.finished f order by f.id desc limit 1000
       ) r
       where r.started_at is not null), -- the greatest of 0 and nothing is 0
-    -- Recovered jobs that wait for their next attempt, of the last hundred: see _list_stuck.
+    -- Recovered jobs that wait for their next attempt, among the last hundred: see _list_stuck.
     'recovered', (
       select count(*)
       from (
@@ -145,8 +146,8 @@ begin
       where exists (
         select from penstock.attempt t
         where t.job_id = r.id and t.attempt = r.attempt and t.outcome in ('lost', 'stuck'))),
-    -- Receivers that refused a webhook three times or more, of the thousand messages that have to
-    -- wait longest.
+    -- Receivers that refused a webhook three times or more, among the thousand webhooks that wait
+    -- longest.
     'failing_hosts', (
       select coalesce(jsonb_agg(jsonb_build_object('host', h.host, 'count', h.n,
         'since', penstock._rfc3339(h.since)) order by h.n desc, h.host), '[]')

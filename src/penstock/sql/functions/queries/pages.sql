@@ -1,17 +1,18 @@
--- Jobs page by page, whole and newest first, for programs; lists.sql has the short form for people.
+-- Whole jobs page by page, newest first, for programs; lists.sql has the short form for people.
 --
--- A page costs what it looks at, however long history is and however rare what is wanted: one index
--- is followed in the order of ids, and what else is asked is judged row by row, of at most
--- _page_scan_limit() rows. A page that ends there is short, or empty, and says where to go on.
+-- The cost of a page has a bound, however long history is and however rare the wanted jobs are: one
+-- index is read in the order of ids, and the other filters are applied row by row, to at most
+-- _page_scan_limit() rows. A page that ends there is short, or empty, and says where the next one
+-- begins.
 
 create or replace function penstock._page_scan_limit() returns integer
 language sql immutable parallel safe
 as $$ select 100000 $$;
 
--- The newest ids of job or finished that fit; floor: the last id read, null: all were read.
--- p_unsuccessful: follow history's index of what did not succeed. Dynamic, so that it is planned
--- for these filters; without sorts: the planner would rather sort all rows than follow an index to
--- its end.
+-- The newest ids of `job` or `finished` that match; floor: the last id read, null: all were read.
+-- p_unsuccessful: read history's index of jobs that did not succeed. Dynamic SQL, so that it is
+-- planned for these filters; without sorts: the planner would rather sort all rows than read an
+-- index to its end.
 create or replace function penstock._page_of(
   p_table regclass, p_status penstock.job_status, p_kind integer, p_queue integer,
   p_account bigint, p_topic text, p_batch uuid, p_limit integer, p_before uuid,
@@ -57,8 +58,8 @@ begin
 end
 $$;
 
--- The ids of a page. after: where the next one begins, or null; seen: it ended because it has
--- looked at enough, and not because it is full or the last.
+-- The ids of a page. after: where the next one begins, or null; seen: the page ended because it
+-- reached _page_scan_limit(), and not because it is full or the last.
 create or replace function penstock._page_ids(
   p_status text, p_kind text, p_queue text, p_account text, p_topic text, p_batch uuid,
   p_limit integer, p_before uuid, out ids uuid[], out after uuid, out seen boolean
@@ -83,13 +84,13 @@ begin
     v_queue := (penstock._find_queue(p_queue)).id;
   end if;
   if p_account is not null then
-    -- An account is made by its first job; none has this number.
+    -- The first job of an account creates it; until then, search for a number that none has.
     v_account := coalesce((select a.id from penstock.account a where a.name = p_account), -1);
   end if;
   select null::uuid[] as ids, null::uuid as floor into v_live;
   v_finished := v_live;
   if v_status in ('running', 'awaiting') and not v_indexed then
-    -- Few, and found by their own index.
+    -- There are few of them, and they have their own index.
     select array_agg(s.id) as ids, null::uuid as floor into v_live from (
       select j.id from penstock.job j
       where j.deadline_at is not null and j.status = v_status
@@ -105,7 +106,7 @@ begin
   if v_status is null or v_status in ('succeeded', 'failed', 'cancelled') then
     v_finished := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
       p_topic, p_batch, p_limit, p_before, v_rare and not v_indexed);
-    -- Few failures among many of theirs: another way to them may lead further.
+    -- Few failures among many jobs of the account, topic or batch: another index may lead further.
     if v_finished.floor is not null and v_rare and v_indexed then
       v_unsuccessful := penstock._page_of('penstock.finished', v_status, v_kind, v_queue, v_account,
         p_topic, p_batch, p_limit, p_before, true);
@@ -114,7 +115,7 @@ begin
       end if;
     end if;
   end if;
-  -- Below the higher floor one of them has not looked.
+  -- Below the higher floor, one of the two tables was not read.
   after := greatest(v_live.floor, v_finished.floor);
   ids := array(
     select u.id from unnest(v_live.ids || v_finished.ids) u (id)
@@ -127,9 +128,9 @@ begin
 end
 $$;
 
--- A row per job, as read_job shows it but without attempts, place and wait; then one without a job
--- that says where the next page begins, or null. It also ends after 8 MB, for results may be large.
--- p_public: as customers see them.
+-- A row per job, as read_job returns it but without attempts, position and ETA; then a row without
+-- a job, with the id after which the next page begins, or null. A page also ends after 8 MB,
+-- because results may be large. p_public: as customers see them.
 create or replace function penstock.page_jobs(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_batch uuid default null,

@@ -1,21 +1,22 @@
--- The place of a job that waits: 1 is next to start. Ahead of it are the queued jobs that a claim
--- would take before: those of smaller rank in no lane, in open lanes and in its own; in a fair
--- queue those of a smaller tag, by the lanes' virtual times as claim.sql does. Jobs of kinds that
--- no worker has a handler for are not counted.
+-- The position of a waiting job: 1 is next to start. Ahead of it are the queued jobs that claims
+-- would take before it: those of smaller rank in no lane, in open lanes and in its own; in a fair
+-- queue those of a smaller tag, by the lanes' virtual times as in choose.sql. Jobs of kinds that no
+-- worker has a handler for are not counted.
 --
--- Near the head they are counted. Deeper, the snapshot that upkeep takes says how many are between
--- two slices, and only the jobs before the first untouched slice and those in the last one are
--- counted: so what was claimed since, and what came in front, are not missed. What came or went
--- between is, until the next snapshot. Each look from the head has to pass what the claims of the
--- last moments left in the index, so there is one such look where one will do.
--- Nothing here takes a lock, and nothing decides by it.
+-- Near the head of the queue the jobs are counted. Deeper, the snapshot that upkeep takes gives the
+-- number of jobs between two slices, and only the jobs before the first untouched slice and those
+-- in the last one are counted. So jobs that were claimed since, and jobs that were submitted in
+-- front, are taken into account. Jobs that were added or left in between are not, until the next
+-- snapshot. Each read from the head has to pass the dead index entries of the latest claims, so
+-- there is only one such read if one is enough. Nothing here takes a lock, and no decision depends
+-- on it.
 
--- Up to here a place is counted.
+-- Positions up to this one are counted.
 create or replace function penstock._counted_positions() returns integer
 language sql immutable parallel safe
 as $$ select 2000 $$;
 
--- Within a submit only so many: a row takes 0.3 us, and the whole submit 500 (2026-11).
+-- The same within a submit: a row takes 0.3 us, and the whole submit 500 (2026-11).
 create or replace function penstock._counted_at_submit() returns integer
 language sql immutable parallel safe
 as $$ select 50 $$;
@@ -24,8 +25,8 @@ create or replace function penstock._slice_size() returns integer
 language sql immutable parallel safe
 as $$ select 250 $$;
 
--- What a start in this queue takes, over its kinds: for those that nothing is known of; and
--- whether kinds differ, so that it matters which jobs are ahead.
+-- The duration of an attempt in this queue, over all its kinds, used for kinds without
+-- measurements. mixed: kinds differ, so that it matters which jobs are ahead.
 create or replace function penstock._typical_pace(p_queue integer)
 returns table (seconds double precision, mixed boolean)
 language sql stable
@@ -35,11 +36,11 @@ as $$
   where k.queue_id = p_queue
 $$;
 
--- Queued jobs of these lanes (kind and account; account -1: in no lane) from rank p_from up to
--- (p_rank, p_id), p_limit at most, and their
--- work; the work is null where nothing is known. Not as a row comparison, which would read every
--- job of the lane: the range of ranks is for the index, equal ranks are looked at by themselves.
--- p_mixed: by kind, which has to read each row; else the index is enough, in a third of the time.
+-- The number of queued jobs of these lanes (kind and account; account -1: in no lane) from rank
+-- p_from up to (p_rank, p_id), p_limit at most, and their work in seconds; the work is null if it
+-- is not known. Not as a row comparison, which would read every job of the lane: the index serves
+-- the range of ranks, and equal ranks are read separately. p_mixed: count by kind, which has to
+-- read each row; otherwise the index is enough, in a third of the time.
 create or replace function penstock._count_queued(
   p_queue integer, p_kinds integer[], p_lanes bigint[], p_from bigint, p_rank bigint, p_id uuid,
   p_limit integer, p_typical double precision, p_mixed boolean, out jobs bigint,
@@ -82,7 +83,7 @@ begin
         select j.id from penstock.job j
         where j.queue_id = p_queue and j.kind_id = l.kind_id and j.lane = l.lane
           and j.status = 'queued' and j.rank = p_rank
-        offset 0 -- or the planner may think of the primary key, and read half of it
+        offset 0 -- otherwise the planner may use the primary key and read half of it
       ) e
     ) t
     where t.id < p_id; -- guard: not itself
@@ -90,8 +91,8 @@ begin
 end
 $$;
 
--- The same from the beginning of these lanes, by the snapshot of them where counting would take
--- too long. p_lanes: jobs in no lane first, then lanes by their heads.
+-- The same from the beginning of these lanes, by their snapshot if counting would take too long.
+-- p_lanes: jobs in no lane first, then lanes by their heads.
 create or replace function penstock._count_ahead(
   p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_most integer,
   p_typical double precision, p_mixed boolean, out jobs bigint, out work double precision
@@ -109,8 +110,9 @@ begin
 end
 $$;
 
--- The same for a job that has more than p_most before it. p_edge: the rank that has just p_most
--- before it, where that is known. Null: there is no snapshot, and p_most forbids to count further.
+-- The same for a job that has more than p_most jobs before it. p_edge: the rank that has exactly
+-- p_most before it, if known. Returns null if there is no snapshot and p_most forbids counting
+-- further.
 create or replace function penstock._by_snapshot(
   p_job penstock.job, p_kinds integer[], p_lanes bigint[], p_snapshot bigint, p_edge bigint,
   p_most integer, p_typical double precision, p_mixed boolean, out jobs bigint,
@@ -128,7 +130,7 @@ declare
   v_head bigint := p_edge;
   v_unordered integer;
   v_first integer; -- the first slice of which nothing has been claimed
-  v_last integer; -- the one the job is in
+  v_last integer; -- the slice of the job
   v_front record;
   v_rear record;
 begin
@@ -137,7 +139,7 @@ begin
   if found then
     v_ranks := v_snapshot.ranks;
     if p_edge is null then
-      -- Where jobs in no lane come first, the next lane has the smallest head of the others.
+      -- Jobs in no lane come first; the lane after them has the smallest head of the others.
       v_unordered := case when p_lanes[1] = -1 then 1 + cardinality(array_positions(p_lanes, -1))
         else cardinality(p_lanes) end;
       select min(h.rank) into v_head
@@ -155,8 +157,8 @@ begin
   if v_last >= v_first
     and (cardinality(p_lanes) > 256 or (v_hurried and v_last > v_first + 100))
   then
-    -- To look into each of so many lanes takes longer than a slice is worth; so does any look in a
-    -- submit, where a slice is less than a hundredth.
+    -- Reading each of so many lanes costs more than the exactness of one slice is worth. So does
+    -- any read within a submit when a slice is less than a hundredth.
     jobs := greatest(p_most + 1, v_counted + ((v_last - v_first)::bigint
       + penstock._share(v_ranks, v_last, p_job.rank)
       + 1 - penstock._share(v_ranks, v_first - 1, v_head)) * v_slice);
@@ -189,7 +191,7 @@ as $$
     / nullif(p_ranks[p_slice + 1] - p_ranks[p_slice], 0), 0)
 $$;
 
--- What is ahead of a job among jobs of p_kinds, and of that what is of its own account. p_laned:
+-- The jobs of p_kinds that are ahead of a job, and those of them of its own account. p_laned:
 -- whether the queue has open lanes; p_mixed: whether the paces of its kinds differ.
 create or replace function penstock._jobs_ahead(
   p_job penstock.job, p_kinds integer[], p_ordering text, p_laned boolean, p_most integer,
@@ -203,10 +205,10 @@ declare
   v_kinds integer[];
   v_lanes bigint[];
   v_own bigint[] := array_fill(p_job.lane, array[cardinality(p_kinds)]);
-  v_left_out boolean := false; -- the snapshot is without its lane
+  v_left_out boolean := false; -- the snapshot does not include its lane
 begin
   if p_job.lane = -1 and not p_laned and not p_mixed and cardinality(p_kinds) = 1 then
-    -- As most submits find it: the same as below, in one look.
+    -- The usual case of a submit: the same as below, in one statement.
     select n.jobs + case when n.jobs > p_most then 0 else (
       select count(*) from (
         select j.id from penstock.job j
@@ -272,9 +274,9 @@ begin
 end
 $$;
 
--- How many jobs of other open lanes of p_kinds come before the one in a fair queue that has p_own
--- before it in its account's lanes. The n-th of an account has the tag head + (n - 1) * step; equal
--- tags go by n.
+-- The number of jobs of other open lanes of p_kinds before a job in a fair queue that has p_own
+-- jobs before it in its account's lanes. The n-th job of an account has the tag head + (n - 1) *
+-- step; equal tags are ordered by n.
 create or replace function penstock._fair_ahead(
   p_queue integer, p_kinds integer[], p_account bigint, p_own bigint
 ) returns bigint
@@ -283,7 +285,7 @@ as $$
 declare
   v_tag bigint;
 begin
-  -- A lane that opens again, or begins to wait again, begins where the queue is then.
+  -- A lane that opens again, or gets jobs again, gets the virtual time that the queue has then.
   select coalesce(max(l.head) filter (where l.open and l.waiting > 0),
       greatest(max(l.head), penstock._fair_floor(p_queue)))
     + p_own * penstock._fair_step(min(a.weight))

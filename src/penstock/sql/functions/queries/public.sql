@@ -1,18 +1,19 @@
--- What of a job is shown to whom. Operators, the app's own keys and the app's code see all of it.
--- Customers (keys of accounts, tokens for browsers, the role penstock_tenant, webhooks to addresses
--- that a submit named) see why a job failed in general words, and not where it ran: an exception
--- may quote a prompt, a path or another system, and a worker's name is nobody else's business.
+-- Which parts of a job are shown to whom. Operators, the app's own keys and the app's code see all
+-- of it. Customers (keys of accounts, tokens for browsers, the role penstock_tenant, webhooks to
+-- addresses that a submit named) see the reason of a failure in general words, and not where the
+-- job ran: an exception may quote a prompt, a path or another system, and names of workers are
+-- internal.
 --
 --                                       operators, app     customers
 --   error.class, reason, retryable      as they are        as they are
---   error.message                       without keys       a sentence for the class, or what the
---                                                          app said for people (`public`)
+--   error.message                       without keys       a sentence for the class, or the app's
+--                                                          own message for people (`public`)
 --   attempts[].error_class, outcome     as they are        as they are
 --   attempts[].worker, message          as they are        null
 --   attempts[].frames                   as they are        none
 --   all else                            as it is           as it is
 
--- The words for class and reason; pages have the same in two languages, in
+-- The sentences for class and reason; pages have the same in two languages, in
 -- `penstock/element/texts.js`.
 create or replace function penstock._general_words(p_class text, p_reason text) returns text
 language sql immutable parallel safe
@@ -49,7 +50,8 @@ as $$
          else '' end end
 $$;
 
--- An error as customers see it. `public`: the app said it for people, with Fail or Cancel.
+-- An error as customers see it. `public`: the app wrote the message for people, with Fail or
+-- Cancel.
 create or replace function penstock._public_error(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
@@ -63,7 +65,7 @@ as $$
     end
 $$;
 
--- A job as customers see it, made of what operators see.
+-- A job as customers see it, made from its JSON for operators.
 create or replace function penstock._public_job(p_job jsonb) returns jsonb
 language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp
 as $$
@@ -81,8 +83,8 @@ begin
 end
 $$;
 
--- Why a job of the tenant whose connection this is did not succeed; null for anybody else's. The
--- only function of ours that tenants may call: it has no argument that says who asks.
+-- Why a job of this connection's tenant did not succeed; null for jobs of others. This is the only
+-- function that tenants may call: no argument names the caller.
 create or replace function penstock.read_my_error(p_id uuid) returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off

@@ -1,6 +1,6 @@
--- What people and programs look at. Nothing here decides anything.
+-- Reads for people and programs. Nothing here decides anything.
 
--- Every start that has ended: those their job survived, and the one that ended it.
+-- Every settled attempt: those after which the job went on, and the one that finished it.
 create or replace view penstock.attempts as
 select t.job_id, t.attempt, t.worker_id, t.started_at, t.ended_at, t.outcome, t.error, t.usage
 from penstock.attempt t
@@ -23,7 +23,7 @@ left join (
     min(j.created_at) filter (where j.status = 'queued') as oldest_queued_at
   from penstock.job j group by j.queue_id
 ) s on s.queue_id = q.id
--- Not read where neither column is asked for: the planner removes such a join.
+-- The planner removes this join if neither column is selected.
 left join (
   select b.queue_id,
     sum(b.count) filter (where b.outcome = 'failed'
@@ -39,20 +39,20 @@ create or replace function penstock._rfc3339(p_at timestamptz) returns text
 language sql stable parallel safe
 as $$ select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
--- One finished attempt of a job.
+-- One settled attempt of a job.
 create or replace function penstock._attempt_json(
-  p_attempt integer, p_worker text, p_started_at timestamptz, p_ended_at timestamptz,
+  p_attempt integer, p_worker text, p_started_at timestamptz, p_settled_at timestamptz,
   p_outcome text, p_error jsonb
 ) returns jsonb
 language sql stable
 as $$
   select jsonb_build_object('attempt', p_attempt, 'worker', p_worker,
-    'started_at', penstock._rfc3339(p_started_at), 'ended_at', penstock._rfc3339(p_ended_at),
+    'started_at', penstock._rfc3339(p_started_at), 'ended_at', penstock._rfc3339(p_settled_at),
     'outcome', p_outcome, 'error_class', p_error ->> 'class', 'message', p_error ->> 'message',
     'frames', coalesce(p_error -> 'frames', '[]'))
 $$;
 
--- The last 20 finished attempts of a job, oldest first.
+-- The last 20 settled attempts of a job, oldest first.
 create or replace function penstock._attempts_json(p_job uuid) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -68,7 +68,7 @@ begin
 end
 $$;
 
--- What all starts of a job have used together: a failed one is paid for too.
+-- The sum of what all attempts of a job have used: a failed attempt is paid for, too.
 create or replace function penstock._usage_json(p_job uuid) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan
@@ -84,7 +84,7 @@ begin
 end
 $$;
 
--- An error as every surface shows it. Its frames are shown with the attempt, and to operators only.
+-- An error as every reader sees it. Its frames are shown with the attempt, and to operators only.
 create or replace function penstock._error_json(p_error jsonb) returns jsonb
 language sql immutable parallel safe
 as $$
@@ -93,8 +93,8 @@ as $$
       || case jsonb_typeof(p_error) when 'object' then p_error - 'frames' else p_error end end
 $$;
 
--- When upkeep starts a job again that it took from a lost or stuck attempt. The job may have run
--- since, and be scheduled for another reason.
+-- When a job starts again that was recovered from a lost or stuck attempt; no row if the job has
+-- run since and is scheduled for another reason.
 create or replace function penstock._recovery_at(p_job penstock.job) returns timestamptz
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -103,9 +103,9 @@ as $$
   where t.job_id = p_job.id and t.attempt = p_job.attempt and t.outcome in ('lost', 'stuck')
 $$;
 
--- A job is projected for readers by the next two functions and by nothing else. Either `j` (a live
--- job) or `f` (a finished one) is null; p_charged and p_refunded are null until its credits are
--- resolved. Both are inlined, so they name no table: otherwise each moment would be a call.
+-- Only the next two functions make a job's JSON for readers. Either `j` (a live job) or `f` (a
+-- finished one) is null; p_charged and p_refunded are null until its credits are resolved. Both
+-- functions are inlined, so they name no table: otherwise each time stamp would be a function call.
 --
 -- The short form, for lists: it reads no large value and no history. 1,000 finished jobs with
 -- results of 3 KB take 14 ms, in the whole form 57 ms (2026-11).
@@ -131,7 +131,7 @@ as $$
       'refunded', coalesce(p_refunded, 0)) end)
 $$;
 
--- The whole job. p_worker: who ran the attempt that finished it.
+-- The whole job. p_worker: the worker of the attempt that finished it.
 create or replace function penstock._job_json(
   j penstock.job, f penstock.finished, p_kind text, p_queue text, p_recovery integer,
   p_account text, p_plan text, p_charged bigint, p_refunded bigint, p_worker text,
@@ -139,7 +139,7 @@ create or replace function penstock._job_json(
 ) returns jsonb
 language sql stable
 as $$
-  -- The result by itself: `||` would copy it once more, and it may be large.
+  -- The result is set separately: `||` would copy it once more, and it may be large.
   select jsonb_set(penstock._short_json(j, f, p_kind, p_queue, p_account, p_charged, p_refunded,
     p_waiting_for) || jsonb_build_object(
     'plan', p_plan, 'priority', coalesce(j.priority, f.priority),
@@ -149,7 +149,7 @@ as $$
     'updated_at', penstock._rfc3339(coalesce(j.updated_at, f.finished_at)),
     'timeout_at', penstock._rfc3339(j.timeout_at), 'stage_at', penstock._rfc3339(j.stage_at),
     'progress', coalesce(j.progress, f.progress),
-    -- Of a live job whose first attempt runs, and of nearly all finished ones, no other attempt
+    -- A live job whose first attempt runs, and nearly all finished ones, have no other attempt that
     -- has used anything.
     'usage', case
       when coalesce(j.attempt, f.attempt) > 1 or (f.attempt = 1 and not f.finished_by_attempt)
@@ -165,7 +165,7 @@ as $$
     'version', coalesce(j.version, f.version),
     'attempts', case
       when not p_attempts or coalesce(j.attempt, f.attempt) = 0 then '[]'
-      -- Nearly all: there is no other attempt, and its row is the job's own.
+      -- Nearly all jobs have a single attempt, and its row is the job's own.
       when f.attempt = 1 and f.finished_by_attempt then jsonb_build_array(
         penstock._attempt_json(1, p_worker, f.started_at, f.finished_at, f.status::text,
           f.error))
@@ -173,7 +173,7 @@ as $$
     '{result}', coalesce(f.result, 'null'))
 $$;
 
--- The job as every surface shows it.
+-- The job as every reader sees it.
 create or replace function penstock.read_job(id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -183,9 +183,9 @@ end
 $$;
 
 -- p_most: how many jobs may be counted for its position; null: without position, ETA and reason,
--- for callers that read many; p_attempts: with its attempts; p_must_exist: else null where it does
--- not. History is read only for a job that does not live: a read or a submit in an app's
--- transaction shall hold no lock on its partitions.
+-- for callers that read many; p_attempts: with its attempts; p_must_exist: if false, null for a job
+-- that does not exist. History is read only if the job is not live: a read or a submit in an app's
+-- transaction shall not lock its partitions.
 create or replace function penstock._read_job(
   p_id uuid, p_most integer, p_attempts boolean default true, p_must_exist boolean default true
 ) returns jsonb
@@ -222,7 +222,7 @@ begin
   left join penstock.account a on a.id = coalesce(v_job.account_id, v_finished.account_id)
   left join penstock.worker w on w.id = v_finished.worker_id
   left join penstock.resolution r on v_finished.reserved > 0 and r.job_id = v_finished.id;
-  -- As an expression and not in the query above: it is prepared once in a transaction.
+  -- As an expression and not in the query above, so that it is prepared only once in a transaction.
   v_json := penstock._job_json(v_job, v_finished, v_names.kind, v_names.queue, v_names.recovery,
     v_names.account, v_names.plan, v_names.charged, v_names.refunded, v_names.worker,
     v_waiting.place, v_waiting.eta_seconds, v_waiting.waiting_for, p_attempts);

@@ -1,9 +1,9 @@
--- Jobs as rows of a table that a person looks through, and what else an operator wants to know of
--- one. Nothing here decides anything, and nothing reads a payload or a result unless asked to.
+-- Jobs as rows of a table for people, and details of one job for operators. Nothing here decides
+-- anything, and only read_body and inspect_job read a payload or a result.
 
--- The jobs with these ids, in their order, in the short form. What keeps one from starting is
--- found as read_job does, but once for each queue and kind, and without counting the jobs before
--- it: for a page of them that would take long.
+-- The jobs with these ids, in their order, in the short form. The reason why a job waits is found
+-- as in read_job, but once for each queue and kind, and without counting the jobs before it: for a
+-- page of jobs that would take long.
 create or replace function penstock._job_rows(p_ids uuid[]) returns setof jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off
@@ -27,7 +27,7 @@ begin
     when j.status = 'awaiting' then 'callback'
     when j.status = 'running' then null
     when j.failure_pending then 'backoff'
-    -- Also of a job that is due and still scheduled, as where there is no worker.
+    -- Also for a job that is due and still scheduled, for example because there is no worker.
     when j.status = 'queued' or j.run_at <= v_now then penstock._waiting_for(s.word, q, s.gate,
       l.running, l.concurrency, 0, v_now)
     when penstock._backs_off(j) then
@@ -47,13 +47,14 @@ begin
 end
 $$;
 
--- The same for who has ids; those that are gone are left out.
+-- The jobs with these ids in the short form; ids without a job are left out.
 create or replace function penstock.read_rows(p_ids uuid[]) returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select r from penstock._job_rows(p_ids) r $$;
 
--- Jobs whose ids end so, newest first, at most p_limit: people see the end of an id, which differs.
--- Looks at as many live and as many finished jobs as a page does.
+-- Jobs whose ids end with p_end, newest first, at most p_limit: people see the end of an id,
+-- because the beginnings are alike. Reads at most _page_scan_limit() live and as many finished
+-- jobs.
 create or replace function penstock.find_by_outcome(p_end text, p_limit integer default 10)
 returns setof jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -79,8 +80,9 @@ begin
 end
 $$;
 
--- A page of rows, newest first: those that fit, and in the end one without a job that says where
--- the next page begins, or null, and whether this one ended because it has looked at enough.
+-- A page of rows, newest first: the jobs that match, and then a row without a job, with the id
+-- after which the next page begins, or null. seen: the page ended because it reached
+-- _page_scan_limit().
 create or replace function penstock.page_rows(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_batch uuid default null,
@@ -100,8 +102,8 @@ begin
 end
 $$;
 
--- How many jobs fit, up to p_most. exact: there are no more; else there are, or nobody has looked:
--- at as many as a page looks at.
+-- How many jobs match, up to p_most. exact: there are no more; if false, there are more, or the
+-- scan ended at _page_scan_limit().
 create or replace function penstock.count_jobs(
   p_status text default null, p_kind text default null, p_queue text default null,
   p_account text default null, p_topic text default null, p_batch uuid default null,
@@ -119,7 +121,7 @@ begin
 end
 $$;
 
--- All jobs, as the planner's statistics have it: off by what happened since the last analyze.
+-- The number of all jobs by the planner's statistics; changes since the last analyze are missing.
 create or replace function penstock.estimate_jobs() returns bigint
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -143,7 +145,7 @@ declare
   v_ids uuid[];
 begin
   perform penstock._check_limit(p_limit);
-  -- One more than wanted tells whether there are more.
+  -- One more than wanted shows whether there are more.
   v_ids := array(
     select s.id from (
       select j.id, j.batch_id from penstock.job j
@@ -158,7 +160,7 @@ begin
 end
 $$;
 
--- What there is to choose from: every kind with its queue, by name.
+-- Every kind with its queue, by name.
 create or replace function penstock.list_kinds() returns table (kind text, queue text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -170,8 +172,8 @@ create or replace function penstock.list_queue_names() returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select q.name from penstock.queue q order by q.name $$;
 
--- A job as read_job shows it, without its result and with what else an operator wants to know: who
--- works on it, what its starts have kept, how large its payload and result are.
+-- A job as read_job returns it, without its result and with details for operators: its worker, the
+-- steps that its attempts have kept, and whether it has a result.
 create or replace function penstock.inspect_job(p_id uuid) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
@@ -199,7 +201,7 @@ begin
 end
 $$;
 
--- The last p_most chunks of the last start that emitted any, in order.
+-- The last p_most chunks of the last attempt that emitted any, in order.
 create or replace function penstock.read_last_chunks(p_job uuid, p_most integer)
 returns table (attempt integer, seq integer, data jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -213,9 +215,8 @@ as $$
   order by s.seq
 $$;
 
--- The payload or the result of a job as people read it, its first p_most characters; with how long
--- it is and which uploads it refers to. p_most null: all of it. With a line per value in each case:
--- a payload may have 84 KB.
+-- The first p_most characters of the payload or the result of a job, with a line per value; with
+-- its length and the uploads that it refers to. p_most null: all of it. A payload may have 84 KB.
 create or replace function penstock.read_body(
   p_id uuid, p_part text, p_most integer default null,
   out body text, out characters integer, out uploads uuid[]

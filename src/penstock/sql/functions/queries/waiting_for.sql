@@ -1,7 +1,7 @@
--- What keeps a job from starting, in one word; when several things do, the first of: paused,
+-- The reason why a job does not start, as one word; if there are several, the first of: paused,
 -- no_worker, no_handler, circuit_open, rate_limit, account_limit, queue_limit.
 
--- Workers that live: registered, not gone, and not silent for longer than their lease.
+-- Live workers: registered, not stopped or lost, and not silent for longer than their lease.
 create or replace function penstock._live_workers(p_now timestamptz)
 returns table (
   queues text[], kinds text[], accepting jsonb, lease interval, beat_at timestamptz,
@@ -29,7 +29,7 @@ as $$
   where w.queues is null or p_queue = any (w.queues) -- guard: serves
 $$;
 
--- Kinds whose jobs may lie in the queue, and whether some live worker starts them.
+-- Kinds whose jobs may be in the queue, and whether some live worker starts them.
 create or replace function penstock._kinds_of_queue(p_queue integer, p_now timestamptz)
 returns table (kind_id integer, name text, served boolean)
 language sql stable parallel safe
@@ -43,8 +43,8 @@ as $$
   where qk.queue_id = p_queue
 $$;
 
--- Kinds of the queue that can run; all of them where no worker serves any, since then nothing tells
--- one from another.
+-- Kinds of the queue that can run; all of them if no worker serves any, since then they do not
+-- differ.
 create or replace function penstock._served_kinds(p_queue integer, p_now timestamptz)
 returns integer[]
 language sql stable set search_path = pg_catalog, pg_temp
@@ -55,7 +55,7 @@ as $$
 $$;
 
 -- Kinds with queued jobs that no worker of their queue has a handler for, with the number of these
--- jobs, counted up to 1,000. Queues that no worker serves are left out: `no_worker` says so.
+-- jobs, counted up to 1,000. Queues that no worker serves are left out: they have `no_worker`.
 create or replace function penstock.list_unhandled() returns setof jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -77,7 +77,7 @@ as $$
   order by q.name, k.name
 $$;
 
--- What stops the whole queue, of what is known about it: see _stopped_by.
+-- The reason that stops the whole queue, from these facts: see _stop.
 create or replace function penstock._stop_word(
   p_paused boolean, p_alive boolean, p_handled boolean, p_state text, p_class text
 ) returns text
@@ -91,8 +91,8 @@ as $$
     when p_state = 'open' then 'circuit_open' end
 $$;
 
--- What stops the whole queue, or its jobs of one kind: nothing is known then about when a job will
--- start. One row, for FROM.
+-- The reason that stops the whole queue, or its jobs of one kind; null: none. While it is stopped,
+-- no ETA is known. One row, for FROM.
 create or replace function penstock._stop(
   p_queue penstock.queue, p_kind text, p_now timestamptz
 ) returns setof text
@@ -103,7 +103,7 @@ as $$
   where c.queue_id = p_queue.id
 $$;
 
--- The wait until the queue's rate allows start number p_nth from now; see _pass_gate.
+-- The seconds until the queue's rate allows the p_nth job from now to start; see _pass_gate.
 create or replace function penstock._rate_seconds(
   p_queue penstock.queue, p_next_at timestamptz, p_nth bigint, p_now timestamptz
 ) returns double precision
@@ -115,7 +115,8 @@ as $$
         * date_part('epoch', p_queue.rate_period) / p_queue.rate_count) end
 $$;
 
--- Whether a start of the job ended so that it has to wait before the next: not by its own wish.
+-- Whether the job waits after an attempt that did not succeed; not if its handler asked for the
+-- delay.
 create or replace function penstock._backs_off(p_job penstock.job) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -125,7 +126,7 @@ as $$
       and t.outcome not in ('snoozed', 'released')) -- guard: not by its wish
 $$;
 
--- Of a job that is due. p_stop: as _stop says; p_ahead: how many will start before it.
+-- The reason why a due job waits. p_stop: from _stop; p_ahead: how many jobs start before it.
 create or replace function penstock._waiting_for(
   p_stop text, p_queue penstock.queue, p_gate penstock.gate, p_running integer,
   p_limit integer, p_ahead bigint, p_now timestamptz
@@ -134,7 +135,7 @@ language sql stable
 as $$
   select case
     when p_stop is not null then p_stop
-    -- A rate of 1e-6 s less: what has just come back into the bucket may be taken.
+    -- A tolerance of 1e-6 s: what has just returned to the bucket may be taken.
     when penstock._rate_seconds(p_queue, p_gate.rate_next_at, 1, p_now) > 1e-6 then 'rate_limit'
     when p_running >= p_limit then 'account_limit'
     when p_gate.running + coalesce(p_ahead, 0) >= p_queue.concurrency then 'queue_limit' end
