@@ -109,7 +109,7 @@ class AppRunner:
         finally:
             conn.terminate()
         # One that would not end is neither: the lease settles it.
-        return Worked(max(0, ran.processed - ran.given_back), ran.given_back)
+        return Worked(max(0, ran.processed - ran.released), ran.released)
 
     def leave(self) -> None:
         """The server stops: release the jobs that run."""

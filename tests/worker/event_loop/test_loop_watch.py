@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from penstock import Job, Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.engine.workers import Blocker
 from penstock.worker.attempts.attempt import Attempt
 from penstock.worker.event_loop import loop_watch
@@ -122,7 +122,7 @@ async def test_an_on_finish_that_blocks_is_named(database: str, conn: asyncpg.Co
     async def paid() -> None: ...
 
     @paid.on_finish
-    async def bill(_job: Ended, _conn: asyncpg.Connection) -> None:
+    async def bill(_job: FinishedJob, _conn: asyncpg.Connection) -> None:
         block()
 
     async with working(database, app, poll=0.1):
@@ -360,9 +360,9 @@ async def test_a_process_that_was_stopped_was_blocked_by_nobody(
     monkeypatch.setattr(loop_watch, "time", clock)
     watch = LoopWatch(asyncio.get_running_loop())
     monkeypatch.setattr(watch, "_seen", lambda: Blocker("here"))
-    watch.look()
+    watch.sample()
     clock.pass_by(10, used=used)
-    watch.look()
+    watch.sample()
     watch.measure()
     [standstill] = watch.reports()
     assert standstill.seconds == 10

@@ -400,7 +400,7 @@ async def test_what_the_handler_left_behind_ends_with_the_job(worker: Worker) ->
 
 
 async def test_a_dead_child_is_known_though_another_process_holds_its_line(worker: Worker) -> None:
-    with pytest.raises(ProcessDied, match="exit code 5"):
+    with pytest.raises(ProcessDied, match="exited with code 5"):
         await worker.call("fork_and_die")
     with contextlib.suppress(ProcessLookupError):  # it may have ended with its group
         os.kill(await worker.emitted(), signal.SIGKILL)
@@ -590,7 +590,7 @@ async def test_a_handler_of_the_script_itself_runs(
 async def test_a_script_that_would_start_itself_again_is_explained(run: Run) -> None:
     process = await run("script.py", start="asyncio.run(main())")
     _, err = await process.communicate()
-    assert 'put the start under `if __name__ == "__main__":`' in err.decode()
+    assert 'start the worker under `if __name__ == "__main__":`' in err.decode()
     assert process.returncode == 1
 
 

@@ -65,7 +65,7 @@ async def test_a_stopped_worker_that_goes_on_counts_for_nothing(
     await eventually(all_over, "each of its handlers has ended, or was dropped")
     again = await crew.until_finished(jobs)
     assert again == rows
-    assert "given up for lost" in zombie.said
+    assert "was declared lost" in zombie.said
     lost = await conn.fetchval("select count(*) from penstock.worker where lost_at is not null")
     assert lost == 1
 
@@ -166,7 +166,7 @@ async def test_both_sessions_ended_are_fenced_and_the_worker_goes_on(
     await conn.execute(_END_BOTH_AND_LOOK)
     rows = await crew.until_finished(jobs)
     assert {(row["status"], row["attempt"]) for row in rows} == {("succeeded", 2)}
-    assert "given up for lost" in worker.said
+    assert "was declared lost" in worker.said
     [more] = await submit_many(conn, "nap", 1, {"seconds": 0})
     [row] = await crew.until_finished([more])
     assert (row["attempt"], row["result"]["pid"]) == (1, worker.pid)

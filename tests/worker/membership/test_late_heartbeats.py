@@ -50,4 +50,4 @@ async def test_a_handler_that_keeps_the_interpreter_is_told_of(
 ) -> None:
     asyncio.get_running_loop().call_later(EVERY_SECONDS / 8, time.sleep, BUSY_SECONDS)
     await pause(monkeypatch, Session(0))
-    assert "a handler kept the interpreter to itself" in caplog.text
+    assert "a handler kept the interpreter lock" in caplog.text

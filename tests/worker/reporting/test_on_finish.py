@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from penstock import Fail, Job, Penstock, Retries
-from penstock.engine.jobs.on_finish import Ended
+from penstock.engine.jobs.on_finish import FinishedJob
 from penstock.worker.reporting import on_finish
 from support.clock import Clock
 from support.factory import submit
@@ -19,7 +19,7 @@ from support.waiting import eventually
 from support.worker.crew import outcomes, until_finished, working
 
 AT_ONCE = Retries(attempts=3, backoff="constant", delay="0s")
-Act = Callable[[Ended, asyncpg.Connection], Any]
+Act = Callable[[FinishedJob, asyncpg.Connection], Any]
 
 
 class Shop:
@@ -41,7 +41,7 @@ class Shop:
             return f"attempt {job.attempt}"
 
         @sell.on_finish
-        async def bill(job: Ended, conn: asyncpg.Connection) -> None:
+        async def bill(job: FinishedJob, conn: asyncpg.Connection) -> None:
             self.told.append((job.id, job.status, job.attempt))
             await conn.execute(
                 "insert into bill (job_id, status, words) values ($1, $2, $3)",
@@ -84,11 +84,11 @@ async def test_the_apps_row_comes_with_the_end(
     )
 
 
-async def break_down(_: Ended, __: asyncpg.Connection) -> None:
+async def break_down(_: FinishedJob, __: asyncpg.Connection) -> None:
     raise RuntimeError
 
 
-async def break_quietly(_: Ended, conn: asyncpg.Connection) -> None:
+async def break_quietly(_: FinishedJob, conn: asyncpg.Connection) -> None:
     """The statement fails, the app passes over it: the transaction is dead all the same."""
     try:
         await conn.execute("select 1 / 0")
@@ -96,7 +96,7 @@ async def break_quietly(_: Ended, conn: asyncpg.Connection) -> None:
         return
 
 
-async def break_at_the_commit(job: Ended, conn: asyncpg.Connection) -> None:
+async def break_at_the_commit(job: FinishedJob, conn: asyncpg.Connection) -> None:
     await conn.execute("insert into late_check values ($1)", job.attempt)
 
 
@@ -118,7 +118,7 @@ async def test_an_app_that_fails_leaves_neither_row_nor_end(
         " insert into late_check values (1)"
     )
 
-    async def fail_first(job: Ended, on: asyncpg.Connection) -> None:
+    async def fail_first(job: FinishedJob, on: asyncpg.Connection) -> None:
         if job.attempt == 1:
             assert await watcher.fetchval("select count(*) from penstock.finished") == 0
             await act(job, on)
@@ -214,7 +214,7 @@ async def test_a_session_that_ends_within_it_is_no_failure_of_the_app(
     cut: list[int] = []
     killer = await connect()
 
-    async def cut_the_line(_: Ended, on: asyncpg.Connection) -> None:
+    async def cut_the_line(_: FinishedJob, on: asyncpg.Connection) -> None:
         if not cut:
             cut.append(os.getpid())
             pid = await on.fetchval("select pg_backend_pid()")

@@ -12,7 +12,7 @@ from penstock.engine.statements import Statements
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedJob:
     """A finished job, as an app's on_finish gets it."""
 
     id: UUID
@@ -38,15 +38,15 @@ _COLUMNS = (
 class OnFinish(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
-    ) -> Ended | None:
+    ) -> FinishedJob | None:
         """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.take_on_finish($1, $2)",  # noqa: S608
             (list(kinds), job_id),
         )
-        return Ended(*rows[0].values()) if rows else None
+        return FinishedJob(*rows[0].values()) if rows else None
 
-    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> Ended | None:
+    async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> FinishedJob | None:
         """The job as this outcome will leave it, locked until the transaction of `conn` ends.
 
         None where the job goes on, or the attempt is not the worker's, or the job is locked.
@@ -56,7 +56,7 @@ class OnFinish(Statements):
             " $6::text::jsonb)",
             (worker, row.job_id, row.attempt, row.outcome, row.result, row.error),
         )
-        return Ended(*rows[0].values()) if rows else None
+        return FinishedJob(*rows[0].values()) if rows else None
 
     async def put_off(self, job_id: UUID) -> None:
         """The callback failed: it is due again after a while, which grows."""
