@@ -400,7 +400,7 @@ async def test_what_the_handler_left_behind_ends_with_the_job(worker: Worker) ->
 
 
 async def test_a_dead_child_is_known_though_another_process_holds_its_line(worker: Worker) -> None:
-    with pytest.raises(ProcessDied, match="exited with code 5"):
+    with pytest.raises(ProcessDied, match="exit code 5"):
         await worker.call("fork_and_die")
     with contextlib.suppress(ProcessLookupError):  # it may have ended with its group
         os.kill(await worker.emitted(), signal.SIGKILL)

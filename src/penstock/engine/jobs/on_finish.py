@@ -1,4 +1,4 @@
-"""Finished jobs for on_finish callbacks, in a transaction that the app can write in."""
+"""Finished jobs for on_finish callbacks, in a transaction in which the app can write."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from penstock.engine.statements import Statements
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A finished job, as an app's on_finish gets it."""
+    """A finished job, as an app's on_finish receives it."""
 
     id: UUID
     kind: str
@@ -39,7 +39,7 @@ class OnFinish(Statements):
     async def take(
         self, kinds: Sequence[str], *, conn: Any, job_id: UUID | None = None
     ) -> FinishedJob | None:
-        """A finished job whose callback is due (`job_id`), taken with the transaction of `conn`."""
+        """Take, in the transaction of `conn`, a finished job whose callback is due (`job_id`)."""
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.take_on_finish($1, $2)",  # noqa: S608
             (list(kinds), job_id),
@@ -49,7 +49,7 @@ class OnFinish(Statements):
     async def hold(self, worker: int, row: OutcomeRow, *, conn: Any) -> FinishedJob | None:
         """The job as this outcome will leave it, locked until the transaction of `conn` ends.
 
-        None where the job goes on, or the attempt is not the worker's, or the job is locked.
+        None if the job goes on, the attempt is not the worker's, or the job is locked.
         """
         rows = await borrow(conn)(
             f"select {_COLUMNS} from penstock.preview_finish($1, $2, $3, $4, $5::text::jsonb,"  # noqa: S608
@@ -59,5 +59,5 @@ class OnFinish(Statements):
         return FinishedJob(*rows[0].values()) if rows else None
 
     async def put_off(self, job_id: UUID) -> None:
-        """The callback failed: it is due again after a while, which grows."""
+        """Note that the callback failed: it is due again after a delay, which grows."""
         await self._fetch("select penstock.postpone_on_finish($1)", (job_id,))

@@ -73,7 +73,7 @@ def _death(code: int | None, limit: int | None, refused: str) -> str:
     if code is None:
         return "is gone, with the fork server that made it; the next call starts another server"
     if code >= 0:
-        return f"exited with code {code} before the handler returned"
+        return f"exited with exit code {code} before the handler returned"
     # A real-time signal has only a number.
     name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
     if code == -signal.SIGKILL:
