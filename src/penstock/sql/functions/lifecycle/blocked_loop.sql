@@ -1,10 +1,11 @@
--- Event loops that stand still. A handler that calls something blocking in an `async def` stops the
--- loop of its worker, and with it every other job there: none of them can end, and all clocks run.
--- The worker's heartbeat, a thread of its own, reports that here while it lasts, with the attempt
--- that blocks; recover.sql releases the others without a failure when their time is over, and what
--- is left when the loop goes on gets the lost time back.
+-- Blocked event loops of workers. A handler that makes a blocking call in an `async def` blocks the
+-- event loop of its worker, and with it every other job there: none of them can finish, and their
+-- deadlines come nearer. The worker's heartbeat runs in its own thread. While the loop is blocked,
+-- the heartbeat reports that here, with the attempt that blocks. recover.sql releases the other
+-- attempts without a failure when they are past their deadlines. When the loop runs again, the
+-- deadlines of the attempts that are left are postponed by the lost time.
 
--- Loops that stand still now. A report that nobody renewed for a lease counts no more.
+-- Loops that are blocked now. A report expires when it is not renewed within the worker's lease.
 create or replace function penstock._blocked_loops(p_now timestamptz)
 returns table (worker_id bigint, began_at timestamptz, job_id uuid, attempt integer)
 language sql stable set search_path = pg_catalog, pg_temp
@@ -16,9 +17,10 @@ as $$
     and b.reported_at >= p_now - w.lease -- guard: renewed
 $$;
 
--- The worker's loop has stood still for so long; p_over: it goes on again. p_job: the attempt that
--- blocks it, if it was found. The same number may be reported again, also after an answer was lost:
--- a report that comes late does not open what is over. Returns what the worker still runs.
+-- Records that the worker's loop has been blocked for p_seconds. p_over: it runs again. p_job,
+-- p_attempt: the attempt that blocks it, if it was found. The same number may be reported again,
+-- also when the answer was lost: a late report does not reopen a block that is over. Returns the
+-- attempts that the worker still runs.
 create or replace function penstock.report_blocked_loop(
   p_worker bigint, p_number integer, p_seconds double precision, p_over boolean,
   p_job uuid default null, p_attempt integer default null, p_kind text default null,
@@ -43,8 +45,8 @@ begin
   where b.ended_at is null -- guard: once
   returning b.began_at into v_began;
   if found and p_over then
-    -- What a worker runs has used nothing of the time in which its loop was blocked, except the
-    -- attempt that blocked it: that used all of it.
+    -- The attempts of the worker could not use the time in which the loop was blocked. Only the
+    -- attempt that blocked the loop used all of it.
     update penstock.job j set
       deadline_at = j.deadline_at + (v_now - greatest(j.started_at, v_began)),
       timeout_at = j.timeout_at + (v_now - greatest(j.started_at, v_began)), updated_at = v_now
@@ -66,8 +68,9 @@ begin
 end
 $$;
 
--- The next attempt of a job that has blocked a loop for so long starts alone in its loop. Not for
--- a moment: on a busy machine many do that. Where the job is locked, the next report does it.
+-- Marks a job that has blocked a loop for long, so that its next attempt runs alone in its loop. A
+-- short block does not count: on a busy machine many jobs block for a moment. If the job is locked,
+-- the next report marks it.
 create or replace function penstock._mark_blocker(
   p_job uuid, p_attempt integer, p_seconds double precision
 ) returns void
@@ -87,8 +90,8 @@ create or replace function penstock.blocks_loops(p_job uuid) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select coalesce((select j.blocks from penstock.job j where j.id = p_job), false) $$;
 
--- Loops that stood still in that time, or those that one job blocked, the latest first; those that
--- still stand before all others.
+-- Lists blocks of the last p_within, or those that one job caused: loops that are blocked now
+-- first, then the latest.
 create or replace function penstock.list_blocked_loops(
   p_limit integer default 50, p_within interval default '1 day', p_job uuid default null
 ) returns setof jsonb
@@ -107,7 +110,7 @@ as $$
   order by n.worker_id is not null desc, b.began_at desc limit least(greatest(p_limit, 1), 1000)
 $$;
 
--- What is scraped: how many stand still now, and what was counted since the beginning.
+-- Metrics: how many loops are blocked now, and the totals by kind.
 create or replace function penstock._blocked_loop_gauges() returns jsonb
 language sql stable set search_path = pg_catalog, pg_temp
 as $$

@@ -1,12 +1,13 @@
--- What a function outside reports of jobs that were handed to it. Each item stands for itself:
---   accepted   it took effect          duplicate  this attempt has ended already
---   stale      an older attempt's      unknown    no such job
---   invalid    the token is wrong      busy       an app's transaction holds the account: again
+-- What an outside function reports about jobs that were dispatched to it. Each item has its own
+-- verdict:
+--   accepted   it took effect          duplicate  the attempt had settled already
+--   stale      of an older attempt     unknown    no such job
+--   invalid    the token is wrong      busy       an app's transaction locks the account: try again
 -- Outcomes that an item may give: succeeded, failed, retry, provisional and deferred, as a worker
--- says of a call that it waited for; and progress, by which the start goes on.
+-- reports them of a call; and progress, after which the attempt goes on.
 
--- A function outside may report that it is unavailable or busy, as it would to a call that waits
--- for it (p_effects, p_retry_afters: see circuit.sql). It may not report that an operator has to
+-- Settles callbacks. An outside function may report that it is unavailable or busy, as it would to
+-- a caller (p_effects, p_retry_afters: see circuit.sql). It may not report that an operator has to
 -- act, nor an address that workers connect to, nor frames.
 create or replace function penstock.resolve_callbacks(
   p_jobs uuid[], p_attempts integer[], p_tokens text[], p_outcomes text[],
@@ -23,7 +24,7 @@ declare
   v_effects_allowed text[] := '{opens, counts, pauses, none}';
   v_item record;
   v_verdict text;
-  -- Of the items that take effect, at their positions.
+  -- Of the items that take effect, at the index of the item.
   v_queues integer[] := array_fill(null::integer, array[cardinality(p_jobs)]);
   v_started timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_jobs)]);
   v_setting penstock.setting;
@@ -37,7 +38,8 @@ begin
   from unnest(p_effects, p_retry_afters, p_errors)
     with ordinality t (effect, retry_after, error, n);
   if p_wait is not null then
-    -- All at once and first: each item by itself would wait with the gates of those before it.
+    -- All at once and first: item by item, each would wait while the gates of the earlier ones are
+    -- locked.
     perform penstock._lock_slots(p_jobs, null, p_wait);
   end if;
   for v_item in
@@ -47,7 +49,7 @@ begin
       with ordinality t (id, attempt, token, outcome, result, error, units, usage, delay, stage,
         progress, effect, retry_after, n)
     left join penstock.job j on j.id = t.id
-    -- By queue: two arrays at once take the gates in the same order.
+    -- By queue, so that two concurrent calls lock the gates in the same order.
     order by j.queue_id, t.id, t.n
   loop
     job_id := v_item.id;
@@ -84,7 +86,7 @@ begin
       else penstock._why_stale(v_item.id, v_item.attempt) end;
     return next;
   end loop;
-  -- Circuits after all gates: a finish of the same queues takes them in that order.
+  -- Circuits after all gates: finish_jobs of the same queues locks them in that order.
   perform penstock._apply_outcomes_to_circuits(p_jobs, p_attempts, v_queues, v_started, p_outcomes, p_errors,
     p_effects, p_retry_afters, null, penstock.clock());
 end
@@ -104,8 +106,9 @@ as $$
     'unknown')
 $$;
 
--- A worker has handed a start over, and nobody took it: it ends as the worker says, unless a
--- callback was there first. By the token: it is no longer the worker's. Verdicts as in finish.sql.
+-- Settles an attempt that a worker handed over but no function accepted, as the worker reports,
+-- unless a callback came first. The token identifies the attempt: the worker does not own it any
+-- more. Verdicts as in finish.sql.
 create or replace function penstock.release_job(
   p_job uuid, p_attempt integer, p_token text, p_outcome text, p_error jsonb,
   p_delay interval default null, p_wait interval default null, p_effect text default null,
@@ -118,8 +121,8 @@ begin
     ('failed', 'cancelled', 'retry', 'provisional', 'deferred', 'snoozed', 'timed_out', 'stuck')
   then
     perform penstock._refuse(422, 'invalid_finish',
-      'what was handed over can be taken back as failed, cancelled, retry, provisional, deferred, '
-      'snoozed, timed_out or stuck, with its token', 'outcome');
+      'an attempt that was handed over can be released as failed, cancelled, retry, provisional, '
+      'deferred, snoozed, timed_out or stuck, with its token', 'outcome');
   end if;
   return (
     select s.verdict
@@ -130,7 +133,8 @@ begin
 end
 $$;
 
--- Of which kind a job is, live or kept: by that its callbacks' signatures are judged.
+-- The kind and queue of jobs, live or finished: the kind decides how signatures of callbacks are
+-- checked.
 create or replace function penstock.find_callbacks(p_jobs uuid[])
 returns table (job_id uuid, kind text, queue text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -144,7 +148,7 @@ as $$
   join penstock.queue q on q.id = coalesce(j.queue_id, f.queue_id)
 $$;
 
--- Whether a signed message is new; the transaction that sees it first keeps it.
+-- Records a signed message, and returns whether it is new: true for the first transaction only.
 create or replace function penstock.remember_callback(p_signature bytea) returns boolean
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$

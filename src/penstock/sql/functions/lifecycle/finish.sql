@@ -1,24 +1,25 @@
--- Ending starts: finished for good, or given back; with every slot they held.
+-- Settle attempts: the job is finished or queued again, and the slots that it held are freed.
 --
--- What a worker reports, what a callback brings and what upkeep finds all go through
--- _settle_jobs, so there is one place where a start ends and a slot is freed. Verdicts:
---   done    it took effect; `status` is where the job is now
+-- Reports of workers, callbacks and recovery all go through _settle_jobs, so that one function
+-- alone settles attempts and frees slots. Verdicts:
+--   done    it took effect; `status` is the new status of the job
 --   stale   the job or the attempt is no longer the caller's: nothing changed (L3)
---   busy    an app's open transaction holds the account: nothing changed, try again
--- Outcomes a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
--- again), provisional (a failure that may have been the provider's, see circuit.sql), deferred
--- (the provider's fault: free), snoozed (asked for: free), released (not begun or given back:
--- free), timed_out (a failure), stuck (a crash); from recover.sql also lost (a crash) and
--- lost_with_others (free: which of a dead worker's jobs killed it is not known).
+--   busy    an app's open transaction locks the account: nothing changed, try again
+-- Outcomes that a caller may give: succeeded, failed, cancelled, retry (a failure that may be tried
+-- again), provisional (a failure that the provider may have caused, see circuit.sql), deferred (the
+-- provider's fault: no failure), snoozed (the handler asked for it: no failure), released (not
+-- begun, or returned: no failure), timed_out (a failure), stuck (a crash); from recover.sql also
+-- lost (a crash) and lost_with_others (no failure: which of a dead worker's jobs killed it is not
+-- known).
 
--- Whether a start with this outcome ends the job, and as what.
+-- The final status of a job whose attempt has this outcome; null: the job is not finished.
 create or replace function penstock._final_status(
   p_outcome text, p_failures integer, p_max_attempts integer, p_crashes integer,
   p_recovery integer, p_cancel_requested boolean
 ) returns penstock.job_status
 language sql immutable parallel safe
 as $$
-  -- Each branch is of the type itself: a cast of text would keep this from being inlined.
+  -- Each branch is a literal of the enum: a cast of text would keep this from being inlined.
   select case
     when p_outcome = 'succeeded' then 'succeeded'::penstock.job_status
     when p_outcome = 'failed' then 'failed'::penstock.job_status
@@ -35,16 +36,18 @@ as $$
     end
 $$;
 
--- p_worker, p_callback: who must own the start; upkeep gives neither and is held by the attempt
--- it has read. p_delays: when to try again; null follows the queue's policy. p_accounts: whose
--- slots these starts hold, where the caller knows from the claim, which saves a look at each.
--- p_update_circuits: whether to see to the circuit; else the caller does, when it has ended all.
+-- Settles attempts. p_worker, p_callback: who must own the attempt; upkeep gives neither, and is
+-- fenced by the attempt number that it has read. p_delays: when to try again; null follows the
+-- queue's policy. p_accounts: the accounts whose slots these attempts hold, if the caller knows
+-- them from the claim; this saves reading the jobs. p_update_circuits: false if the caller updates
+-- the circuits after all attempts are settled.
 --
--- Nothing here waits for a job or an account: an app's transaction may hold either (it submitted
--- for the account, or asked to cancel the job) for as long as it likes, and one of them must not
--- stop everyone else. First all that simply end, which is nearly always all; then the rest, under
--- locks: what goes on, what someone held for a moment, and what holds a slot that its worker does
--- not know of because the limit is younger than the start.
+-- Nothing here waits for a job or an account: an app's transaction may lock either (it submitted
+-- for the account, or asked to cancel the job) for as long as it likes, and one such transaction
+-- must not block everyone else. Jobs that are finished and not locked come first: nearly always,
+-- these are all. Then come the others, under locks: jobs that go on, jobs that somebody locked for
+-- a moment, and jobs with a slot that the worker does not know of because the limit is younger than
+-- the attempt.
 create or replace function penstock._settle_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_delays interval[], p_accounts bigint[],
@@ -53,8 +56,8 @@ create or replace function penstock._settle_jobs(
   p_retry_afters interval[] default null, p_addresses text[] default null
 ) returns table (job_id uuid, verdict text, status penstock.job_status)
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- The finish goes by primary key whatever the statistics say: a partial index on running rows
-  -- once looked cheaper, read dead entries and took three times as long.
+  -- Use the primary key whatever the statistics say: a partial index on running rows once had lower
+  -- estimated costs, read dead entries and took three times as long.
   set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
   set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -85,8 +88,9 @@ begin
       select j.id from unnest(p_jobs, p_attempts) t (id, attempt)
       join penstock.job j on j.id = t.id
       where j.attempt = t.attempt and j.status in ('running', 'awaiting') -- guard: theirs
-        -- Not one whose account we do not have: it may be queued again before we look, and a claim
-        -- that has its account and the gate would wait for us, and we for the gate.
+        -- Not a job whose account we have not locked: it may be queued again before we lock it. A
+        -- claim that has locked its account and the gate would then wait for us, and we for the
+        -- gate.
         and ((j.slots_held < 2 and j.reserved = 0)
           or j.account_id = any (v_accounts)) -- guard: account locked
       order by j.id for update of j skip locked);
@@ -95,7 +99,7 @@ begin
     select g.* into v_requeued from penstock._requeue_jobs(p_worker, p_callback, p_jobs, p_attempts,
       p_outcomes, p_errors, p_delays, p_usages, p_effects, p_retry_afters, v_accounts, v_now,
       v_locked) g
-    -- Not called where all of them have ended.
+    -- Not called when all of them are finished.
     where coalesce(cardinality(v_finished.ids), 0) < cardinality(v_locked);
     v_settled.ids := v_settled.ids || v_finished.ids || v_requeued.ids;
     v_settled.attempts := v_settled.attempts || v_finished.attempts || v_requeued.attempts;
@@ -106,25 +110,25 @@ begin
     v_settled.accounts := v_settled.accounts || v_finished.accounts || v_requeued.accounts;
     v_all := cardinality(v_settled.ids) is not distinct from cardinality(p_jobs);
     if coalesce(cardinality(v_settled.ids), 0) = 0 then
-      -- Who is told that an end is there already forgets its result.
+      -- A worker that is told `stale` drops its result.
       perform penstock._await_standbys();
     end if;
-    -- Where all took effect, none is too late, and nobody's verdict has to be looked up: both take
-    -- the square of the number of jobs (20 ms for 250; 2026-11).
+    -- When all took effect, there is no late result and no verdict to look up: both take time that
+    -- grows with the square of the number of jobs (20 ms for 250; 2026-11).
     if not v_all then
-      -- A result that came too late is kept for people, and its cost can be seen: once for each
-      -- attempt that came out otherwise. Not what was reported twice, nor what was never started:
-      -- anyone may call back with a job and a token that he made up, and must not fill a table.
+      -- A late result is kept for people, with its cost: once for each attempt that had another
+      -- outcome. Repeated reports are not kept, nor reports of attempts that never started: anyone
+      -- may send a callback with an invented job and token, and must not fill a table.
       with late as materialized (
         select distinct on (t.id, t.attempt) t.id, t.attempt, t.outcome, t.result, t.error, t.usage
         from unnest(p_jobs, p_attempts, p_outcomes, p_results, p_errors, p_usages)
           t (id, attempt, outcome, result, error, usage)
         where t.outcome = 'succeeded' -- guard: a result
-          -- What took effect just now came out as reported; to know it spares a read of history.
+          -- These took effect just now, with the reported outcome; this saves a read of history.
           and not exists (
             select from unnest(v_settled.ids, v_settled.attempts) d (id, attempt)
             where d.id = t.id and d.attempt = t.attempt)
-          -- Nor is what is only locked over.
+          -- Nor attempts that still run and are only locked.
           and not exists (
             select from penstock.job j
             where j.id = t.id and j.attempt = t.attempt and j.status in ('running', 'awaiting'))
@@ -133,8 +137,8 @@ begin
         usage)
       select t.id, t.attempt, p_worker, v_now, t.outcome, t.result, t.error, t.usage
       from late t
-      -- By the primary key of each table: as a semi-join with the view, history was read from end
-      -- to end for every job (3.3 s for 250 jobs after 30,000; 2026-11).
+      -- By the primary key of each table: as a semi-join with the view, the whole history was read
+      -- for every job (3.3 s for 250 jobs after 30,000; 2026-11).
       cross join lateral (
         select from penstock.attempts s
         where s.job_id = t.id and s.attempt = t.attempt
@@ -175,7 +179,7 @@ begin
 end
 $$;
 
--- Starts that end while their job goes on: back to scheduled, or to queued when due at once.
+-- Settles attempts whose jobs are not finished: the jobs are scheduled, or queued if due at once.
 create or replace function penstock._requeue_jobs(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_errors jsonb[], p_delays interval[], p_usages jsonb[], p_effects text[],
@@ -205,12 +209,12 @@ begin
         when t.outcome in ('retry', 'timed_out', 'provisional')
           then penstock._backoff(q.backoff, q.backoff_delay, q.backoff_max, j.failures + 1)
         when t.outcome in ('stuck', 'lost') then penstock._recovery_wait(j.crashes + 1)
-        -- Who is always asked to wait lets others go first, from the fourth time on.
+        -- From the fourth time on, a job that the provider asks to wait lets others go first.
         when t.effect = 'pauses' then case when j.deferrals < 3
           then interval '0' else penstock._probe_wait('pauses', 0, t.retry_after)
             + make_interval(secs => 2 ^ least(j.deferrals, 12)) end
-        -- Free of charge: 1, 2, 4 ... 60 s, or what the provider asked for; unless an open circuit
-        -- holds it anyway.
+        -- No failure: 1, 2, 4 ... 60 s, or the wait that the provider asked for; no wait while an
+        -- open circuit stops the queue anyway.
         when t.outcome = 'deferred' and c.state <> 'open'
           then penstock._probe_wait(null, j.deferrals,
             case t.effect when 'opens' then t.retry_after end)
@@ -242,7 +246,8 @@ begin
     update penstock.job j set
       status = case when h.run_at <= p_now and not h.deferred_probe then 'queued'::penstock.job_status
         else 'scheduled'::penstock.job_status end,
-      -- A probe that failed lets others try, longer each time; who comes back frees it (_release_deferred_probes).
+      -- A failed probe lets other jobs try first, for longer each time. When none is left to try,
+      -- _release_deferred_probes ends its wait.
       run_at = case when h.deferred_probe then greatest(h.run_at, p_now + h.probe_wait
           + make_interval(secs => 2 ^ least(h.deferrals, 12))) else h.run_at end,
       deferred_probe = h.deferred_probe, failures = h.failures, deferrals = h.deferrals, crashes = h.crashes,
@@ -287,9 +292,9 @@ begin
 end
 $$;
 
--- What a worker reports of its starts. Safe to repeat: what took effect before is stale now.
--- p_wait: for what was busy before; how long to wait for each account. p_effects, p_retry_afters,
--- p_addresses: what a failure means for the circuit, see circuit.sql.
+-- Settles attempts as their worker reports. Safe to repeat: a report that took effect before is
+-- stale now. p_wait: how long to wait for each account, for attempts that were busy before.
+-- p_effects, p_retry_afters, p_addresses: what a failure means for the circuit, see circuit.sql.
 create or replace function penstock.finish_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[] default null, p_errors jsonb[] default null,

@@ -1,13 +1,13 @@
--- The only insert into finished. Two functions call it: _settle_jobs for attempts that finish their
--- job, _finish_waiting for jobs that are cancelled or fail while they wait.
+-- The only insert into `finished`. Two functions call it: _settle_jobs for attempts that finish
+-- their job, and _finish_waiting for jobs that are cancelled or fail before they start.
 
--- Moves jobs whose outcome is final from job to finished, and returns what they held. p_worker,
--- p_callback: who must own the attempt, as in finish.sql; nobody owns a job that waits. p_from: the
--- states that the jobs may have. p_accounts: accounts that the caller has locked. p_locked: jobs
--- that the caller has locked, and no others are moved; null: those that nobody has locked. A row
--- that someone changes or locks says so in xmax, at no cost (to lock each beforehand took 2 us a
--- job, a tenth of claim and finish; 2026-11). xmax = xmin is the claim that locked and then started
--- it, long committed.
+-- Moves jobs whose outcome is final from `job` to `finished`, and returns the slots that they held.
+-- p_worker, p_callback: who must own the attempt, as in finish.sql; a queued or scheduled job has
+-- no owner. p_from: the states that the jobs may have. p_accounts: accounts that the caller has
+-- locked. p_locked: jobs that the caller has locked, and no others are moved; null: jobs that
+-- nobody has locked. The row's xmax shows whether somebody changes or locks it, at no cost (to lock
+-- each beforehand took 2 us a job, a tenth of claim and finish; 2026-11). xmax = xmin is the claim
+-- that locked and then started the job, long committed.
 create or replace function penstock._move_to_finished(
   p_worker bigint, p_callback bytea, p_jobs uuid[], p_attempts integer[], p_outcomes text[],
   p_results jsonb[], p_errors jsonb[], p_usages jsonb[], p_units bigint[], p_accounts bigint[],
@@ -74,7 +74,7 @@ begin
     array_agg(e.id) filter (where e.reserved > 0),
     array_agg(e.account_id) filter (where e.reserved > 0),
     array_agg(e.reserved) filter (where e.reserved > 0),
-    -- What a waiting job's last attempt had delivered is paid for, too.
+    -- The units that the last attempt of a waiting job delivered are charged, too.
     array_agg(penstock._charged(e.final, e.reserved, e.units_total, e.delivered))
       filter (where e.reserved > 0)
   into ids, attempts, statuses, queues, started, gates, accounts, v_priced, v_payers, v_reserved,
@@ -84,7 +84,7 @@ begin
     perform penstock._resolve(v_priced, v_payers, v_reserved, v_charged);
   end if;
   if ids is not null then
-    -- Most installations have no such kind: they pay one look at a small table.
+    -- Most installations have no such kind: they pay one read of a small table.
     if exists (select from penstock.kind k where k.has_on_finish) then
       insert into penstock.pending_on_finish (job_id, kind_id, next_at)
       select f.id, f.kind_id, p_now

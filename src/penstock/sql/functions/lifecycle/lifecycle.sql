@@ -1,5 +1,5 @@
 -- The life of a job. Its status is set here and in insert.sql, claim.sql, finish.sql, finished.sql
--- and recover.sql; nowhere else.
+-- and recover.sql, nowhere else.
 --
 --   submit_many              claim_jobs               finish_jobs, resolve_callbacks
 --  ------------->  queued  ------------->  running  ---------------------------------> succeeded
@@ -16,29 +16,33 @@
 --   |    v             v
 --   |   cancel_job --------------------------------------------------------------> cancelled
 --   |   expire_jobs ------------------------------------------------------------->  failed
---   cancel_job of a running or awaiting job only asks: finish_jobs or recover_jobs ends it.
+--   cancel_job of a running or awaiting job only requests it: finish_jobs or recover_jobs cancels.
 --   retry_job of a finished job submits a new one (retry_of) and leaves the old one as it is.
 --
--- Invariants. Code and tests cite these by number; penstock.check() looks for a breach of each.
---   L1  A job is live (in job) or finished (in finished), never both; finished never moves again.
---   L2  A running job has a worker, an awaiting one a callback; both have a deadline.
---   L3  attempt counts starts and only grows. It is the fence: a write by a worker or a callback
---       names job, attempt, and worker or token, and changes nothing unless all match a job that
---       still runs or awaits. What comes too late is kept aside in orphan.
---   L4  Every ended start has one row in the view attempts, every start at most one.
---   L5  A queue with a limit counts what runs in gate.running, a limited account in
---       account.running; both equal the live jobs that hold such a slot (job.holds), and no start
---       takes one beyond the limit. An awaiting job keeps its slots.
---   L6  A lane's waiting and head are those of its queued jobs; while jobs wait in it, it is open
---       exactly when the account has a free slot, except that the claim of another queue may have
---       filled the account since: then the next claim that meets the lane closes it.
---   L7  failures < max_attempts while a job lives: there is no limbo.
+-- Invariants. Code and tests cite these by number; penstock.check() searches for violations of
+-- each.
+--   L1  A job is live (in job) or finished (in finished), never both. A finished job never changes
+--       its status again.
+--   L2  A running job has a worker, an awaiting job has a callback; both have a deadline.
+--   L3  job.attempt counts attempts and only grows. It is the fence: a write by a worker or a
+--       callback names job, attempt, and worker or token, and changes nothing unless all match a
+--       job that is still running or awaiting. A result that comes too late is kept in late_result.
+--   L4  Every settled attempt has one row in the view attempts, every attempt at most one.
+--   L5  A queue with a limit counts its running and awaiting jobs in gate.running, a limited
+--       account counts them in account.running. Both equal the live jobs that hold such a slot
+--       (job.slots_held), and no claim takes a slot beyond the limit. An awaiting job keeps its
+--       slots.
+--   L6  A lane's waiting and head are those of its queued jobs. While jobs wait in it, it is open
+--       exactly when the account has a free slot, with one exception: the claim of another queue
+--       may have filled the account since. Then the next claim that reads the lane closes it.
+--   L7  failures < max_attempts while a job is live: no job is out of attempts and yet not
+--       finished.
 --   L8  One live job per (kind, account, dedupe key).
 --
--- Locks, in this order, ids ascending: account, lane, job, gate. claim_jobs alone begins with the
--- gate, and after it takes only what it need not wait for. What upkeep and workers do (finish,
--- recover, stage, expire) skips accounts that are locked, because an app's own transaction may
--- hold one for as long as it likes after a submit. What an app calls never takes a gate.
+-- Locks, in this order, ids ascending: account, lane, job, gate. Only claim_jobs begins with the
+-- gate, and after it takes only locks that it need not wait for. Upkeep and workers (finish,
+-- recover, stage, expire) skip accounts that are locked, because an app's own transaction may keep
+-- one locked for as long as it likes after a submit. Functions that an app calls never lock a gate.
 
 -- The order of claims as one number. Microseconds since 2020 fit in 50 bits until 2055.
 -- strict: priority, then arrival.  aging: arrival, each priority point worth one step of waiting.
@@ -54,7 +58,7 @@ as $$
         else p_priority::bigint * 1125899906842624 end
 $$;
 
--- The wait before start number p_failures + 1. In seconds: a day doubled 27 times is no interval.
+-- The delay after failure number p_failures. In seconds: a day doubled 27 times is no interval.
 create or replace function penstock._backoff(
   p_policy text, p_delay interval, p_max interval, p_failures integer
 ) returns interval
@@ -67,7 +71,7 @@ as $$
       else 2 ^ least(p_failures - 1, 30) end))
 $$;
 
--- The wait before recovery number p_crashes: 0 s, 10 s, then 60 s.
+-- The delay after crash number p_crashes: 0 s, 10 s, then 60 s.
 create or replace function penstock._recovery_wait(p_crashes integer) returns interval
 language sql immutable parallel safe
 as $$
@@ -75,15 +79,15 @@ as $$
     else interval '60 seconds' end
 $$;
 
--- Finishes jobs that wait and returns their ids. p_outcome: 'failed', 'cancelled', or 'retry' for
--- jobs that are out of attempts. p_error: null keeps the error of each job. p_accounts: accounts
--- that the caller has locked; a job that waits in the lane of another account is left alone. The
--- caller of several jobs has locked them, in order.
+-- Finishes queued and scheduled jobs and returns their ids. p_outcome: 'failed', 'cancelled', or
+-- 'retry' for jobs that are out of attempts. p_error: null keeps the error of each job. p_accounts:
+-- accounts that the caller has locked; a job in the lane of another account is left alone. A caller
+-- that finishes several jobs has locked them, in order.
 create or replace function penstock._finish_waiting(
   p_jobs uuid[], p_outcome text, p_error jsonb, p_accounts bigint[]
 ) returns setof uuid
 language plpgsql set search_path = pg_catalog, pg_temp
-  -- Planned for these jobs: a plan that was made for few may read all that came since.
+  -- Plan for these jobs: a plan that was made for few jobs may read all that were added since.
   set enable_seqscan = off set plan_cache_mode = force_custom_plan set jit = off
 as $$
 declare
@@ -114,8 +118,8 @@ begin
 end
 $$;
 
--- Asks running and awaiting jobs to end, and returns their ids. Their workers receive a NOTIFY, or
--- poll.
+-- Requests the cancellation of running and awaiting jobs, and returns their ids. Their workers
+-- receive a NOTIFY, or poll.
 create or replace function penstock._request_cancel(p_jobs uuid[]) returns setof uuid
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -130,7 +134,8 @@ as $$
   select a.id from asked a cross join lateral pg_notify('penstock_cancel', a.id::text)
 $$;
 
--- Cancels a job that waits; asks a running or awaiting one to end. A finished one is left alone.
+-- Cancels a queued or scheduled job; requests the cancellation of a running or awaiting one. A
+-- finished job is left alone.
 create or replace function penstock.cancel_job(id uuid) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
   set enable_seqscan = off set jit = off
@@ -140,15 +145,16 @@ declare
   v_error jsonb := '{"class": "cancelled", "message": "cancelled while it waited",
                      "retryable": false}';
 begin
-  -- Several rounds: the job may be claimed, end, or change lanes between look and act.
+  -- Several rounds: between read and write the job may be claimed, finish or change lanes.
   for v_round in 1 .. 10 loop
     select * into v_job from penstock.job j where j.id = cancel_job.id;
     if not found then
       perform penstock._await_standbys();
       return penstock.read_job(cancel_job.id);
     end if;
-    -- The account first, also of a running job: while we wait for that job it may be given back,
-    -- and we would hold a queued job that a claim, which has its account, wants to start.
+    -- Lock the account first, also for a running job: while we wait for that job, it may be
+    -- released. We would then lock a queued job that a claim, which has locked its account, wants
+    -- to start.
     perform a.id from penstock.account a -- guard: account locked
     where a.id = case when v_job.lane >= 0 or v_job.reserved > 0 then v_job.account_id end
     for no key update;
@@ -168,7 +174,7 @@ begin
 end
 $$;
 
--- Locks an account unless somebody else has it; whether we have it now.
+-- Locks an account unless another transaction has locked it; returns whether it is locked by us.
 create or replace function penstock._try_lock_account(p_account bigint) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -180,8 +186,8 @@ end
 $$;
 
 -- Moves due jobs of a queue from scheduled to queued, at most p_limit, or p_job alone. Their rank
--- was fixed when they were submitted, from the moment they would be due. Jobs of an account that
--- somebody holds are passed over before they count, or they would fill every pass.
+-- was fixed at the submit, from the time at which they are due. Jobs of locked accounts are skipped
+-- before they count towards p_limit, or they would fill every pass.
 create or replace function penstock.stage_due_jobs(
   p_queue integer, p_limit integer default 1000, p_job uuid default null
 ) returns integer
@@ -191,8 +197,8 @@ declare
   v_now timestamptz := penstock.clock();
   v_staged record;
 begin
-  -- The account's row before the job's, both only where nobody has them: a claim that has the
-  -- account may want to start the job, and would wait for us.
+  -- Lock the account's row before the job's, both only if they are not locked: a claim that has
+  -- locked the account may want to start the job, and would wait for us.
   with due as materialized (
     select j.id from penstock.job j
     where j.queue_id = p_queue and (p_job is null or j.id = p_job)
@@ -222,7 +228,7 @@ begin
 end
 $$;
 
--- Fails jobs of a queue that have not begun by the moment their caller set, at most p_limit.
+-- Fails jobs of a queue that have not started before their `expires_at`, at most p_limit.
 create or replace function penstock.expire_jobs(p_queue integer, p_limit integer default 1000)
 returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -245,8 +251,9 @@ begin
 end
 $$;
 
--- A start goes on outside: the worker is free, the slots stay taken until the callback comes, the
--- time is over or someone cancels. Recorded before the call goes out: no answer can be too early.
+-- Records that attempts continue in an outside function: the worker is free, and the slots stay
+-- taken until the callback comes, the deadline passes or somebody cancels. Workers call this before
+-- they send the request, so that no callback can come too early.
 create or replace function penstock.hand_over_jobs(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_tokens text[]
 ) returns table (job_id uuid, verdict text)
@@ -260,7 +267,7 @@ begin
   then
     perform penstock._refuse(422, 'invalid_token', 'a token needs 16 characters or more', 'token');
   end if;
-  -- As a finish, it does not wait for an app that has asked to cancel one of them: busy.
+  -- Like finish_jobs, this does not wait for an app that has asked to cancel one of them: busy.
   return query
   with locked as materialized (
     select j.id, t.token from unnest(p_jobs, p_attempts, p_tokens) t (id, attempt, token)

@@ -1,8 +1,8 @@
--- What a start says while it runs: stage, progress, chunks, kept steps. Each write is fenced as a
--- finish is (L3) and pushes the moment at which upkeep would call the start stuck; none of them
--- waits for a row that somebody else holds. Verdicts as in finish.sql: done, stale, busy.
+-- What an attempt reports while it runs: stage, progress, chunks, kept steps. Each write is fenced
+-- like finish_jobs (L3) and postpones the time at which upkeep takes the attempt for stuck. None of
+-- them waits for a locked row. Verdicts as in finish.sql: done, stale, busy.
 
--- When upkeep steps in, for an attempt that gave a sign of life now. A worker has five seconds to
+-- The deadline at which upkeep recovers an attempt that reports now. A worker has five seconds to
 -- report a timeout itself.
 create or replace function penstock._deadline(
   p_status penstock.job_status, p_timeout_at timestamptz, p_stuck_after interval,
@@ -14,9 +14,9 @@ as $$
     else interval '0' end, p_now + p_stuck_after)
 $$;
 
--- The latest stage and progress of any number of attempts: those of a worker, or those of functions
--- outside that have these hashes of their tokens (p_callbacks). Null leaves a field as it is; a
--- stage '' says that there is none now. `cancel` tells that the job is asked to end.
+-- Records the latest stage and progress of attempts: those of a worker, or those of outside
+-- functions whose tokens have these hashes (p_callbacks). Null leaves a field as it is; the stage
+-- '' removes the stage. `cancel`: the cancellation of the job is requested.
 create or replace function penstock.report_progress(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_stages text[], p_labels text[],
   p_progress jsonb[], p_units bigint[] default null, p_callbacks bytea[] default null
@@ -67,7 +67,7 @@ begin
 end
 $$;
 
--- Keeps the result of a step for later starts of the job; what was kept first stays.
+-- Keeps the result of a step for later attempts of the job; the first result stays.
 create or replace function penstock.keep_step(
   p_worker bigint, p_job uuid, p_attempt integer, p_name text, p_result jsonb
 ) returns text
@@ -96,8 +96,8 @@ returns table (name text, result jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 as $$ select s.name, s.result from penstock.step s where s.job_id = p_job $$;
 
--- Appends what starts emit. Safe to repeat: a number that is there stays as it is. Without a lock:
--- a chunk names its attempt, so one that comes late stands among those of its own start.
+-- Appends chunks of running attempts. Safe to repeat: an existing number stays as it is. Needs no
+-- lock: a chunk names its attempt, so a late chunk is stored among those of its own attempt.
 create or replace function penstock.append_chunks(
   p_worker bigint, p_jobs uuid[], p_attempts integer[], p_seqs integer[], p_data jsonb[]
 ) returns integer
@@ -119,7 +119,8 @@ begin
 end
 $$;
 
--- What the starts of a job emitted, after a place in the stream; the last start's in the end.
+-- The chunks of all attempts of a job after a position in the stream, the last attempt's at the
+-- end.
 create or replace function penstock.read_chunks(
   p_job uuid, p_attempt integer default 0, p_seq integer default 0, p_limit integer default 1000
 ) returns table (attempt integer, seq integer, data jsonb)
@@ -131,7 +132,7 @@ as $$
   order by c.attempt, c.seq limit p_limit
 $$;
 
--- Which starts of a worker are asked to end.
+-- The attempts of a worker whose cancellation is requested.
 create or replace function penstock.read_cancels(p_worker bigint)
 returns table (job_id uuid, attempt integer)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -140,8 +141,9 @@ as $$
   where j.cancel_requested_at is not null and j.worker_id = p_worker
 $$;
 
--- What the database takes a worker to be running for longer than a moment. A claim whose answer was
--- lost on the way leaves starts that their worker does not know of: it looks, and gives them back.
+-- The attempts that a worker has been running for longer than p_older, according to the database. A
+-- claim whose answer was lost leaves attempts that their worker does not know of: the worker
+-- compares them with its own and releases the others.
 create or replace function penstock.read_running_attempts(p_worker bigint, p_older interval)
 returns table (job_id uuid, attempt integer, slot_account bigint)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -152,7 +154,8 @@ as $$
     and j.started_at < penstock.clock() - p_older -- guard: older
 $$;
 
--- A suspect begins, as the only suspect its worker runs: if that worker dies now, it is charged.
+-- Marks a suspect as the only suspect that its worker runs: if that worker dies now, the crash
+-- counts for this job. Returns false if the worker runs another one.
 create or replace function penstock.mark_only_suspect(p_worker bigint, p_job uuid, p_attempt integer)
 returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -162,8 +165,9 @@ declare
   v_worker_is_locked boolean := not pg_try_advisory_xact_lock(
     1886413175, (p_worker & 2147483647)::integer);
 begin
-  -- Two of its attempts may ask at the same moment: the other one asks again. Not by the worker's
-  -- row, which its heartbeat and upkeep want; and the job only if nobody has locked it.
+  -- Two attempts of the worker may ask at the same moment: the second one asks again later. The
+  -- worker's row is not locked for that, because its heartbeat and upkeep need it; the job's row
+  -- only if it is not locked.
   if v_worker_is_locked -- guard: one by one
     or exists (
       select from penstock.job j

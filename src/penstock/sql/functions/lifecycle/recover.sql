@@ -1,19 +1,22 @@
--- What upkeep does about starts that nobody ends: workers lost, time over, no progress, a cancel
--- nobody heard. It reads an attempt and settles that attempt; a living worker that ends its job
--- first wins, and two recoveries at once do not count twice (L3).
+-- Recovery: settle attempts that no worker settles, because the worker is lost, the time is over,
+-- there is no progress, or a cancellation was not noticed. Recovery reads an attempt and settles
+-- it. If a live worker settles it first, that outcome stands; two recoveries at once do not count
+-- twice (L3).
 --
--- Budgets: time over is a failure; stuck, and lost alone, is a crash, and after queue.recovery of
--- them the next ends the job with stuck_exhausted. A worker that dies with several jobs gives them
--- back free of charge; but a job that this happened to twice is a suspect: it runs as the only
--- suspect of its worker, and is charged as if it had been alone.
+-- Budgets: a timeout is a failure. An attempt that is stuck, or was lost alone, is a crash; after
+-- queue.recovery of them the next one fails the job with stuck_exhausted. The jobs of a worker that
+-- dies with several are released without a failure. But a job to which this happened twice is a
+-- suspect: it runs as the only suspect of its worker, and a loss counts as if it had been alone.
 --
--- While a handler blocks the event loop of its worker (blocked_loop.sql), the others there are
--- released without a failure when their time is over, and all of them after 30 seconds: a loop that
--- stands for ever must not keep them for ever. The one that blocks is over its time like any other.
--- Where none was found that blocks, each of them may be it, as among a dead worker's jobs.
+-- While a handler blocks the event loop of its worker (blocked_loop.sql), the other attempts there
+-- are released without a failure when they are past their deadlines, and all of them after 30
+-- seconds: a loop that is blocked for ever must not keep them for ever. The attempt that blocks has
+-- its deadline like any other. If the blocking attempt is not known, each of them may be it, as
+-- among the jobs of a dead worker.
 
--- Whether a worker that says it holds advisory locks holds none any more: dead, in milliseconds.
--- The keys of two sessions are shared, so that the loss of one of them means nothing.
+-- Workers that should hold advisory locks but hold none: they are dead, which shows in
+-- milliseconds. Two sessions of a worker share its lock, so that the loss of one of them means
+-- nothing.
 create or replace function penstock._unlocked_workers() returns bigint[]
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -38,7 +41,7 @@ begin
     where s.cleared_at is null
       and s.lost_at is null and s.stopped_at is null -- guard: once
       and (s.beat_at + s.lease < p_now or s.id = any (v_unlocked)) -- guard: lease over
-    -- One that beats at this moment is not silent.
+    -- A worker whose row is locked sends a heartbeat at this moment.
     for no key update skip locked));
   update penstock.worker w set lost_jobs = (
     select count(*) from penstock.job j where j.deadline_at is not null and j.worker_id = w.id)
@@ -48,7 +51,7 @@ begin
 end
 $$;
 
--- Whether there is a worker to be given up, for who may not judge yet.
+-- Whether a lease has expired, for an upkeep that may not expire leases yet.
 create or replace function penstock.any_lease_expired() returns boolean
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -58,8 +61,8 @@ as $$
       and (w.beat_at + w.lease < penstock.clock() or w.id = any (penstock._unlocked_workers())))
 $$;
 
--- Jobs of an account that somebody holds are passed over before they count, or they would fill
--- every pass.
+-- Attempts to settle, with their outcomes. Jobs of locked accounts are skipped before they count
+-- towards p_limit, or they would fill every pass.
 create or replace function penstock._recoverable(p_now timestamptz, p_limit integer)
 returns table (id uuid, attempt integer, outcome text, error jsonb)
 language sql volatile set search_path = pg_catalog, pg_temp
@@ -74,7 +77,7 @@ as $$
     from penstock.job j
     where j.cancel_requested_at is not null -- guard: cancel asked
       and (j.status = 'awaiting' -- guard: grace
-        -- Its worker had time enough to stop it in good order.
+        -- Its worker had enough time to stop it cleanly.
         or (j.status = 'running' and j.cancel_requested_at <= p_now - interval '10 seconds'))
     union all
     select j.id, j.attempt, j.slots_held, j.reserved, j.account_id,
@@ -124,8 +127,8 @@ as $$
   limit p_limit
 $$;
 
--- Jobs whose last failure may have been the provider's, and whose minute is over: no circuit has
--- opened, so it was theirs.
+-- Fails jobs whose last failure may have been the provider's, when their minute is over: no circuit
+-- has opened, so it was the job's own failure.
 create or replace function penstock._fail_pending(p_now timestamptz, p_limit integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp
 as $$
@@ -144,7 +147,7 @@ begin
 end
 $$;
 
--- A ramp that nobody climbs any more, and in which nothing was refused for a minute, is over.
+-- Closes circuits that are ramping, when no job was refused for a minute and none starts any more.
 create or replace function penstock._close_ramps(p_now timestamptz) returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 as $$
@@ -158,10 +161,11 @@ as $$
   join penstock.queue q on q.id = s.queue_id
 $$;
 
--- One bounded pass; returns what it did. `busy` ones come again in the next pass.
--- p_grace: do nothing in a session younger than this. A server that has just come back has lost
--- every lock, and workers that live need a moment to return, to beat and to tell what they ended.
--- p_alone: do nothing while somebody else is at it. p_judge: whether to give up silent workers.
+-- Runs one bounded pass of recovery and returns what it did. The next pass tries `busy` jobs again.
+-- p_grace: do nothing in a session younger than this. A restarted server has lost every lock, and
+-- live workers need a moment to reconnect, to send a heartbeat and to report finished attempts.
+-- p_alone: do nothing while another pass runs. p_judge: whether to expire the leases of silent
+-- workers.
 create or replace function penstock.recover_jobs(
   p_limit integer default 500, p_grace interval default '0', p_alone boolean default false,
   p_judge boolean default true
@@ -182,7 +186,7 @@ begin
   if p_judge then
     perform penstock._expire_leases(v_now);
   end if;
-  -- A job may be due twice over (lost, and past its deadline): the first reason counts.
+  -- A job may be due for two reasons (lost, and past its deadline): the first one counts.
   select array_agg(r.id) as ids, array_agg(r.attempt) as attempts,
     array_agg(r.outcome) as outcomes, array_agg(r.error) as errors
   into v_found
@@ -192,7 +196,7 @@ begin
     order by f.id, f.o
   ) r;
   if v_found.ids is not null then
-    -- Before it can be started again.
+    -- Before the job can start again.
     perform penstock._mark_blocker(b.job_id, b.attempt,
       extract(epoch from v_now - b.began_at)::double precision)
     from penstock._blocked_loops(v_now) b where b.job_id is not null;
@@ -202,18 +206,19 @@ begin
                                v_found.errors, null, null) s
     join unnest(v_found.ids, v_found.outcomes) u (id, outcome) on u.id = s.job_id;
   end if;
-  -- What somebody held when its circuit opened: first this, then the minute of the others is over.
+  -- Failures of jobs that were locked when the circuit opened. This comes before _fail_pending,
+  -- which would fail such jobs.
   perform penstock._uncount_failures(c.queue_id, c.changed_at, v_now, null)
   from penstock.circuit c
   where c.state = 'open' and penstock._is_outage(c.class);
   perform penstock._fail_pending(v_now, p_limit);
   perform penstock._close_ramps(v_now);
-  -- Claims do this too; but of a queue that is stopped nothing is claimed.
+  -- Claims do this too, but nothing is claimed from a queue that is stopped.
   perform penstock.expire_jobs(q.id) from penstock.queue q
   where exists (
     select from penstock.job j where j.queue_id = q.id and j.expires_at <= v_now
       and j.status in ('scheduled', 'queued'));
-  -- Only after a while: a claim that began before its worker was given up may commit after it.
+  -- Only after a while: a claim that began before the worker was lost may commit afterwards.
   update penstock.worker w set cleared_at = v_now
   where w.cleared_at is null
     and coalesce(w.lost_at, w.stopped_at) < v_now - interval '10 minutes' -- guard: after a while

@@ -1,5 +1,6 @@
--- Asked by a person. A finished job is never revived: retrying makes a new one that says so, so
--- history stays what happened and the new one has its own budget.
+-- Retries a job because a person asks for it. A finished job is never started again: the retry is a
+-- new job that refers to the old one (retry_of). So the history stays true and the new job has its
+-- own budget of attempts.
 create or replace function penstock.retry_job(id uuid) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -11,7 +12,7 @@ begin
   update penstock.job j set run_at = penstock.clock(), updated_at = penstock.clock(),
     version = version + 1, failure_pending = false, deferred_probe = false,
     provisional_at = null,
-    -- One that was delayed by days has the rank of that day.
+    -- The rank of a job that was delayed by days is that of the later day.
     rank = least(j.rank,
       penstock._rank(q.ordering, j.priority, q.aging_step, penstock.clock(), 0))
   from penstock.queue q
@@ -23,7 +24,7 @@ begin
     return penstock.read_job(retry_job.id) || '{"deduplicated": false}';
   end if;
 
-  -- Locked: of two clicks the second sees what the first has made.
+  -- Locked, so that the second of two clicks sees the job that the first has submitted.
   select * into v_old from penstock.finished f
   where f.id = retry_job.id for no key update; -- guard: one click
   if not found then
@@ -46,10 +47,11 @@ begin
     case when v_old.priority_given then array[v_old.priority] end,
     p_max_attempts => array[v_old.max_attempts], p_timeouts => array[v_old.timeout],
     p_metadata => array[v_old.metadata],
-    -- At the price it had: a share of a request, or what its caller said, is in no declaration.
+    -- At its old price: a share of a request, or a price that the caller gave, is in no
+    -- declaration.
     p_prices => array[v_old.reserved],
     p_retry_of => v_old.id,
-    -- Who wanted to be told of the old one's end is told of the new one's.
+    -- The webhook of the old job also receives the outcome of the new one.
     p_webhook_urls => array[(
       select d.url from penstock.delivery d where d.job_id = v_old.id and not d.trusted limit 1
     )]) s;

@@ -1,7 +1,7 @@
--- A start that has given no sign of life for the queue's stale_after: said to whoever waits for it,
--- long before upkeep steps in (stuck_after), and no longer said when it moves on.
+-- Stale attempts: running attempts without progress for the queue's `stale_after`. The client is
+-- notified long before recovery begins (`stuck_after`), and again when the attempt makes progress.
 
--- A length of time as people say it.
+-- A length of time in words.
 create or replace function penstock._time_words(p_length interval) returns text
 language sql immutable
 as $$
@@ -11,7 +11,7 @@ as $$
   from (select date_part('epoch', p_length) as seconds) s
 $$;
 
--- Null: not stale. `since` is its last sign of life.
+-- Why a job is stale, for its JSON; null: not stale. `since`: its last progress.
 create or replace function penstock._staleness(p_job penstock.job) returns jsonb
 language sql stable set search_path = pg_catalog, pg_temp
 as $$
@@ -20,8 +20,8 @@ as $$
       case when p_job.status = 'awaiting'
         then 'The service that works on this has not answered for %s.%s '
         else 'This takes longer than usual: there has been no news for %s.%s ' end
-      || 'Nothing is lost: what was handed in is kept, and if it does not go on, that is noticed '
-      'and dealt with without your doing.',
+      || 'Nothing is lost: your request is stored. If the work does not continue, this is detected '
+      'and handled automatically.',
       penstock._time_words(s.now - s.since),
       ' It was last at: ' || nullif(p_job.stage_label, '') || '.'))
   from (

@@ -1,7 +1,8 @@
--- Workers and their leases. A lease belongs to the worker, not to each job: one row, one beat.
--- A worker once given up for lost stays lost: it drops what it runs and registers again.
+-- Workers and their leases. A lease belongs to the worker, not to each job: one heartbeat updates
+-- one row. A worker that was marked as lost stays lost: it drops its attempts and registers again.
 
--- p_queues, p_kinds: whose jobs it claims and has handlers for; null: any.
+-- Registers a worker and returns its id. p_queues, p_kinds: the queues it claims from and the kinds
+-- it has handlers for; null: all.
 create or replace function penstock.register_worker(
   p_name text, p_lease interval default '15 seconds', p_queues text[] default null,
   p_kinds text[] default null
@@ -19,7 +20,7 @@ begin
     perform penstock._refuse(422, 'invalid_worker',
       'the lease must be more than 0 and at most ten years', 'lease');
   end if;
-  -- Random: no worker of an earlier life, or of a database restored from a backup, shares it.
+  -- Random, so that no earlier process, and none before a restore from a backup, has the same id.
   insert into penstock.worker (id, name, lease, started_at, beat_at, queues, kinds)
   values (('x' || left(replace(gen_random_uuid()::text, '-', ''), 15))::bit(60)::bigint,
     p_name, p_lease, penstock.clock(), penstock.clock(), p_queues, p_kinds)
@@ -28,9 +29,10 @@ begin
 end
 $$;
 
--- True: the lease goes on. False: it was lost, and so is everything the worker runs.
--- p_accepting: queues of which it would take one more job now. How long it has been so is kept from
--- beat to beat; after a gap it counts anew, since nobody knows what the worker did meanwhile.
+-- Records a heartbeat. True: the lease is renewed. False: the worker was marked as lost, and so are
+-- all its attempts. p_accepting: queues of which it would take one more job now. The time since
+-- when is kept from heartbeat to heartbeat; after a gap it starts again at now, since nobody knows
+-- what the worker did in between.
 create or replace function penstock.beat_worker(
   p_worker bigint, p_accepting text[] default null
 ) returns boolean
@@ -52,8 +54,8 @@ begin
 end
 $$;
 
--- Holds the worker's key on this session, for as long as the session lives: while any session does,
--- it is not dead. False: it was lost before.
+-- Takes the worker's advisory lock on this session, for as long as the session lives: while any
+-- session holds it, the worker is not dead. False: the worker was already marked as lost.
 create or replace function penstock.lock_worker(p_worker bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
@@ -66,7 +68,7 @@ begin
 end
 $$;
 
--- The worker leaves in good order. What it still holds is given back by the next recovery.
+-- Stops a worker cleanly. The next recovery releases the attempts that it still has.
 create or replace function penstock.stop_worker(p_worker bigint) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 as $$
