@@ -161,7 +161,7 @@ async def test_of_two_ends_at_once_one_counts(
         assert await verdict(await factory.finish(one, worker, [started], first)) == "done"
         finish = Step(other, factory.finish(other, worker, [started], second))
         assert not await finish.waits(conn)
-        assert await verdict(await finish) == "busy"
+        assert await verdict(await finish) == "locked"
     assert await verdict(await factory.finish(other, worker, [started], second)) == "stale"
     charged = PRICE if first == "succeeded" else 0
     assert await credits_of(conn, job) == (first, charged, PRICE - charged)
@@ -181,7 +181,7 @@ async def test_of_many_ends_at_once_one_counts(conn: asyncpg.Connection, connect
         while left:
             told = await factory.finish(mine, worker, left, outcomes[n % 4])
             done += [row["job_id"] for row in told if row["verdict"] == "done"]
-            busy = {row["job_id"] for row in told if row["verdict"] == "busy"}
+            busy = {row["job_id"] for row in told if row["verdict"] == "locked"}
             left = [row for row in left if row["id"] in busy]
         return done
 
@@ -257,7 +257,7 @@ async def test_a_finish_that_meets_a_cancel_is_told_again_and_ends_it_once(
 
     async with canceller.transaction():
         assert await cancel(canceller, job) == "running"
-        assert await finish() == "busy"
+        assert await finish() == "locked"
     assert await finish() == "done"
     assert await finish() == "stale"
     status = "cancelled" if outcome == "retry" else outcome

@@ -142,8 +142,8 @@ async def test_a_busy_account_keeps_only_its_own_reports_back(
         done += await factory.finish(conn, worker, [starts[retried]], "retry")
     told = {row["job_id"]: (row["verdict"], row["status"]) for row in done}
     assert told == {
-        busy: ("busy", "running"),
-        retried: ("busy", "running"),
+        busy: ("locked", "running"),
+        retried: ("locked", "running"),
         free: ("done", "succeeded"),
         nobody: ("done", "succeeded"),
     }

@@ -59,7 +59,7 @@ async def test_of_a_recovered_worker_and_its_successor_only_the_successor_counts
         assert second["attempt"] == 2
         # It cannot have the job: who reports is told to try again, and nobody waits.
         [told] = await factory.finish(late, slow, first, result="first")
-        assert told["verdict"] == "busy"
+        assert told["verdict"] == "locked"
     [told] = await factory.finish(late, slow, first, result="first")
     assert told["verdict"] == ("done" if naive else "stale")
     [told] = await factory.finish(conn, successor, [second], result="second")

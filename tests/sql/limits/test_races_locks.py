@@ -53,9 +53,9 @@ async def test_a_finish_does_not_wait_for_apps_that_have_submitted_and_not_commi
         if not naive:
             owners = {start["id"]: start["account"] for start in started}
             told = {owners[row["job_id"]]: row["verdict"] for row in await finish}
-            assert told == {"a": "busy", "b": "busy", "c": "done", None: "done"}
+            assert told == {"a": "locked", "b": "locked", "c": "done", None: "done"}
             again = await factory.finish(finisher, worker, busy[:1])
-            assert [row["verdict"] for row in again] == ["busy"]
+            assert [row["verdict"] for row in again] == ["locked"]
     await finish
     if not naive:
         assert {row["verdict"] for row in await factory.finish(conn, worker, busy)} == {"done"}
@@ -104,7 +104,7 @@ async def test_a_finish_does_not_wait_for_an_app_that_has_asked_to_cancel_one_of
         assert await finish.waits(conn) is naive
         if not naive:
             told = {row["job_id"]: row["verdict"] for row in await finish}
-            assert told == {held: "busy", other: "done"}
+            assert told == {held: "locked", other: "done"}
     await finish
     if not naive:
         rest = [start for start in started if start["id"] == held]

@@ -282,7 +282,7 @@ def bearing_columns(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to a report: `done`, `stale` (no longer ours), `busy` (its account is locked)."""
+    """The answer to a report: `done`, `stale` (no longer ours), or `locked` (its account is)."""
 
     job_id: UUID
     verdict: str

@@ -38,7 +38,7 @@ class Item:
 
 
 class Resolved(NamedTuple):
-    """The answer to one item: accepted, duplicate, stale, unknown, invalid, or busy (try again)."""
+    """Answer to an item: accepted, duplicate, stale, unknown, invalid, or locked (try again)."""
 
     job_id: UUID
     outcome: str
@@ -53,7 +53,7 @@ class KindAndQueue(NamedTuple):
 
 class Callbacks(Statements):
     async def hand_over(self, worker: int, claimed: Claimed, token: str) -> str:
-        """Dispatch an attempt; `done`, `stale` or `busy` (its row is locked)."""
+        """Dispatch an attempt; `done`, `stale` or `locked` (its row is locked)."""
         return await self._value(
             str,
             "select verdict from penstock.hand_over_jobs($1, $2, $3, $4)",
@@ -74,7 +74,7 @@ class Callbacks(Statements):
     ) -> list[Resolved]:
         """Apply callbacks in one transaction, each item independently.
 
-        `wait`: how long to wait for each locked account before the answer is `busy`.
+        `wait`: how long to wait for each locked account before the answer is `locked`.
         """
         effects, retry_afters, _ = bearing_columns([item.bearing for item in items])
         rows = await self._on(conn)(

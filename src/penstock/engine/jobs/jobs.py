@@ -290,7 +290,7 @@ class Jobs(Statements):
         """Write the outcomes of attempts, any number in one transaction. Safe to repeat.
 
         `stale` means that the job belongs to another attempt, or has finished: discard the outcome.
-        `busy` means that an app's open transaction has locked the job's account: report it again.
+        `locked` means that an app's open transaction has locked the job's account: report it again.
         """
         rows = [
             outcome_row(job, outcome, index=index) for index, (job, outcome) in enumerate(ended)
@@ -308,7 +308,7 @@ class Jobs(Statements):
     ) -> list[Verdict]:
         """The same for prepared rows. Without `all_done`, outcomes that took effect are left out.
 
-        `wait`: how long to wait for each locked account before the answer is `busy`.
+        `wait`: how long to wait for each locked account before the answer is `locked`.
         """
         sql = FINISH if all_done else f"{FINISH} where verdict <> 'done'"
         verdicts = await self._on(conn)(sql, finish_arguments(worker, rows, wait=wait))

@@ -313,7 +313,7 @@ class Attempt:
             if verdict == "stale":
                 self.stop("lost")
                 raise LeaseLost
-            if verdict == "busy":
+            if verdict == "locked":
                 await asyncio.sleep(LOCKED_SECONDS)
             else:
                 self.token = token

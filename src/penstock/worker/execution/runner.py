@@ -229,14 +229,14 @@ class Runner:
     async def _take_back(self, attempt: Attempt, token: str, row: OutcomeRow) -> None:
         """Finish a dispatched attempt whose handler failed; otherwise a callback will finish it."""
         # A worker that leaves, or lost its lease, does not know whether the function has the job.
-        verdict = "done" if row.outcome in ("succeeded", "released") else "busy"
+        verdict = "done" if row.outcome in ("succeeded", "released") else "locked"
         take_back = self._engine.callbacks.take_back
         try:
-            while verdict == "busy":
+            while verdict == "locked":
                 verdict = await until_available(
                     lambda: take_back(row, token, wait=attempt.patience)
                 )
-                if verdict == "busy":
+                if verdict == "locked":
                     attempt.lock_misses += 1
                     await asyncio.sleep(LOCKED_SECONDS)
         except Exception as error:  # noqa: BLE001  # the job awaits until its time-out

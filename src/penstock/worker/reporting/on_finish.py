@@ -149,7 +149,7 @@ class FinishingCallbacks(DueCallbacks):
                 # One turn for each try: an attempt that waits for a lock does not delay the others.
                 async with self._turn:
                     verdict = await until_available(partial(self._finish_together, attempt, row))
-                if verdict != "busy":
+                if verdict != "locked":
                     self._attempts.settle([attempt])
                     return
                 attempt.lock_misses += 1

@@ -136,7 +136,7 @@ class OutcomeWriter:
         settled = []
         for attempt, row in batch:
             verdict = unsettled.get(row.job_id)
-            if verdict == "busy":
+            if verdict == "locked":
                 attempt.lock_misses += 1
                 self._enqueue_later(attempt, row)
                 continue

@@ -218,7 +218,7 @@ class ProgressWriter:
             attempt = by_id[job_id]
             if verdict == "stale":
                 attempt.stop("lost")
-            elif verdict == "busy":
+            elif verdict == "locked":
                 self._put_back(attempt, reports[attempt])
             elif cancel:
                 attempt.cancel()
